@@ -1,0 +1,12 @@
+#include "base/clock.h"
+
+#include <time.h>
+
+static int64_t real_now_ns(void *self) {
+    (void)self;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+const sh_clock sh_clock_real = {.now_ns = real_now_ns};

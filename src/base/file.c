@@ -1,0 +1,158 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+sh_status sh_file_map(const char *path, sh_mapped *mapped_out) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return SH_FAIL(SH_E_IO, "cannot open '%s': %s", path, strerror(errno));
+
+    sh_status status = SH_OK;
+    struct stat info;
+    sh_mapped mapped = {0};
+    if (fstat(fd, &info) != 0) {
+        status = SH_FAIL(SH_E_IO, "cannot inspect '%s': %s", path, strerror(errno));
+    } else if (!S_ISREG(info.st_mode)) {
+        status = SH_FAIL(SH_E_IO, "'%s' is not a regular file", path);
+    } else if (info.st_size > 0) {
+        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED)
+            status = SH_FAIL(SH_E_IO, "cannot map '%s': %s", path, strerror(errno));
+        else
+            mapped = (sh_mapped){data, (size_t)info.st_size};
+    }
+    close(fd);
+    if (status == SH_OK) *mapped_out = mapped;
+    return status;
+}
+
+void sh_file_unmap(sh_mapped *mapped) {
+    if (mapped->data != NULL) munmap((void *)(uintptr_t)mapped->data, mapped->bytes);
+    *mapped = (sh_mapped){0};
+}
+
+static void writer_free(sh_writer *writer) {
+    sh_free(writer->path);
+    sh_free(writer->temporary);
+    *writer = (sh_writer){0};
+}
+
+sh_status sh_writer_open(sh_writer *writer, const char *path) {
+    *writer = (sh_writer){.path = sh_strdup(path), .temporary = sh_format("%s.tmp.XXXXXX", path)};
+    if (writer->path == NULL || writer->temporary == NULL) {
+        writer_free(writer);
+        return SH_FAIL(SH_E_MEMORY, "out of memory while writing '%s'", path);
+    }
+    int fd = mkostemp(writer->temporary, O_CLOEXEC);
+    if (fd >= 0) {
+        fchmod(fd, 0644);
+        writer->file = fdopen(fd, "wb");
+    }
+    if (writer->file == NULL) {
+        sh_status status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+            unlink(writer->temporary);
+        }
+        writer_free(writer);
+        return status;
+    }
+    return SH_OK;
+}
+
+sh_status sh_writer_write(sh_writer *writer, const void *data, size_t bytes) {
+    if (bytes != 0 && fwrite(data, 1, bytes, writer->file) != bytes)
+        return SH_FAIL(SH_E_IO, "cannot write '%s': %s", writer->path, strerror(errno));
+    return SH_OK;
+}
+
+static void sync_folder_of(const char *path) {
+    char *folder = sh_strdup(path);
+    if (folder == NULL) return;
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL) slash[slash == folder ? 1 : 0] = '\0';
+    int fd = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);  // best effort: some file systems refuse to sync a folder
+        close(fd);
+    }
+    sh_free(folder);
+}
+
+sh_status sh_writer_commit(sh_writer *writer) {
+    const char *failed = NULL;
+    if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0) failed = "write";
+    int error = errno;
+    if (fclose(writer->file) != 0 && failed == NULL) {
+        failed = "write";
+        error = errno;
+    }
+    writer->file = NULL;
+    if (failed == NULL && rename(writer->temporary, writer->path) != 0) {
+        failed = "rename";
+        error = errno;
+    }
+    sh_status status = SH_OK;
+    if (failed != NULL) {
+        unlink(writer->temporary);
+        status = SH_FAIL(SH_E_IO, "cannot %s '%s': %s", failed, writer->path, strerror(error));
+    } else {
+        sync_folder_of(writer->path);
+    }
+    writer_free(writer);
+    return status;
+}
+
+void sh_writer_abandon(sh_writer *writer) {
+    if (writer->file != NULL) {
+        fclose(writer->file);
+        unlink(writer->temporary);
+    }
+    writer_free(writer);
+}
+
+sh_status sh_file_write(const char *path, const void *data, size_t bytes) {
+    sh_writer writer;
+    SH_TRY(sh_writer_open(&writer, path));
+    sh_status status = sh_writer_write(&writer, data, bytes);
+    if (status != SH_OK) {
+        sh_writer_abandon(&writer);
+        return status;
+    }
+    return sh_writer_commit(&writer);
+}
+
+sh_status sh_make_folders(const char *path) {
+    char *copy = sh_strdup(path);
+    if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory");
+    sh_status status = SH_OK;
+    for (char *end = copy + 1; status == SH_OK; end++) {
+        if (*end != '/' && *end != '\0') continue;
+        char kept = *end;
+        *end = '\0';
+        struct stat info;
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+            status = SH_FAIL(SH_E_IO, "cannot create folder '%s': %s", copy, strerror(errno));
+        else if (stat(copy, &info) == 0 && !S_ISDIR(info.st_mode))
+            status = SH_FAIL(SH_E_IO, "'%s' exists and is not a folder", copy);
+        *end = kept;
+        if (kept == '\0') break;
+    }
+    sh_free(copy);
+    return status;
+}
+
+bool sh_file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+char *sh_path_join(const char *folder, const char *name) {
+    size_t length = strlen(folder);
+    bool has_slash = length > 0 && folder[length - 1] == '/';
+    return sh_format("%s%s%s", folder, has_slash ? "" : "/", name);
+}

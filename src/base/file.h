@@ -1,0 +1,43 @@
+/* Files. Reading maps the whole file; writing goes to a temporary name in the same folder, is
+ * synced and renamed, so that a reader sees the old file or the new one and never half of it. */
+#ifndef SH_BASE_FILE_H
+#define SH_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+typedef struct sh_mapped {
+    const unsigned char *data;  // read-only
+    size_t bytes;
+} sh_mapped;
+
+/* Maps a regular file. An empty file gives data NULL and bytes 0. */
+sh_status sh_file_map(const char *path, sh_mapped *mapped_out);
+void sh_file_unmap(sh_mapped *mapped);
+
+/* A file being written. Either commit or abandon it. */
+typedef struct sh_writer {
+    FILE *file;
+    char *path, *temporary;
+} sh_writer;
+
+sh_status sh_writer_open(sh_writer *writer, const char *path);
+sh_status sh_writer_write(sh_writer *writer, const void *data, size_t bytes);
+/* Flushes, syncs, renames, syncs the folder. On failure the temporary file is removed. */
+sh_status sh_writer_commit(sh_writer *writer);
+void sh_writer_abandon(sh_writer *writer);
+
+/* All of the above for a short text. */
+sh_status sh_file_write(const char *path, const void *data, size_t bytes);
+
+/* Creates a folder and its parents. */
+sh_status sh_make_folders(const char *path);
+bool sh_file_exists(const char *path);
+/* `folder`/`name`, to be freed with sh_free; NULL when out of memory. */
+char *sh_path_join(const char *folder, const char *name);
+
+#endif

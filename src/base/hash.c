@@ -1,0 +1,34 @@
+#include "base/hash.h"
+
+#include <sodium.h>
+
+#include "base/file.h"
+
+void sh_sha256_hex(const void *data, size_t bytes, char hex_out[SH_SHA256_HEX]) {
+    unsigned char digest[crypto_hash_sha256_BYTES];
+    crypto_hash_sha256(digest, data, bytes);
+    sodium_bin2hex(hex_out, SH_SHA256_HEX, digest, sizeof digest);
+}
+
+void sh_blake2_hex(const void *data, size_t bytes, char hex_out[SH_BLAKE2_HEX]) {
+    unsigned char digest[64];
+    SH_ASSERT(sodium_init() >= 0);  // picks the fast implementation; repeated calls are cheap
+    crypto_generichash(digest, sizeof digest, data, bytes, NULL, 0);
+    sodium_bin2hex(hex_out, SH_BLAKE2_HEX, digest, sizeof digest);
+}
+
+sh_status sh_file_sha256(const char *path, char hex_out[SH_SHA256_HEX]) {
+    sh_mapped mapped;
+    SH_TRY(sh_file_map(path, &mapped));
+    sh_sha256_hex(mapped.data, mapped.bytes, hex_out);
+    sh_file_unmap(&mapped);
+    return SH_OK;
+}
+
+sh_status sh_file_blake2(const char *path, char hex_out[SH_BLAKE2_HEX]) {
+    sh_mapped mapped;
+    SH_TRY(sh_file_map(path, &mapped));
+    sh_blake2_hex(mapped.data, mapped.bytes, hex_out);
+    sh_file_unmap(&mapped);
+    return SH_OK;
+}

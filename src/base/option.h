@@ -1,0 +1,79 @@
+/* Option tables: one row per option gives the run-file key, the flag, the help, the validation and
+ * the documentation. Run files, layers, models, optimizers and commands all use the same tables.
+ *
+ *   {.key = "optimizer.lr", .type = SH_OPTION_REAL, .at = offsetof(sh_config, lr),
+ *    .initial = "0.01", .least = 0, .most = 1e6, .help = "learning rate"}
+ *
+ * is `optimizer: {lr: 0.1}` in a run file and `--lr 0.1` on the command line. */
+#ifndef SH_BASE_OPTION_H
+#define SH_BASE_OPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/node.h"
+#include "base/status.h"
+
+typedef enum sh_option_type {
+    SH_OPTION_INT,     // int64_t; accepts 1e6, 64k/64M (1024) only where written as such
+    SH_OPTION_REAL,    // double; accepts 1%
+    SH_OPTION_BOOL,    // bool; a flag without value means true, --no-FLAG false
+    SH_OPTION_STRING,  // char *, NULL when unset and without initial value
+    SH_OPTION_INTS,    // sh_ints
+    SH_OPTION_NODE,    // sh_node *, any value, kept as a tree
+} sh_option_type;
+
+typedef struct sh_ints {
+    int64_t *items;
+    size_t count;
+} sh_ints;
+
+typedef struct sh_option {
+    const char *key;    // dotted path in the run file
+    const char *flag;   // without dashes; NULL: the last part of the key
+    const char *alias;  // a second key and flag for the same thing: `data: mnist` is data.train
+    char letter;        // short flag, 0: none
+    sh_option_type type;
+    size_t at;                             // offset in the target struct
+    const char *initial;                   // default as text; NULL: zero, empty
+    double least, most;                    // numbers: inclusive range, checked unless both are 0
+    const char *(*choices)(size_t index);  // strings: valid values, NULL ends; NULL: any
+    const char *group;                     // heading in the help
+    const char *value;                     // name of the value in the help, e.g. "N", "DIR"
+    const char *help;                      // one line
+} sh_option;
+
+typedef struct sh_option_table {
+    const sh_option *rows;
+    size_t count;
+} sh_option_table;
+
+/* Sets every field to its initial value. */
+sh_status sh_options_init(sh_option_table table, void *target);
+void sh_options_fini(sh_option_table table, void *target);
+
+/* Applies a map. An unknown key fails with its place and the nearest known one; a bad value with
+ * its place, what was found and what is valid. Marks what was set in `set` (one per row) unless
+ * NULL. */
+sh_status sh_options_apply(sh_option_table table, const sh_node *map, void *target, bool *set);
+
+/* Applies `argv[*index_inout]` if it is a flag (`--key value`, `--key=value`, `-n 4`), and moves
+ * the index past it. Unknown flags name their nearest neighbour. SH_E_USAGE on any fault. */
+sh_status sh_options_flag(sh_option_table table, int argc, char **argv, int *index_inout,
+                          void *target, bool *set);
+
+/* Sets one option by key from text, as a flag would. */
+sh_status sh_options_set(sh_option_table table, const char *key, const char *text, void *target);
+
+/* The whole target as a run file that reads back to the same values. sh_free it. */
+char *sh_options_print(sh_option_table table, const void *target);
+/* Help text by groups; `markdown` gives a table for the docs. */
+void sh_options_help(sh_option_table table, FILE *file, bool markdown);
+
+/* The nearest of the names by edit distance, NULL if none is near. */
+const char *sh_nearest(const char *word, const char *(*name)(const void *names, size_t index),
+                       const void *names);
+
+#endif

@@ -1,0 +1,83 @@
+#include "base/rng.h"
+
+#include <math.h>
+
+#include "base/status.h"
+
+static const uint32_t MULTIPLIER_0 = 0xD2511F53, MULTIPLIER_1 = 0xCD9E8D57;
+static const uint32_t WEYL_0 = 0x9E3779B9, WEYL_1 = 0xBB67AE85;
+
+sh_philox_block sh_philox(const uint32_t counter[4], const uint32_t key[2]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)MULTIPLIER_0 * c0, p1 = (uint64_t)MULTIPLIER_1 * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += WEYL_0;
+        k1 += WEYL_1;
+    }
+    return (sh_philox_block){{c0, c1, c2, c3}};
+}
+
+/* A seed, a use and two coordinates are 160 bits; the key and the stream take 128. Mixing them
+ * through the cipher itself keeps streams apart without laying coordinates side by side. */
+sh_rng sh_rng_stream(uint64_t seed, sh_rng_use use, uint32_t a, uint64_t b) {
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t counter[4] = {(uint32_t)use, a, (uint32_t)b, (uint32_t)(b >> 32)};
+    sh_philox_block mixed = sh_philox(counter, key);
+    return (sh_rng){.key = {mixed.word[0], mixed.word[1]},
+                    .stream = {mixed.word[2], mixed.word[3]}};
+}
+
+sh_philox_block sh_rng_at(const sh_rng *rng, uint64_t index) {
+    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), rng->stream[0],
+                                 rng->stream[1]};
+    return sh_philox(counter, rng->key);
+}
+
+uint32_t sh_rng_u32(sh_rng *rng) {
+    if (rng->left == 0) {
+        sh_philox_block block = sh_rng_at(rng, rng->next++);
+        for (int i = 0; i < 4; i++) rng->block[i] = block.word[i];
+        rng->left = 4;
+    }
+    return rng->block[4 - rng->left--];
+}
+
+uint64_t sh_rng_u64(sh_rng *rng) {
+    uint64_t low = sh_rng_u32(rng);
+    return low | (uint64_t)sh_rng_u32(rng) << 32;
+}
+
+float sh_rng_uniform(sh_rng *rng) { return sh_u32_to_unit(sh_rng_u32(rng)); }
+
+/* Box-Muller; the second value is thrown away so that one draw is always two words. */
+float sh_rng_normal(sh_rng *rng) {
+    double u = ((double)sh_rng_u32(rng) + 1.0) * 0x1p-32;  // (0, 1]
+    double v = (double)sh_rng_u32(rng) * 0x1p-32;
+    return (float)(sqrt(-2.0 * log(u)) * cos(2.0 * 3.14159265358979323846 * v));
+}
+
+uint64_t sh_rng_below(sh_rng *rng, uint64_t n) {
+    SH_ASSERT(n > 0);
+    uint64_t excess = (UINT64_MAX % n + 1) % n;  // 2^64 mod n: draws above the last multiple bias
+    uint64_t draw;
+    do {
+        draw = sh_rng_u64(rng);
+    } while (draw > UINT64_MAX - excess);
+    return draw % n;
+}
+
+void sh_rng_shuffle(sh_rng *rng, uint32_t *order_out, size_t count) {
+    for (size_t i = 0; i < count; i++) order_out[i] = (uint32_t)i;
+    for (size_t i = count; i > 1; i--) {
+        size_t j = sh_rng_below(rng, i);
+        uint32_t swapped = order_out[i - 1];
+        order_out[i - 1] = order_out[j];
+        order_out[j] = swapped;
+    }
+}

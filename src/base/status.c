@@ -1,0 +1,57 @@
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Thread_local sh_error last_error;
+
+const sh_error *sh_error_last(void) { return &last_error; }
+
+void sh_error_clear(void) { last_error = (sh_error){.code = SH_OK}; }
+
+sh_status sh_error_adopt(const sh_error *error) {
+    if (error != &last_error) last_error = *error;
+    return last_error.code;
+}
+
+sh_status sh_error_set(sh_status code, const char *file, int line, const char *format, ...) {
+    SH_ASSERT(code != SH_OK);
+    // Arguments may point into the record itself, so it is built aside first.
+    sh_error error = {.code = code, .file = file, .line = line};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, sizeof error.text, format, arguments);
+    va_end(arguments);
+    last_error = error;
+    return code;
+}
+
+sh_status sh_error_hint(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(last_error.hint, sizeof last_error.hint, format, arguments);
+    va_end(arguments);
+    return last_error.code;
+}
+
+const char *sh_status_name(sh_status status) {
+    static const char *const names[] = {
+        [SH_OK] = "ok",
+        [SH_E_USAGE] = "usage",
+        [SH_E_IO] = "io",
+        [SH_E_FORMAT] = "format",
+        [SH_E_SHAPE] = "shape",
+        [SH_E_MEMORY] = "memory",
+        [SH_E_NUMERIC] = "numeric",
+        [SH_E_UNSUPPORTED] = "unsupported",
+        [SH_E_INTERRUPTED] = "interrupted",
+        [SH_E_PEER] = "peer",
+    };
+    return (size_t)status < SH_COUNT(names) ? names[status] : "unknown";
+}
+
+void sh_assert_failed(const char *file, int line, const char *condition) {
+    fprintf(stderr, "shoal: internal error at %s:%d: '%s' does not hold\n", file, line, condition);
+    abort();
+}

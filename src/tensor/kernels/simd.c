@@ -1,0 +1,27 @@
+#include "tensor/kernels/simd.h"
+
+#include <stdatomic.h>
+
+static _Atomic int limit = SH_SIMD_AVX2;  // relaxed: set before any kernel runs
+
+static sh_simd_level detect(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return SH_SIMD_AVX2;
+#endif
+    return SH_SIMD_BASE;
+}
+
+sh_simd_level sh_simd_level_get(void) {
+    int most = atomic_load_explicit(&limit, memory_order_relaxed);
+    sh_simd_level found = detect();
+    return (int)found < most ? found : (sh_simd_level)most;
+}
+
+void sh_simd_limit(sh_simd_level most) {
+    atomic_store_explicit(&limit, (int)most, memory_order_relaxed);
+}
+
+const char *sh_simd_name(sh_simd_level level) {
+    return level == SH_SIMD_AVX2 ? "avx2+fma" : "base";
+}
