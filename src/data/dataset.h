@@ -1,0 +1,79 @@
+/* Data sets: samples by index. A reader (IDX, NPY, CSV, LIBSVM, text, synthetic) opens files into a
+ * dataset; a view narrows one to a split; the loader asks for samples in its own order. */
+#ifndef SH_DATA_DATASET_H
+#define SH_DATA_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "tensor/shape.h"
+
+typedef enum sh_target {
+    SH_TARGET_NONE,    // inference input
+    SH_TARGET_CLASS,   // one int32 per sample: 0 <= label < classes
+    SH_TARGET_VALUES,  // `values` floats per sample: regression, multi-label
+    SH_TARGET_TOKENS,  // one int32 per token: the input shifted by one
+} sh_target;
+
+typedef struct sh_data_info {
+    size_t count;     // samples
+    sh_shape sample;  // (C, H, W), (F) or (T) for tokens
+    bool tokens;      // samples are int32 tokens below `classes`
+    sh_target target;
+    int64_t classes;  // CLASS and TOKENS: number of classes, size of the vocabulary
+    int64_t values;   // VALUES: floats per sample
+} sh_data_info;
+
+typedef struct sh_dataset sh_dataset;
+struct sh_dataset {
+    sh_data_info info;
+    /* Writes one sample: floats or int32 tokens to `x`, the target to `y` (int32 or float).
+     * Any task, any order; pure. */
+    void (*get)(const sh_dataset *dataset, size_t index, void *x, void *y);
+    void (*destroy)(sh_dataset *dataset);
+};
+
+/* Normalisation: x := (x - mean[c]) * scale[c] per channel (images) or feature (vectors). */
+typedef struct sh_normal {
+    float *mean, *scale;
+    size_t count;  // 0: none
+} sh_normal;
+
+typedef struct sh_data_options {
+    char *train, *test,
+        *validation;     // a name (mnist, digits, shakespeare, synthetic:...) or a path
+    double hold_out;     // part of the training data kept for validation when there is none
+    char *labels;        // a separate label file, where the format needs one
+    char *label_column;  // CSV: name or index from 0, negative from the end; default the last
+    int64_t context;     // text: tokens per sample
+    char *tokens;        // text: "chars" or "bytes"
+    char *normalise;     // "auto" (mean and deviation of the training set), "none", "unit" (0..1)
+    int64_t crop;        // random crop after padding by this many pixels, 0: none
+    bool flip;           // random horizontal flip
+    char *folder;        // the data cache
+    uint64_t seed;       // for splits
+} sh_data_options;
+
+/* The three parts of the data a run uses. `validation` may be NULL; `test` falls back to the
+ * validation part. All share one normalisation, taken from the training set. */
+typedef struct sh_data {
+    sh_dataset *train, *validation, *test;
+    sh_normal normal;
+    char *vocabulary;      // text: the characters in token order (UTF-8), else NULL
+    uint64_t fingerprint;  // of the training data, to refuse a resume on other data
+} sh_data;
+
+sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_data *data_out);
+void sh_data_close(sh_data *data);
+
+/* One file for eval, predict and `shoal data info`; `normal` and `vocabulary` come from training.
+ */
+sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *options,
+                          const sh_normal *normal, const char *vocabulary,
+                          sh_dataset **dataset_out);
+void sh_dataset_destroy(sh_dataset *dataset);
+
+#endif

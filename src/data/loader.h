@@ -1,0 +1,43 @@
+/* The loader: a task that makes batches ahead of the worker. Which sample stands where depends only
+ * on (seed, epoch, position); resuming at any (epoch, batch) gives the batches that would have
+ * come. */
+#ifndef SH_DATA_LOADER_H
+#define SH_DATA_LOADER_H
+
+#include "data/dataset.h"
+
+typedef struct sh_batch {
+    size_t count;   // samples; less than the batch size only at the end of an epoch
+    void *x;        // (count, sample...) float, or int32 tokens (count, T)
+    void *y;        // int32 labels (count) or tokens (count, T), or float values (count, values)
+    int64_t epoch;  // from 0
+    int64_t index;  // batch within the epoch, from 0
+    uint64_t position;  // of its first sample in the epoch
+} sh_batch;
+
+typedef struct sh_loader_options {
+    size_t batch;
+    uint64_t seed;
+    bool shuffle;    // false: samples in file order (evaluation)
+    bool drop_last;  // leave out the short batch at the end
+    int64_t crop;    // augmentation, keyed by (seed, epoch, position)
+    bool flip;
+    int64_t epochs;        // stop after this many, 0: never
+    int64_t epoch, index;  // where to start
+    size_t depth;          // batches made ahead; 0: made inline by sh_loader_next, no task
+} sh_loader_options;
+
+typedef struct sh_loader sh_loader;
+
+/* Borrows the dataset. All memory is taken here. */
+sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *options,
+                           sh_loader **loader_out);
+/* Stops the task, also while it waits. */
+void sh_loader_destroy(sh_loader *loader);
+
+size_t sh_loader_batches(const sh_loader *loader);  // per epoch
+/* The next batch, owned by the loader until released; NULL after the last. */
+sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out);
+void sh_loader_release(sh_loader *loader, const sh_batch *batch);
+
+#endif

@@ -1,0 +1,37 @@
+#include "nn/param.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+sh_status sh_param_list_add(sh_param_list *list, const char *name, sh_shape shape, bool decays,
+                            size_t *index_out) {
+    if (strlen(name) >= SH_PARAM_NAME)
+        return SH_FAIL(SH_E_USAGE, "parameter name '%s' is longer than %d characters", name,
+                       SH_PARAM_NAME - 1);
+    if (sh_param_list_find(list, name) != NULL)
+        return SH_FAIL(SH_E_USAGE, "two parameters are called '%s'", name);
+    size_t count;
+    if (!sh_shape_count_checked(&shape, &count) || count == 0)
+        return SH_FAIL(SH_E_SHAPE, "parameter '%s' has an impossible size", name);
+    SH_TRY(sh_grow((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items));
+    sh_param *param = &list->items[list->count];
+    *param = (sh_param){.shape = shape, .offset = list->total, .count = count, .decays = decays};
+    snprintf(param->name, sizeof param->name, "%s", name);
+    if (index_out != NULL) *index_out = list->count;
+    list->total += count;
+    list->count++;
+    return SH_OK;
+}
+
+const sh_param *sh_param_list_find(const sh_param_list *list, const char *name) {
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i].name, name) == 0) return &list->items[i];
+    return NULL;
+}
+
+void sh_param_list_fini(sh_param_list *list) {
+    sh_free(list->items);
+    *list = (sh_param_list){0};
+}

@@ -1,0 +1,55 @@
+/* Optimizers: one file and one row each. State lives in `slots` blocks of the parameters' layout,
+ * so a server's or a rank's shard of it is a range. A step updates whole parameters [first, first +
+ * count): buckets are updated as their gradients arrive. */
+#ifndef SH_OPTIM_OPTIM_H
+#define SH_OPTIM_OPTIM_H
+
+#include "base/option.h"
+#include "nn/param.h"
+
+typedef struct sh_optim_options {
+    char *name;
+    double lr, momentum, beta1, beta2, epsilon, weight_decay, dampening, trust, rho;
+    bool decay_all;  // weight decay on biases and norms too
+} sh_optim_options;
+
+typedef struct sh_optim_step {
+    const sh_param_list *params;
+    size_t first, count;  // parameters to update
+    float *weights;       // whole blocks
+    const float *gradients;
+    float gradient_scale;  // applied to gradients as they are read (clipping, averaging)
+    double lr;             // of this step, after the schedule
+    int64_t step;          // from 1
+} sh_optim_step;
+
+typedef struct sh_optim_kind {
+    const char *name, *help;
+    int slots;                  // state floats per parameter element
+    const char *slot_names[2];  // in checkpoints: "momentum", "exp_avg", "exp_avg_sq"
+    sh_optim_options initial;   // defaults of the paper; NAN: the option has no meaning here
+    void (*step)(const sh_optim_options *options, const sh_optim_step *step, float *const *slots);
+} sh_optim_kind;
+
+const sh_optim_kind *sh_optim_find(const char *name);  // NULL: unknown
+const sh_optim_kind *sh_optim_at(size_t index);        // NULL: past the end
+
+typedef struct sh_optim {
+    const sh_optim_kind *kind;
+    sh_optim_options options;  // name is not owned
+    float *slots[2];           // whole blocks, NULL where unused
+    size_t total;
+} sh_optim;
+
+/* `options` fields that are NAN take the kind's default. A set option that the kind does not have
+ * is refused by name. Slots are zeroed. */
+sh_status sh_optim_init(sh_optim *optim, const sh_optim_options *options, size_t total);
+void sh_optim_fini(sh_optim *optim);
+void sh_optim_apply(sh_optim *optim, const sh_optim_step *step);
+
+/* Clipping: returns the factor that gradients are to be scaled by (1 when the norm is below
+ * `most`); `norm_out` gets the norm before. By value: clamps in place. */
+double sh_clip_norm(const float *gradients, size_t count, double most, double *norm_out);
+void sh_clip_value(float *gradients, size_t count, float most);
+
+#endif
