@@ -1,0 +1,87 @@
+/* Layers: one file and one row each (nn/layers/list.h). A layer is a node of the static DAG and
+ * knows shapes and parameters; an op is that layer compiled for one batch size (nn/plan.h) and
+ * knows kernels and buffers. `nn` computes only: nothing here hears of communication. */
+#ifndef SH_NN_LAYER_H
+#define SH_NN_LAYER_H
+
+#include "base/option.h"
+#include "base/rng.h"
+#include "nn/param.h"
+
+enum { SH_INPUTS_MOST = 8, SH_LAYER_PARAMS_MOST = 4, SH_LAYER_NAME = 64, SH_NET_INPUT = -1 };
+
+typedef struct sh_net sh_net;
+typedef struct sh_op sh_op;
+typedef struct sh_planner sh_planner;
+typedef struct sh_layer_kind sh_layer_kind;
+
+typedef struct sh_layer {
+    const sh_layer_kind *kind;
+    char name[SH_LAYER_NAME];
+    int index;                   // in the net; also names its random streams
+    int inputs[SH_INPUTS_MOST];  // layer indices, SH_NET_INPUT for the data
+    int input_count;
+    sh_shape in[SH_INPUTS_MOST], out;     // without the batch dimension
+    void *options;                        // kind->options_bytes, or NULL
+    size_t params[SH_LAYER_PARAMS_MOST];  // indices into net->params
+    int param_count;
+    bool owns_param[SH_LAYER_PARAMS_MOST];  // false: shared with an earlier layer (tied weights)
+    size_t states[SH_LAYER_PARAMS_MOST];    // indices into net->states
+    int state_count;
+    double flops;  // of one sample's forward pass
+} sh_layer;
+
+/* How a parameter starts. The papers' rules, all drawn from the seed by the parameter's index. */
+typedef enum sh_init_rule {
+    SH_INIT_CONSTANT,  // scale
+    SH_INIT_NORMAL,    // standard deviation = scale
+    SH_INIT_HE,        // normal, sqrt(2 / fan_in) (He et al. 2015)
+    SH_INIT_XAVIER,    // uniform, sqrt(6 / (fan_in + fan_out)) (Glorot, Bengio 2010)
+    SH_INIT_FAN_IN,    // uniform, 1 / sqrt(fan_in): the usual bias
+} sh_init_rule;
+
+typedef struct sh_init {
+    sh_init_rule rule;
+    double scale;
+    int64_t fan_in, fan_out;
+} sh_init;
+
+struct sh_layer_kind {
+    const char *name, *help;
+    sh_option_table options;
+    size_t options_bytes;
+    const char *main_option;  // `- dense: 10` sets this one; NULL: none
+    int inputs_least, inputs_most;
+
+    /* Checks the input shapes, sets layer->out and layer->flops, declares parameters. */
+    sh_status (*build)(sh_net *net, sh_layer *layer);
+    /* Adds the layers this one stands for instead of itself (attention with its projections). */
+    sh_status (*expand)(sh_net *net, const char *name, const int *inputs, int input_count,
+                        const void *options);
+
+    /* Creates kernels and says what it needs (nn/plan.h). NULL: nothing to prepare. */
+    sh_status (*plan)(sh_op *op, sh_planner *planner);
+    void (*begin)(sh_op *op);  // at the start of a step, before any forward; NULL: nothing
+    void (*forward)(sh_op *op);
+    void (*backward)(sh_op *op);
+    void (*destroy)(sh_op *op);
+    const char *(*describe)(const sh_op *op);  // the kernels chosen, for explain; NULL: plain
+
+    bool in_place;    // forward may write over input 0, backward over the output's gradient
+    bool reshapes;    // forward and backward only rename the shape: output and input share memory
+    bool fuses_relu;  // a following relu can be absorbed (op->relu)
+};
+
+const sh_layer_kind *sh_layer_find(const char *name);  // NULL: unknown
+const sh_layer_kind *sh_layer_at(size_t index);        // NULL: past the end
+const char *sh_layer_name_at(size_t index);            // for option choices and sh_nearest
+
+/* For build functions: a parameter `LAYER.name`; untrained state likewise. */
+sh_status sh_layer_param(sh_net *net, sh_layer *layer, const char *name, sh_shape shape,
+                         bool decays, sh_init init);
+/* Uses the parameter `full_name` of an earlier layer instead of one's own. */
+sh_status sh_layer_share(sh_net *net, sh_layer *layer, const char *full_name, sh_shape shape);
+sh_status sh_layer_state(sh_net *net, sh_layer *layer, const char *name, sh_shape shape,
+                         float initial);
+
+#endif

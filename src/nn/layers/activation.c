@@ -1,0 +1,89 @@
+/* Element-wise activations. Those whose backward needs only the output work in place. */
+#include "tensor/kernels/activation.h"
+
+#include "nn/layers/common.h"
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    (void)net;
+    layer->out = layer->in[0];
+    layer->flops = 8.0 * (double)sh_shape_count(&layer->out);
+    return SH_OK;
+}
+
+static void run_forward(sh_op *op, sh_activation_kind kind) {
+    sh_activation()->row[kind].forward(op->in[0]->data, op->out->data, op->out->count);
+}
+
+static void run_backward(sh_op *op, sh_activation_kind kind) {
+    const sh_activation_row *row = &sh_activation()->row[kind];
+    if (op->dx[0] != NULL)
+        row->backward(op->out->grad, row->needs_input ? op->in[0]->data : op->out->data, op->dx[0],
+                      op->out->count);
+}
+
+static sh_status plan_by_output(sh_op *op, sh_planner *planner) {
+    (void)planner;
+    op->needs_output = true;
+    return SH_OK;
+}
+
+static sh_status plan_by_input(sh_op *op, sh_planner *planner) {
+    (void)planner;
+    op->needs_input = true;
+    return SH_OK;
+}
+
+#define ACTIVATION(id, KIND, by, text)                               \
+    static void forward_##id(sh_op *op) { run_forward(op, KIND); }   \
+    static void backward_##id(sh_op *op) { run_backward(op, KIND); } \
+    const sh_layer_kind sh_layer_kind_##id = {                       \
+        .name = #id,                                                 \
+        .help = text,                                                \
+        .inputs_least = 1,                                           \
+        .inputs_most = 1,                                            \
+        .build = build,                                              \
+        .plan = plan_by_##by,                                        \
+        .forward = forward_##id,                                     \
+        .backward = backward_##id,                                   \
+        .in_place = true,                                            \
+    };
+
+ACTIVATION(relu, SH_ACTIVATION_RELU, output, "max(0, x)")
+ACTIVATION(silu, SH_ACTIVATION_SILU, input, "x sigmoid(x)")
+ACTIVATION(tanh, SH_ACTIVATION_TANH, output, "hyperbolic tangent")
+ACTIVATION(sigmoid, SH_ACTIVATION_SIGMOID, output, "1 / (1 + exp(-x))")
+
+typedef struct gelu_options {
+    bool approximate;
+} gelu_options;
+
+static const sh_option gelu_rows[] = {
+    {.key = "approximate",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(gelu_options, approximate),
+     .initial = "false",
+     .help = "GPT-2's tanh formula instead of erf"},
+};
+
+static sh_activation_kind gelu_kind(const sh_op *op) {
+    const gelu_options *o = op->layer->options;
+    return o->approximate ? SH_ACTIVATION_GELU_TANH : SH_ACTIVATION_GELU;
+}
+
+static void forward_gelu(sh_op *op) { run_forward(op, gelu_kind(op)); }
+static void backward_gelu(sh_op *op) { run_backward(op, gelu_kind(op)); }
+
+const sh_layer_kind sh_layer_kind_gelu = {
+    .name = "gelu",
+    .help = "x Phi(x) (Hendrycks, Gimpel 2016)",
+    .options = {gelu_rows, SH_COUNT(gelu_rows)},
+    .options_bytes = sizeof(gelu_options),
+    .main_option = "approximate",
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan_by_input,
+    .forward = forward_gelu,
+    .backward = backward_gelu,
+    .in_place = true,
+};

@@ -1,0 +1,124 @@
+/* Batch normalisation (Ioffe, Szegedy 2015) over images (C, H, W) or vectors (F), with running
+ * statistics for inference; a following relu is done in the same pass. */
+#include "nn/layers/common.h"
+#include "tensor/kernels/norm.h"
+
+typedef struct batchnorm_options {
+    double epsilon, momentum;
+    double init;
+} batchnorm_options;
+
+static const sh_option rows[] = {
+    {.key = "epsilon",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(batchnorm_options, epsilon),
+     .initial = "1e-5",
+     .least = 0,
+     .most = 1,
+     .help = "added to the variance"},
+    {.key = "momentum",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(batchnorm_options, momentum),
+     .initial = "0.1",
+     .least = 0,
+     .most = 1,
+     .help = "weight of a batch in the running statistics"},
+    {.key = "init",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(batchnorm_options, init),
+     .initial = "1",
+     .least = 0,
+     .most = 1,
+     .help = "initial weight; 0 starts a residual branch as identity"},
+};
+
+enum { GAMMA, BETA };
+enum { RUNNING_MEAN, RUNNING_VAR };
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    const batchnorm_options *o = layer->options;
+    const sh_shape *in = &layer->in[0];
+    if (in->rank != 1 && in->rank != 3)
+        return sh_layer_wrong_shape(layer, "an image (C, H, W) or a vector (F)");
+    layer->out = *in;
+    layer->flops = 8.0 * (double)sh_shape_count(in);
+    sh_shape channels = SH_SHAPE(in->dim[0]);
+    SH_TRY(sh_layer_param(net, layer, "weight", channels, false,
+                          (sh_init){.rule = SH_INIT_CONSTANT, .scale = o->init}));
+    SH_TRY(
+        sh_layer_param(net, layer, "bias", channels, false, (sh_init){.rule = SH_INIT_CONSTANT}));
+    SH_TRY(sh_layer_state(net, layer, "running_mean", channels, 0.0f));
+    return sh_layer_state(net, layer, "running_var", channels, 1.0f);
+}
+
+static sh_batchnorm_shape shape_of(const sh_op *op) {
+    const sh_shape *x = &op->in[0]->shape;
+    size_t n = (size_t)x->dim[0], channels = (size_t)x->dim[1];
+    if (x->rank == 2) return (sh_batchnorm_shape){n, channels, 1, channels};
+    return (sh_batchnorm_shape){n, channels, (size_t)(x->dim[2] * x->dim[3]),
+                                (size_t)op->in[0]->block};
+}
+
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    (void)planner;
+    sh_batchnorm_shape shape = shape_of(op);
+    op->needs_input = true;
+    op->saved_bytes = 2 * shape.channels * sizeof(float);  // mean and 1/deviation of the batch
+    return SH_OK;
+}
+
+static void forward(sh_op *op) {
+    const batchnorm_options *o = op->layer->options;
+    sh_batchnorm_shape shape = shape_of(op);
+    float *mean = op->saved;
+    sh_batchnorm_forward args = {
+        .shape = shape,
+        .x = op->in[0]->data,
+        .gamma = op->param[GAMMA],
+        .beta = op->param[BETA],
+        .y = op->out->data,
+        .mean = mean,
+        .rstd = mean + shape.channels,
+        .running_mean = op->state[RUNNING_MEAN],
+        .running_var = op->state[RUNNING_VAR],
+        .eps = (float)o->epsilon,
+        .momentum = (float)o->momentum,
+        .relu = op->relu,
+    };
+    if (sh_op_step(op).training)
+        sh_batchnorm()->train(&args);
+    else
+        sh_batchnorm()->infer(&args);
+}
+
+static void backward(sh_op *op) {
+    sh_batchnorm_shape shape = shape_of(op);
+    const float *mean = op->saved;
+    sh_batchnorm()->backward(&(sh_batchnorm_backward){
+        .shape = shape,
+        .dy = op->out->grad,
+        .x = op->in[0]->data,
+        .gamma = op->param[GAMMA],
+        .mean = mean,
+        .rstd = mean + shape.channels,
+        .y = op->relu ? op->out->data : NULL,
+        .dx = op->dx[0] != NULL ? op->dx[0] : op->out->grad,
+        .dgamma = op->param_grad[GAMMA],
+        .dbeta = op->param_grad[BETA],
+        .accumulate = sh_op_adds(op, GAMMA),
+    });
+}
+
+const sh_layer_kind sh_layer_kind_batchnorm = {
+    .name = "batchnorm",
+    .help = "batch normalisation of images or vectors, with running statistics",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(batchnorm_options),
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .forward = forward,
+    .backward = backward,
+    .fuses_relu = true,
+};

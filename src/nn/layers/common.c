@@ -1,0 +1,24 @@
+#include "nn/layers/common.h"
+
+#include "tensor/kernels/activation.h"
+
+sh_status sh_layer_wrong_shape(const sh_layer *layer, const char *wanted) {
+    char found[SH_SHAPE_TEXT];
+    return SH_FAIL(SH_E_SHAPE, "layer '%s' (%s) wants %s, found %s", layer->name, layer->kind->name,
+                   wanted, sh_shape_text(&layer->in[0], found));
+}
+
+void sh_op_scratch(sh_op *op, size_t bytes) {
+    if (bytes > op->scratch_bytes) op->scratch_bytes = bytes;
+}
+
+void sh_op_mask_relu(sh_op *op) {
+    if (!op->relu) return;
+    float *dy = op->out->grad;
+    sh_activation()->row[SH_ACTIVATION_RELU].backward(dy, op->out->data, dy, op->out->count);
+}
+
+void sh_op_free_kernel(sh_op *op) {
+    sh_free(op->kernel);
+    op->kernel = NULL;
+}

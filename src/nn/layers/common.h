@@ -1,0 +1,26 @@
+/* What most layers need. */
+#ifndef SH_NN_LAYERS_COMMON_H
+#define SH_NN_LAYERS_COMMON_H
+
+#include <string.h>
+
+#include "nn/plan.h"
+#include "tensor/kernels/vector.h"
+
+/* Fails with "layer 'x' (kind) wants WANTED, found 3x32x32". */
+sh_status sh_layer_wrong_shape(const sh_layer *layer, const char *wanted);
+
+/* Raises the op's scratch to at least `bytes`. */
+void sh_op_scratch(sh_op *op, size_t bytes);
+
+/* Where a following relu was absorbed: the output's gradient counts where the output is positive.
+ */
+void sh_op_mask_relu(sh_op *op);
+
+/* kind->destroy for kernels that are one plain allocation. */
+void sh_op_free_kernel(sh_op *op);
+
+/* Images (C, H, W) as the pooling and normalisation kernels see them: lanes of 8 or 1. */
+static inline size_t sh_value_lanes(const sh_value *value) { return (size_t)value->block; }
+
+#endif

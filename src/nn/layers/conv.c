@@ -1,0 +1,184 @@
+/* 2-d convolution on (C, H, W): weight (out, in/groups, kh, kw), square kernels unless kernel_w is
+ * given. Channels in multiples of 8 run on blocked activations. */
+#include "tensor/kernels/conv.h"
+
+#include "nn/layers/common.h"
+
+typedef struct conv_options {
+    int64_t channels, kernel, kernel_w, stride, padding, dilation, groups;
+    bool bias;
+} conv_options;
+
+static const sh_option rows[] = {
+    {.key = "channels",
+     .type = SH_OPTION_INT,
+     .at = offsetof(conv_options, channels),
+     .initial = "1",
+     .least = 1,
+     .most = 1 << 20,
+     .help = "output channels"},
+    {.key = "kernel",
+     .type = SH_OPTION_INT,
+     .at = offsetof(conv_options, kernel),
+     .initial = "3",
+     .least = 1,
+     .most = 255,
+     .help = "kernel height, and width unless kernel_w is given"},
+    {.key = "kernel_w",
+     .type = SH_OPTION_INT,
+     .at = offsetof(conv_options, kernel_w),
+     .initial = "0",
+     .least = 0,
+     .most = 255,
+     .help = "kernel width; 0: the same as kernel"},
+    {.key = "stride",
+     .type = SH_OPTION_INT,
+     .at = offsetof(conv_options, stride),
+     .initial = "1",
+     .least = 1,
+     .most = 255,
+     .help = "step between windows"},
+    {.key = "padding",
+     .type = SH_OPTION_INT,
+     .at = offsetof(conv_options, padding),
+     .initial = "0",
+     .least = 0,
+     .most = 255,
+     .help = "zeros around the image"},
+    {.key = "dilation",
+     .type = SH_OPTION_INT,
+     .at = offsetof(conv_options, dilation),
+     .initial = "1",
+     .least = 1,
+     .most = 255,
+     .help = "distance between taps"},
+    {.key = "groups",
+     .type = SH_OPTION_INT,
+     .at = offsetof(conv_options, groups),
+     .initial = "1",
+     .least = 1,
+     .most = 1 << 20,
+     .help = "groups of channels convolved separately"},
+    {.key = "bias",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(conv_options, bias),
+     .initial = "true",
+     .help = "add a trained bias"},
+};
+
+static int64_t out_size(int64_t in, int64_t k, const conv_options *o) {
+    int64_t reach = o->dilation * (k - 1) + 1, room = in + 2 * o->padding - reach;
+    return room < 0 ? 0 : room / o->stride + 1;
+}
+
+static int64_t kernel_w(const conv_options *o) { return o->kernel_w ? o->kernel_w : o->kernel; }
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    const conv_options *o = layer->options;
+    const sh_shape *in = &layer->in[0];
+    if (in->rank != 3) return sh_layer_wrong_shape(layer, "an image (C, H, W)");
+    if (in->dim[0] % o->groups != 0 || o->channels % o->groups != 0)
+        return SH_FAIL(
+            SH_E_SHAPE,
+            "layer '%s': %ld input and %ld output channels are not divisible by %ld groups",
+            layer->name, (long)in->dim[0], (long)o->channels, (long)o->groups);
+    int64_t oh = out_size(in->dim[1], o->kernel, o), ow = out_size(in->dim[2], kernel_w(o), o);
+    if (oh < 1 || ow < 1)
+        return sh_layer_wrong_shape(layer, "an image at least as large as its kernel");
+    layer->out = SH_SHAPE(o->channels, oh, ow);
+    int64_t ic = in->dim[0] / o->groups, fan_in = ic * o->kernel * kernel_w(o);
+    layer->flops = 2.0 * (double)(o->channels * oh * ow) * (double)fan_in;
+    SH_TRY(sh_layer_param(net, layer, "weight", SH_SHAPE(o->channels, ic, o->kernel, kernel_w(o)),
+                          true, (sh_init){.rule = SH_INIT_HE, .fan_in = fan_in}));
+    if (!o->bias) return SH_OK;
+    return sh_layer_param(net, layer, "bias", SH_SHAPE(o->channels), false,
+                          (sh_init){.rule = SH_INIT_FAN_IN, .fan_in = fan_in});
+}
+
+static sh_conv_shape shape_of(const sh_op *op) {
+    const conv_options *o = op->layer->options;
+    const int64_t *x = op->in[0]->shape.dim, *y = op->out->shape.dim;
+    return (sh_conv_shape){
+        .n = x[0],
+        .ic = x[1],
+        .ih = x[2],
+        .iw = x[3],
+        .oc = y[1],
+        .oh = y[2],
+        .ow = y[3],
+        .kh = o->kernel,
+        .kw = kernel_w(o),
+        .stride_h = o->stride,
+        .stride_w = o->stride,
+        .pad_h = o->padding,
+        .pad_w = o->padding,
+        .dilation_h = o->dilation,
+        .dilation_w = o->dilation,
+        .groups = o->groups,
+    };
+}
+
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    sh_conv_shape shape = shape_of(op);
+    bool plain_groups = shape.groups > 1;  // blocks of 8 would cross group borders
+    int y_block = shape.oc % 8 == 0 && !plain_groups ? 8 : 1;
+    int x_block = shape.ic % 8 == 0 && y_block == 8 ? 8 : 1;
+    if (op->in[0]->block != x_block) SH_TRY(sh_planner_want(planner, op, 0, x_block));
+    op->out->block = y_block;
+    op->needs_input = true;
+    sh_conv_options options = {
+        .shape = shape,
+        .x_block = x_block,
+        .y_block = y_block,
+        .bias = op->layer->param_count > 1,
+        .relu = op->relu,
+        .backward = op->plan->training,
+        .input_gradient = op->in[0]->needs_grad,
+    };
+    sh_conv *conv = NULL;
+    SH_TRY(sh_conv_create(&options, sh_planner_tuner(planner), &conv));
+    op->kernel = conv;
+    op->scratch_bytes = sh_conv_scratch_bytes(conv);
+    return SH_OK;
+}
+
+static float *bias_of(float *const *params, const sh_op *op) {
+    return op->layer->param_count > 1 ? params[1] : NULL;
+}
+
+static void forward(sh_op *op) {
+    sh_conv_forward(op->kernel, op->in[0]->data, op->param[0], bias_of(op->param, op),
+                    op->out->data, op->scratch);
+}
+
+static void backward(sh_op *op) {
+    sh_op_mask_relu(op);
+    sh_conv_weight_gradient(op->kernel, op->in[0]->data, op->out->grad, op->param_grad[0],
+                            bias_of(op->param_grad, op), sh_op_adds(op, 0), op->scratch);
+    if (op->dx[0] != NULL)
+        sh_conv_input_gradient(op->kernel, op->out->grad, op->param[0], op->dx[0], op->scratch);
+}
+
+static void destroy(sh_op *op) {
+    sh_conv_destroy(op->kernel);
+    op->kernel = NULL;
+}
+
+static const char *describe(const sh_op *op) { return sh_conv_kernels(op->kernel); }
+
+const sh_layer_kind sh_layer_kind_conv = {
+    .name = "conv",
+    .help = "2-d convolution with stride, padding, dilation and groups",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(conv_options),
+    .main_option = "channels",
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .forward = forward,
+    .backward = backward,
+    .destroy = destroy,
+    .describe = describe,
+    .fuses_relu = true,
+};

@@ -1,0 +1,161 @@
+/* Fully connected: y (rows, out) = x (rows, in) W^T + b, W (out, in) as PyTorch has it. All leading
+ * dimensions are rows, so it serves vectors (N, F) and tokens (N, T, F) alike. */
+#include <stdio.h>
+
+#include "nn/layers/common.h"
+#include "tensor/kernels/gemm.h"
+
+typedef struct dense_options {
+    int64_t units;
+    bool bias;
+    char *init;  // he, xavier, normal
+    double std;  // normal: standard deviation
+    char *tie;   // full name of another layer's weight to use
+} dense_options;
+
+static const char *init_choice(size_t index) {
+    static const char *const names[] = {"he", "xavier", "normal"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const sh_option rows[] = {
+    {.key = "units",
+     .type = SH_OPTION_INT,
+     .at = offsetof(dense_options, units),
+     .initial = "0",
+     .least = 0,
+     .most = 1 << 24,
+     .help = "width of the output; 0: what the data asks for"},
+    {.key = "bias",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(dense_options, bias),
+     .initial = "true",
+     .help = "add a trained bias"},
+    {.key = "init",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(dense_options, init),
+     .initial = "he",
+     .choices = init_choice,
+     .help = "how the weight starts"},
+    {.key = "std",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(dense_options, std),
+     .initial = "0.02",
+     .least = 0,
+     .most = 100,
+     .help = "standard deviation of init: normal"},
+    {.key = "tie",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(dense_options, tie),
+     .help = "use this parameter (`layer.weight`) as the weight"},
+};
+
+static sh_init weight_init(const dense_options *options, int64_t in, int64_t out) {
+    if (strcmp(options->init, "xavier") == 0)
+        return (sh_init){.rule = SH_INIT_XAVIER, .fan_in = in, .fan_out = out};
+    if (strcmp(options->init, "normal") == 0)
+        return (sh_init){.rule = SH_INIT_NORMAL, .scale = options->std};
+    return (sh_init){.rule = SH_INIT_HE, .fan_in = in};
+}
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    const dense_options *options = layer->options;
+    const sh_shape *in = &layer->in[0];
+    int64_t features = in->dim[in->rank - 1];
+    int64_t units = options->units > 0 ? options->units : net->input.outputs;
+    if (in->rank > 2)
+        return sh_layer_wrong_shape(layer,
+                                    "a vector (F) or tokens (T, F); put a flatten before it");
+    layer->out = *in;
+    layer->out.dim[in->rank - 1] = units;
+    layer->flops = 2.0 * (double)sh_shape_count(in) * (double)units;
+    if (options->tie != NULL)
+        SH_TRY(sh_layer_share(net, layer, options->tie, SH_SHAPE(units, features)));
+    else
+        SH_TRY(sh_layer_param(net, layer, "weight", SH_SHAPE(units, features), true,
+                              weight_init(options, features, units)));
+    if (!options->bias) return SH_OK;
+    bool from_fan = strcmp(options->init, "he") == 0;
+    return sh_layer_param(
+        net, layer, "bias", SH_SHAPE(units), false,
+        (sh_init){.rule = from_fan ? SH_INIT_FAN_IN : SH_INIT_CONSTANT, .fan_in = features});
+}
+
+typedef struct kernels {
+    sh_gemm forward, input_gradient, weight_gradient;
+    char text[64];
+} kernels;
+
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    SH_TRY(sh_planner_want(planner, op, 0, 1));
+    op->out->block = 1;
+    op->needs_input = true;
+    kernels *k = op->kernel = sh_alloc(1, sizeof *k);
+    if (k == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for layer '%s'", op->layer->name);
+    sh_tuner *tuner = sh_planner_tuner(planner);
+    const sh_shape *weight = &op->plan->net->params.items[op->layer->params[0]].shape;
+    int64_t out = weight->dim[0], in = weight->dim[1], rows_count = (int64_t)op->out->count / out;
+    SH_TRY(sh_gemm_plan(&k->forward, rows_count, out, in, false, true, tuner));
+    op->scratch_bytes = k->forward.scratch_bytes;
+    if (!op->plan->training) return SH_OK;
+    SH_TRY(sh_gemm_plan(&k->weight_gradient, out, in, rows_count, true, false, tuner));
+    sh_op_scratch(op, k->weight_gradient.scratch_bytes);
+    if (!op->in[0]->needs_grad) return SH_OK;
+    SH_TRY(sh_gemm_plan(&k->input_gradient, rows_count, in, out, false, false, tuner));
+    sh_op_scratch(op, k->input_gradient.scratch_bytes);
+    return SH_OK;
+}
+
+static void forward(sh_op *op) {
+    const kernels *k = op->kernel;
+    sh_gemm_run(&k->forward,
+                (sh_gemm_args){.a = op->in[0]->data,
+                               .b = op->param[0],
+                               .c = op->out->data,
+                               .bias = op->layer->param_count > 1 ? op->param[1] : NULL,
+                               .relu = op->relu},
+                op->scratch);
+}
+
+static void backward(sh_op *op) {
+    const kernels *k = op->kernel;
+    float *dy = op->out->grad;
+    sh_op_mask_relu(op);
+    sh_gemm_run(
+        &k->weight_gradient,
+        (sh_gemm_args){
+            .a = dy, .b = op->in[0]->data, .c = op->param_grad[0], .accumulate = sh_op_adds(op, 0)},
+        op->scratch);
+    if (op->layer->param_count > 1)
+        sh_vector()->bias_grad(dy, (size_t)k->forward.m, (size_t)k->forward.n, sh_op_adds(op, 1),
+                               op->param_grad[1]);
+    if (op->dx[0] != NULL)
+        sh_gemm_run(&k->input_gradient, (sh_gemm_args){.a = dy, .b = op->param[0], .c = op->dx[0]},
+                    op->scratch);
+}
+
+static const char *describe(const sh_op *op) {
+    kernels *k = op->kernel;
+    bool trains = op->plan->training, has_dx = trains && op->in[0]->needs_grad;
+    snprintf(k->text, sizeof k->text, "%s%s%s%s%s", sh_gemm_library_name(k->forward.library),
+             has_dx ? " / " : "", has_dx ? sh_gemm_library_name(k->input_gradient.library) : "",
+             trains ? " / " : "", trains ? sh_gemm_library_name(k->weight_gradient.library) : "");
+    return k->text;
+}
+
+const sh_layer_kind sh_layer_kind_dense = {
+    .name = "dense",
+    .help = "fully connected; over the last dimension of vectors and tokens",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(dense_options),
+    .main_option = "units",
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .forward = forward,
+    .backward = backward,
+    .destroy = sh_op_free_kernel,
+    .describe = describe,
+    .fuses_relu = true,
+};

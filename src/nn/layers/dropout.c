@@ -1,0 +1,83 @@
+/* Dropout (Srivastava et al. 2014): in training an element survives with 1-p and is scaled by
+ * 1/(1-p). The mask is a function of (seed, layer, step, sample) and is drawn again in backward, so
+ * it is never stored and does not depend on how samples are spread over workers. */
+#include "tensor/kernels/dropout.h"
+
+#include "nn/layers/common.h"
+
+typedef struct dropout_options {
+    double p;
+} dropout_options;
+
+static const sh_option rows[] = {
+    {.key = "p",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(dropout_options, p),
+     .initial = "0.5",
+     .least = 0,
+     .most = 0.999,
+     .help = "part of the elements set to zero in training"},
+};
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    (void)net;
+    layer->out = layer->in[0];
+    layer->flops = 10.0 * (double)sh_shape_count(&layer->out);
+    return SH_OK;
+}
+
+/* The streams are made anew each step; the kernel keeps one per sample. */
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    SH_TRY(sh_planner_want(planner, op, 0, 1));
+    op->out->block = 1;
+    op->kernel = sh_alloc((size_t)op->out->shape.dim[0], sizeof(sh_rng));
+    return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for dropout");
+}
+
+static bool is_off(const sh_op *op) {
+    const dropout_options *o = op->layer->options;
+    return !sh_op_step(op).training || o->p <= 0;
+}
+
+static void begin(sh_op *op) {
+    if (is_off(op)) return;
+    sh_step_context step = sh_op_step(op);
+    sh_rng *streams = op->kernel;
+    for (int64_t i = 0; i < op->out->shape.dim[0]; i++) {
+        uint64_t place = (uint64_t)step.step << 32 ^ (step.position + (uint64_t)i);
+        streams[i] = sh_rng_stream(step.seed, SH_RNG_DROPOUT, (uint32_t)op->layer->index, place);
+    }
+}
+
+static void apply(sh_op *op, const float *from, float *to) {
+    const dropout_options *o = op->layer->options;
+    size_t samples = (size_t)op->out->shape.dim[0];
+    if (is_off(op)) {
+        if (from != to) memcpy(to, from, op->out->count * sizeof *to);
+        return;
+    }
+    sh_dropout()->apply(from, to, samples, op->out->count / samples, (float)o->p, op->kernel);
+}
+
+static void forward(sh_op *op) { apply(op, op->in[0]->data, op->out->data); }
+
+static void backward(sh_op *op) {
+    if (op->dx[0] != NULL) apply(op, op->out->grad, op->dx[0]);
+}
+
+const sh_layer_kind sh_layer_kind_dropout = {
+    .name = "dropout",
+    .help = "sets a random part of the elements to zero in training",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(dropout_options),
+    .main_option = "p",
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .begin = begin,
+    .forward = forward,
+    .backward = backward,
+    .destroy = sh_op_free_kernel,
+    .in_place = true,
+};

@@ -1,0 +1,70 @@
+/* Stochastic depth (Huang et al. 2016): in training the branch that ends here is skipped as a whole
+ * with probability p, and scaled by 1/(1-p) when it is not. Skipped means not computed: the ops
+ * that feed only this layer do not run and their parameters count as unused in the step. */
+#include "nn/layers/common.h"
+
+typedef struct droppath_options {
+    double p;
+} droppath_options;
+
+static const sh_option rows[] = {
+    {.key = "p",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(droppath_options, p),
+     .initial = "0.1",
+     .least = 0,
+     .most = 0.999,
+     .help = "probability that the branch is skipped in a step"},
+};
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    (void)net;
+    layer->out = layer->in[0];
+    layer->flops = (double)sh_shape_count(&layer->out);
+    return SH_OK;
+}
+
+/* The kernel is one bool, "dropped in this step", which the plan reads (decide_skips). */
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    (void)planner;
+    op->kernel = sh_alloc(1, sizeof(bool));
+    return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for drop-path");
+}
+
+static void begin(sh_op *op) {
+    const droppath_options *o = op->layer->options;
+    sh_step_context step = sh_op_step(op);
+    sh_rng rng =
+        sh_rng_stream(step.seed, SH_RNG_DROP_PATH, (uint32_t)op->layer->index, (uint64_t)step.step);
+    *(bool *)op->kernel = step.training && (double)sh_rng_uniform(&rng) < o->p;
+}
+
+static void apply(const sh_op *op, const float *from, float *to) {
+    const droppath_options *o = op->layer->options;
+    float scale = sh_op_step(op).training ? (float)(1.0 / (1.0 - o->p)) : 1.0f;
+    bool dropped = *(const bool *)op->kernel;
+    for (size_t i = 0; i < op->out->count; i++) to[i] = dropped ? 0.0f : from[i] * scale;
+}
+
+static void forward(sh_op *op) { apply(op, op->in[0]->data, op->out->data); }
+
+static void backward(sh_op *op) {
+    if (op->dx[0] != NULL) apply(op, op->out->grad, op->dx[0]);
+}
+
+const sh_layer_kind sh_layer_kind_droppath = {
+    .name = "droppath",
+    .help = "skips the whole branch before it with probability p in training",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(droppath_options),
+    .main_option = "p",
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .begin = begin,
+    .forward = forward,
+    .backward = backward,
+    .destroy = sh_op_free_kernel,
+    .in_place = true,
+};

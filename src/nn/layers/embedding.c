@@ -1,0 +1,135 @@
+/* Token embedding: (T) of int32 to (T, C), and learned positions added to (T, C). */
+#include "nn/layers/common.h"
+#include "tensor/kernels/embed.h"
+
+typedef struct embedding_options {
+    int64_t width;
+    int64_t vocabulary;
+    double std;
+} embedding_options;
+
+static const sh_option rows[] = {
+    {.key = "width",
+     .type = SH_OPTION_INT,
+     .at = offsetof(embedding_options, width),
+     .initial = "128",
+     .least = 1,
+     .most = 1 << 20,
+     .help = "floats per token"},
+    {.key = "vocabulary",
+     .type = SH_OPTION_INT,
+     .at = offsetof(embedding_options, vocabulary),
+     .initial = "0",
+     .least = 0,
+     .most = 1 << 28,
+     .help = "rows of the table; 0: what the data asks for"},
+    {.key = "std",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(embedding_options, std),
+     .initial = "0.02",
+     .least = 0,
+     .most = 100,
+     .help = "initial standard deviation"},
+};
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    const embedding_options *o = layer->options;
+    if (layer->in[0].rank != 1 || !net->input.tokens || layer->inputs[0] != SH_NET_INPUT)
+        return sh_layer_wrong_shape(layer, "the tokens (T) of text data as its input");
+    int64_t vocabulary = o->vocabulary > 0 ? o->vocabulary : net->input.outputs;
+    if (vocabulary < net->input.outputs)
+        return SH_FAIL(SH_E_SHAPE, "layer '%s' has %ld rows, but the data has %ld tokens",
+                       layer->name, (long)vocabulary, (long)net->input.outputs);
+    layer->out = SH_SHAPE(layer->in[0].dim[0], o->width);
+    layer->flops = (double)sh_shape_count(&layer->out);
+    return sh_layer_param(net, layer, "weight", SH_SHAPE(vocabulary, o->width), true,
+                          (sh_init){.rule = SH_INIT_NORMAL, .scale = o->std});
+}
+
+static size_t width_of(const sh_op *op) { return (size_t)op->out->shape.dim[2]; }
+
+static size_t words_of(const sh_op *op) {
+    return (size_t)op->plan->net->params.items[op->layer->params[0]].shape.dim[0];
+}
+
+static void forward(sh_op *op) {
+    sh_embed()->forward(op->param[0], words_of(op), width_of(op), op->in[0]->data, op->in[0]->count,
+                        NULL, 1, op->out->data);
+}
+
+static void backward(sh_op *op) {
+    const sh_param *table = &op->plan->net->params.items[op->layer->params[0]];
+    if (!sh_op_adds(op, 0)) memset(op->param_grad[0], 0, table->count * sizeof(float));
+    sh_embed()->backward(op->out->grad, op->in[0]->data, op->in[0]->count, words_of(op),
+                         width_of(op), op->param_grad[0]);
+}
+
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    (void)planner;
+    op->needs_input = true;
+    return SH_OK;
+}
+
+const sh_layer_kind sh_layer_kind_embedding = {
+    .name = "embedding",
+    .help = "a trained vector per token",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(embedding_options),
+    .main_option = "width",
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .forward = forward,
+    .backward = backward,
+};
+
+typedef struct positions_options {
+    double std;
+} positions_options;
+
+static const sh_option position_rows[] = {
+    {.key = "std",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(positions_options, std),
+     .initial = "0.02",
+     .least = 0,
+     .most = 100,
+     .help = "initial standard deviation"},
+};
+
+static sh_status build_positions(sh_net *net, sh_layer *layer) {
+    const positions_options *o = layer->options;
+    if (layer->in[0].rank != 2) return sh_layer_wrong_shape(layer, "tokens (T, F)");
+    layer->out = layer->in[0];
+    layer->flops = (double)sh_shape_count(&layer->out);
+    return sh_layer_param(net, layer, "weight", layer->out, true,
+                          (sh_init){.rule = SH_INIT_NORMAL, .scale = o->std});
+}
+
+static void forward_positions(sh_op *op) {
+    sh_embed()->position_forward(op->in[0]->data, op->param[0], (size_t)op->out->shape.dim[0],
+                                 (size_t)op->out->shape.dim[1], (size_t)op->out->shape.dim[2],
+                                 op->out->data);
+}
+
+static void backward_positions(sh_op *op) {
+    sh_embed()->position_backward(op->out->grad, (size_t)op->out->shape.dim[0],
+                                  (size_t)op->out->shape.dim[1], (size_t)op->out->shape.dim[2],
+                                  sh_op_adds(op, 0), op->param_grad[0]);
+    if (op->dx[0] != NULL && op->dx[0] != op->out->grad)
+        memcpy(op->dx[0], op->out->grad, op->out->count * sizeof(float));
+}
+
+const sh_layer_kind sh_layer_kind_positions = {
+    .name = "positions",
+    .help = "adds a trained vector per position",
+    .options = {position_rows, SH_COUNT(position_rows)},
+    .options_bytes = sizeof(positions_options),
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build_positions,
+    .forward = forward_positions,
+    .backward = backward_positions,
+    .in_place = true,
+};

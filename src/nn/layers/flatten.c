@@ -1,0 +1,34 @@
+/* Renames (C, H, W) to (C*H*W): no work, the memory is the same. */
+#include "nn/layers/common.h"
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    (void)net;
+    layer->out = SH_SHAPE((int64_t)sh_shape_count(&layer->in[0]));
+    return SH_OK;
+}
+
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    SH_TRY(sh_planner_want(planner, op, 0, 1));
+    op->out->block = 1;
+    return SH_OK;
+}
+
+static void nothing(sh_op *op) { (void)op; }
+
+/* Only a second reader's gradient is not in place already. */
+static void backward(sh_op *op) {
+    if (op->dx[0] != NULL && op->dx[0] != op->out->grad)
+        memcpy(op->dx[0], op->out->grad, op->out->count * sizeof(float));
+}
+
+const sh_layer_kind sh_layer_kind_flatten = {
+    .name = "flatten",
+    .help = "an image as a vector",
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .forward = nothing,
+    .backward = backward,
+    .reshapes = true,
+};

@@ -1,0 +1,101 @@
+/* Layer normalisation (Ba et al. 2016) over the last dimension. */
+#include "nn/layers/common.h"
+#include "tensor/kernels/norm.h"
+
+typedef struct layernorm_options {
+    double epsilon;
+    bool bias;
+} layernorm_options;
+
+static const sh_option rows[] = {
+    {.key = "epsilon",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(layernorm_options, epsilon),
+     .initial = "1e-5",
+     .least = 0,
+     .most = 1,
+     .help = "added to the variance"},
+    {.key = "bias",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(layernorm_options, bias),
+     .initial = "true",
+     .help = "add a trained bias"},
+};
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    const layernorm_options *o = layer->options;
+    const sh_shape *in = &layer->in[0];
+    if (in->rank > 2) return sh_layer_wrong_shape(layer, "a vector (F) or tokens (T, F)");
+    sh_shape features = SH_SHAPE(in->dim[in->rank - 1]);
+    layer->out = *in;
+    layer->flops = 8.0 * (double)sh_shape_count(in);
+    SH_TRY(sh_layer_param(net, layer, "weight", features, false,
+                          (sh_init){.rule = SH_INIT_CONSTANT, .scale = 1.0}));
+    if (!o->bias) return SH_OK;
+    return sh_layer_param(net, layer, "bias", features, false, (sh_init){.rule = SH_INIT_CONSTANT});
+}
+
+static size_t features_of(const sh_op *op) {
+    const sh_shape *x = &op->in[0]->shape;
+    return (size_t)x->dim[x->rank - 1];
+}
+
+static size_t rows_of(const sh_op *op) { return op->in[0]->count / features_of(op); }
+
+static size_t scratch_floats(const sh_op *op, int threads) {
+    return 2 * features_of(op) * (size_t)threads;
+}
+
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    SH_TRY(sh_planner_want(planner, op, 0, 1));
+    op->out->block = 1;
+    op->needs_input = true;
+    op->saved_bytes = 2 * rows_of(op) * sizeof(float);
+    op->scratch_bytes =
+        scratch_floats(op, sh_tuner_threads(sh_planner_tuner(planner))) * sizeof(float);
+    return SH_OK;
+}
+
+static float *bias_of(float *const *params, const sh_op *op) {
+    return op->layer->param_count > 1 ? params[1] : NULL;
+}
+
+static void forward(sh_op *op) {
+    const layernorm_options *o = op->layer->options;
+    float *mean = op->saved;
+    sh_layernorm()->forward(op->in[0]->data, op->param[0], bias_of(op->param, op),
+                            (float)o->epsilon, rows_of(op), features_of(op), op->out->data, mean,
+                            mean + rows_of(op));
+}
+
+static void backward(sh_op *op) {
+    const float *mean = op->saved;
+    sh_layernorm()->backward(&(sh_layernorm_backward){
+        .rows = rows_of(op),
+        .C = features_of(op),
+        .dy = op->out->grad,
+        .x = op->in[0]->data,
+        .gamma = op->param[0],
+        .mean = mean,
+        .rstd = mean + rows_of(op),
+        .dx = op->dx[0] != NULL ? op->dx[0] : op->out->grad,
+        .dgamma = op->param_grad[0],
+        .dbeta = bias_of(op->param_grad, op),
+        .accumulate = sh_op_adds(op, 0),
+        .scratch = op->scratch,
+        .scratch_floats = op->scratch_bytes / sizeof(float),
+    });
+}
+
+const sh_layer_kind sh_layer_kind_layernorm = {
+    .name = "layernorm",
+    .help = "layer normalisation over the last dimension",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(layernorm_options),
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,24 @@
+/* One row per layer. X(name) declares sh_layer_kind_name, defined at the end of its file. */
+#define SH_LAYER_LIST(X) \
+    X(dense)             \
+    X(conv)              \
+    X(maxpool)           \
+    X(avgpool)           \
+    X(globalpool)        \
+    X(batchnorm)         \
+    X(layernorm)         \
+    X(dropout)           \
+    X(droppath)          \
+    X(embedding)         \
+    X(positions)         \
+    X(attention)         \
+    X(attention_core)    \
+    X(add)               \
+    X(concat)            \
+    X(flatten)           \
+    X(relu)              \
+    X(gelu)              \
+    X(silu)              \
+    X(tanh)              \
+    X(sigmoid)           \
+    X(softmax)

@@ -1,0 +1,47 @@
+/* Softmax over the last dimension, for outputs that are to be probabilities. (The cross-entropy
+ * loss has its own; do not put one before it.) */
+#include "tensor/kernels/softmax.h"
+
+#include "nn/layers/common.h"
+
+static sh_status build(sh_net *net, sh_layer *layer) {
+    (void)net;
+    layer->out = layer->in[0];
+    layer->flops = 10.0 * (double)sh_shape_count(&layer->out);
+    return SH_OK;
+}
+
+static sh_status plan(sh_op *op, sh_planner *planner) {
+    SH_TRY(sh_planner_want(planner, op, 0, 1));
+    op->out->block = 1;
+    op->needs_output = true;
+    return SH_OK;
+}
+
+static size_t cols_of(const sh_op *op) {
+    const sh_shape *shape = &op->out->shape;
+    return (size_t)shape->dim[shape->rank - 1];
+}
+
+static void forward(sh_op *op) {
+    sh_softmax()->forward(op->in[0]->data, op->out->data, op->out->count / cols_of(op),
+                          cols_of(op));
+}
+
+static void backward(sh_op *op) {
+    if (op->dx[0] != NULL)
+        sh_softmax()->backward(op->out->grad, op->out->data, op->dx[0],
+                               op->out->count / cols_of(op), cols_of(op));
+}
+
+const sh_layer_kind sh_layer_kind_softmax = {
+    .name = "softmax",
+    .help = "exp(x) / sum exp(x) over the last dimension",
+    .inputs_least = 1,
+    .inputs_most = 1,
+    .build = build,
+    .plan = plan,
+    .forward = forward,
+    .backward = backward,
+    .in_place = true,
+};

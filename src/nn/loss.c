@@ -1,0 +1,37 @@
+#include "nn/loss.h"
+
+#include <string.h>
+
+static sh_status check_targets(const sh_loss *loss, const sh_data_info *data) {
+    bool classes = data->target == SH_TARGET_CLASS || data->target == SH_TARGET_TOKENS;
+    if (loss->kind->classes && !classes)
+        return SH_FAIL(SH_E_USAGE, "loss '%s' wants class labels, but the data has values",
+                       loss->kind->name);
+    if (!loss->kind->classes && classes)
+        return SH_FAIL(SH_E_USAGE, "loss '%s' wants float targets, but the data has class labels",
+                       loss->kind->name);
+    return SH_OK;
+}
+
+sh_status sh_loss_init(sh_loss *loss, const sh_loss_options *options, const sh_data_info *data,
+                       const sh_shape *output) {
+    bool classes = data->target == SH_TARGET_CLASS || data->target == SH_TARGET_TOKENS;
+    const char *name = options->name;
+    if (strcmp(name, "auto") == 0) name = classes ? "cross-entropy" : "mse";
+    *loss = (sh_loss){.kind = sh_loss_find(name), .options = *options};
+    if (loss->kind == NULL) return SH_FAIL(SH_E_USAGE, "there is no loss '%s'", name);
+    SH_TRY(check_targets(loss, data));
+    int64_t width = output->dim[output->rank - 1];
+    int64_t wanted = classes ? data->classes : data->values;
+    char text[SH_SHAPE_TEXT];
+    bool fits = data->target == SH_TARGET_TOKENS
+                    ? output->rank == 2 && output->dim[0] == data->sample.dim[0]
+                    : output->rank == 1;
+    if (!fits)
+        return SH_FAIL(SH_E_SHAPE, "the model ends in %s, which does not fit the targets",
+                       sh_shape_text(output, text));
+    if (classes ? width < wanted : width != wanted)
+        return SH_FAIL(SH_E_SHAPE, "the model has %ld outputs, but the data has %ld %s",
+                       (long)width, (long)wanted, classes ? "classes" : "target values");
+    return SH_OK;
+}

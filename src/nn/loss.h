@@ -1,0 +1,47 @@
+/* Losses: one file and one row each (nn/losses/list.h). A loss turns the last layer's output and
+ * the targets into a sum over rows and, in training, the gradient of that sum times a scale. */
+#ifndef SH_NN_LOSS_H
+#define SH_NN_LOSS_H
+
+#include "base/option.h"
+#include "data/dataset.h"
+#include "tensor/shape.h"
+
+typedef struct sh_loss_options {
+    char *name;
+    double smoothing;      // cross-entropy: label smoothing
+    int64_t ignore_index;  // cross-entropy: label that does not count
+    double delta;          // Huber
+} sh_loss_options;
+
+typedef struct sh_loss_result {
+    double sum;       // over the rows counted
+    int64_t counted;  // samples, or tokens
+    int64_t correct;  // where the target is a class; -1 otherwise
+} sh_loss_result;
+
+typedef struct sh_loss sh_loss;
+
+typedef struct sh_loss_kind {
+    const char *name, *help;
+    bool classes;  // wants class targets (int32); otherwise float values
+    /* prediction (rows, width); target int32 (rows) or float (rows, width). `gradient` may be NULL
+     * or the prediction itself. */
+    sh_loss_result (*evaluate)(const sh_loss *loss, const float *prediction, const void *target,
+                               int64_t rows, int64_t width, double scale, float *gradient);
+} sh_loss_kind;
+
+struct sh_loss {
+    const sh_loss_kind *kind;
+    sh_loss_options options;  // name not owned
+};
+
+const sh_loss_kind *sh_loss_find(const char *name);
+const sh_loss_kind *sh_loss_at(size_t index);
+const char *sh_loss_name_at(size_t index);
+
+/* Checks that the loss fits the targets and the net's output (shape without batch). */
+sh_status sh_loss_init(sh_loss *loss, const sh_loss_options *options, const sh_data_info *data,
+                       const sh_shape *output);
+
+#endif

@@ -1,0 +1,13 @@
+/* One row per model. X(name) declares sh_model_kind_name, defined at the end of its file. */
+#define SH_MODEL_LIST(X) \
+    X(linear)            \
+    X(logistic)          \
+    X(mlp)               \
+    X(lenet)             \
+    X(alexnet)           \
+    X(vgg11)             \
+    X(resnet18)          \
+    X(resnet34)          \
+    X(resnet50)          \
+    X(gpt)               \
+    X(gpt2)

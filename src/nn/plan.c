@@ -1,0 +1,291 @@
+/* Building a plan: layers become ops in order, relus are absorbed by their neighbours, layout
+ * changes are put in where an op asks for them. */
+#include "nn/plan.h"
+
+#include <string.h>
+
+#include "nn/plan_internal.h"
+
+struct sh_planner {
+    sh_plan *plan;
+    sh_tuner *tuner;
+    sh_value **of_layer;  // output value per layer
+    int *readers;         // layers that read a layer
+    bool *into_pool;      // this relu is done by the max pooling after it
+};
+
+sh_tuner *sh_planner_tuner(sh_planner *planner) { return planner->tuner; }
+
+static sh_status add_value(sh_plan *plan, sh_shape shape, bool tokens, sh_value **value_out) {
+    SH_TRY(sh_grow((void **)&plan->values, &plan->value_capacity, plan->value_count + 1,
+                   sizeof *plan->values));
+    sh_value *value = sh_alloc(1, sizeof *value);
+    if (value == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    *value = (sh_value){.shape = shape,
+                        .count = sh_shape_count(&shape),
+                        .block = 1,
+                        .tokens = tokens,
+                        .producer = -1,
+                        .data_class = -1,
+                        .grad_class = -1,
+                        .grad_writer = -1};
+    plan->values[plan->value_count++] = value;
+    *value_out = value;
+    return SH_OK;
+}
+
+static void op_destroy(sh_op *op) {
+    if (op == NULL) return;
+    if (op->kind->destroy != NULL && op->kernel != NULL) op->kind->destroy(op);
+    sh_free(op);
+}
+
+static sh_status add_op(sh_plan *plan, sh_op *op) {
+    sh_status status =
+        sh_grow((void **)&plan->ops, &plan->op_capacity, plan->op_count + 1, sizeof *plan->ops);
+    if (status != SH_OK) {
+        op_destroy(op);
+        return status;
+    }
+    op->index = (int)plan->op_count;
+    op->out->producer = op->index;
+    plan->ops[plan->op_count++] = op;
+    return SH_OK;
+}
+
+static sh_op *new_op(sh_plan *plan, const sh_layer *layer, const sh_layer_kind *kind) {
+    sh_op *op = sh_alloc(1, sizeof *op);
+    if (op == NULL) return NULL;
+    op->plan = plan;
+    op->layer = layer;
+    op->kind = kind;
+    op->guard = -1;
+    return op;
+}
+
+extern const sh_layer_kind sh_layer_kind_reorder;
+
+static sh_status add_reorder(sh_plan *plan, sh_value *from, int block, sh_value **to_out) {
+    sh_value *to;
+    SH_TRY(add_value(plan, from->shape, false, &to));
+    to->block = block;
+    to->needs_grad = from->needs_grad;
+    sh_op *op = new_op(plan, NULL, &sh_layer_kind_reorder);
+    if (op == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    op->in[0] = from;
+    op->in_count = 1;
+    op->out = to;
+    SH_TRY(add_op(plan, op));
+    *to_out = to;
+    return SH_OK;
+}
+
+sh_status sh_planner_want(sh_planner *planner, sh_op *op, int index, int block) {
+    sh_value *value = op->in[index];
+    if (value->block == block) return SH_OK;
+    SH_ASSERT(block == 1 || (value->shape.rank == 4 && value->shape.dim[1] % 8 == 0));
+    return add_reorder(planner->plan, value, block, &op->in[index]);
+}
+
+static bool is_kind(const sh_layer *layer, const char *name) {
+    return strcmp(layer->kind->name, name) == 0;
+}
+
+/* The only layer that reads `layer`, or NULL. */
+static const sh_layer *sole_reader(const sh_planner *planner, int layer) {
+    const sh_net *net = planner->plan->net;
+    if (planner->readers[layer] != 1) return NULL;
+    for (size_t i = (size_t)layer + 1; i < net->layer_count; i++)
+        for (int k = 0; k < net->layers[i]->input_count; k++)
+            if (net->layers[i]->inputs[k] == layer) return net->layers[i];
+    return NULL;
+}
+
+/* relu before max pooling commutes with it and is cheaper on the pooled side; any other relu is
+ * absorbed by the layer before it where that can. */
+static void mark_fusions(sh_planner *planner) {
+    const sh_net *net = planner->plan->net;
+    for (size_t i = 0; i < net->layer_count; i++)
+        for (int k = 0; k < net->layers[i]->input_count; k++)
+            if (net->layers[i]->inputs[k] >= 0) planner->readers[net->layers[i]->inputs[k]]++;
+    for (size_t i = 0; i < net->layer_count; i++) {
+        const sh_layer *reader =
+            is_kind(net->layers[i], "relu") ? sole_reader(planner, (int)i) : NULL;
+        planner->into_pool[i] = reader != NULL && is_kind(reader, "maxpool");
+    }
+}
+
+static bool absorbs_relu(const sh_planner *planner, const sh_layer *layer) {
+    if (is_kind(layer, "maxpool"))
+        return layer->inputs[0] >= 0 && planner->into_pool[layer->inputs[0]];
+    if (!layer->kind->fuses_relu) return false;
+    const sh_layer *reader = sole_reader(planner, layer->index);
+    return reader != NULL && is_kind(reader, "relu") && !planner->into_pool[reader->index];
+}
+
+static bool is_absorbed(const sh_planner *planner, const sh_layer *layer) {
+    if (!is_kind(layer, "relu") || layer->inputs[0] < 0) return false;
+    return planner->into_pool[layer->index] ||
+           absorbs_relu(planner, planner->plan->net->layers[layer->inputs[0]]);
+}
+
+static sh_value *value_of(const sh_planner *planner, int layer) {
+    return layer == SH_NET_INPUT ? planner->plan->input : planner->of_layer[layer];
+}
+
+static sh_status plan_layer(sh_planner *planner, const sh_layer *layer) {
+    sh_plan *plan = planner->plan;
+    if (is_absorbed(planner, layer)) {
+        planner->of_layer[layer->index] = value_of(planner, layer->inputs[0]);
+        return SH_OK;
+    }
+    sh_op *op = new_op(plan, layer, layer->kind);
+    if (op == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    op->in_count = layer->input_count;
+    bool needs_grad = layer->param_count > 0;
+    for (int i = 0; i < op->in_count; i++) {
+        op->in[i] = value_of(planner, layer->inputs[i]);
+        needs_grad = needs_grad || op->in[i]->needs_grad;
+    }
+    sh_status status = add_value(plan, sh_shape_with(plan->batch, &layer->out), false, &op->out);
+    if (status == SH_OK) {
+        op->out->needs_grad = needs_grad && plan->training;
+        op->out->block = op->in[0]->block;
+        op->relu = absorbs_relu(planner, layer);
+        op->needs_output = op->relu;
+        if (layer->kind->plan != NULL) status = layer->kind->plan(op, planner);
+    }
+    if (status != SH_OK) {
+        op_destroy(op);
+        return status;
+    }
+    planner->of_layer[layer->index] = op->out;
+    return add_op(plan, op);
+}
+
+/* Tied weights: the op that comes last in forward comes first in backward and overwrites. */
+static void order_param_writers(sh_plan *plan) {
+    for (size_t i = 0; i < plan->op_count; i++) {
+        sh_op *op = plan->ops[i];
+        for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++) {
+            size_t param = op->layer->params[k];
+            op->param_last[k] = true;
+            for (size_t j = 0; j < plan->op_count; j++) {
+                const sh_op *other = plan->ops[j];
+                for (int l = 0; other->layer != NULL && l < other->layer->param_count; l++) {
+                    if (other->layer->params[l] != param || j == i) continue;
+                    if (j > i) op->param_added[k] = true;
+                    if (j < i) op->param_last[k] = false;
+                }
+            }
+        }
+    }
+}
+
+int sh_plan_readers(const sh_plan *plan, const sh_value *value) {
+    int readers = 0;
+    for (size_t i = 0; i < plan->op_count; i++)
+        for (int k = 0; k < plan->ops[i]->in_count; k++) readers += plan->ops[i]->in[k] == value;
+    return readers;
+}
+
+/* An op whose output is read only by `guard`, or by ops that it already guards, is guarded too. */
+static bool feeds_only(const sh_plan *plan, const sh_op *op, int guard) {
+    int found = 0;
+    for (size_t i = 0; i < plan->op_count; i++) {
+        const sh_op *reader = plan->ops[i];
+        for (int k = 0; k < reader->in_count; k++) {
+            if (reader->in[k] != op->out) continue;
+            if (reader->index != guard && reader->guard != guard) return false;
+            found++;
+        }
+    }
+    return found > 0;
+}
+
+static void mark_guards(sh_plan *plan) {
+    for (size_t d = 0; d < plan->op_count; d++) {
+        if (plan->ops[d]->layer == NULL || !is_kind(plan->ops[d]->layer, "droppath")) continue;
+        for (int i = (int)d - 1; i >= 0; i--)
+            if (plan->ops[i]->guard < 0 && feeds_only(plan, plan->ops[i], (int)d))
+                plan->ops[i]->guard = (int)d;
+    }
+}
+
+static sh_status check_used(const sh_plan *plan) {
+    for (size_t i = 0; i < plan->op_count; i++) {
+        const sh_op *op = plan->ops[i];
+        if (op->out == plan->output || sh_plan_readers(plan, op->out) > 0) continue;
+        return SH_FAIL(SH_E_USAGE, "nothing uses the output of layer '%s'", sh_op_name(op));
+    }
+    return SH_OK;
+}
+
+static sh_status plan_all(sh_planner *planner) {
+    sh_plan *plan = planner->plan;
+    const sh_net *net = plan->net;
+    sh_shape shape = sh_shape_with(plan->batch, &net->input.sample);
+    SH_TRY(add_value(plan, shape, net->input.tokens, &plan->input));
+    mark_fusions(planner);
+    for (size_t i = 0; i < net->layer_count; i++) SH_TRY(plan_layer(planner, net->layers[i]));
+    plan->output = planner->of_layer[net->layer_count - 1];
+    if (plan->output->block != 1) SH_TRY(add_reorder(plan, plan->output, 1, &plan->output));
+    SH_TRY(check_used(plan));
+    plan->skipped = sh_alloc(plan->op_count, sizeof *plan->skipped);
+    plan->param_unused = sh_alloc(net->params.count, sizeof *plan->param_unused);
+    if (plan->skipped == NULL || plan->param_unused == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    order_param_writers(plan);
+    mark_guards(plan);
+    return sh_plan_assign_memory(plan);
+}
+
+sh_status sh_plan_create(const sh_net *net, const sh_plan_options *options, sh_plan **plan_out) {
+    if (net->layer_count == 0) return SH_FAIL(SH_E_USAGE, "the model has no layers");
+    sh_plan *plan = sh_alloc(1, sizeof *plan);
+    sh_planner planner = {
+        .plan = plan,
+        .tuner = options->tuner,
+        .of_layer = sh_alloc(net->layer_count, sizeof *planner.of_layer),
+        .readers = sh_alloc(net->layer_count, sizeof *planner.readers),
+        .into_pool = sh_alloc(net->layer_count, sizeof *planner.into_pool),
+    };
+    sh_status status = SH_OK;
+    if (plan == NULL || planner.of_layer == NULL || planner.readers == NULL ||
+        planner.into_pool == NULL) {
+        status = SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    } else {
+        plan->net = net;
+        plan->batch = options->batch;
+        plan->training = options->training;
+        plan->loss = options->loss;
+        plan->trace = options->trace;
+        status = plan_all(&planner);
+    }
+    sh_free(planner.of_layer);
+    sh_free(planner.readers);
+    sh_free(planner.into_pool);
+    if (status != SH_OK)
+        sh_plan_destroy(plan);
+    else
+        *plan_out = plan;
+    return status;
+}
+
+void sh_plan_destroy(sh_plan *plan) {
+    if (plan == NULL) return;
+    for (size_t i = 0; i < plan->op_count; i++) op_destroy(plan->ops[i]);
+    for (size_t i = 0; i < plan->value_count; i++) sh_free(plan->values[i]);
+    sh_free(plan->ops);
+    sh_free(plan->values);
+    sh_free(plan->skipped);
+    sh_free(plan->param_unused);
+    sh_free(plan->buffers);
+    sh_free(plan->data_buffers);
+    sh_free(plan->grad_buffers);
+    sh_free(plan);
+}
+
+const char *sh_op_name(const sh_op *op) {
+    return op->layer != NULL ? op->layer->name : op->kind->name;
+}

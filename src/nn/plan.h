@@ -1,0 +1,134 @@
+/* A plan: the net compiled for one batch size. Ops in order, buffers packed by lifetime into one
+ * block, kernels created once. After the plan is made, running it allocates nothing.
+ *
+ *   forward op 0 .. op n-1, loss, backward op n-1 .. op 0, on_grad_ready(param) after each.
+ *
+ * Several plans (full batch, last batch, evaluation) share one net, its blocks and one memory
+ * block, of which only one plan is in use at a time. */
+#ifndef SH_NN_PLAN_H
+#define SH_NN_PLAN_H
+
+#include "base/memory.h"
+#include "base/trace.h"
+#include "nn/loss.h"
+#include "nn/net.h"
+#include "tensor/kernels/tuner.h"
+
+typedef struct sh_plan sh_plan;
+
+/* An activation. Images are plain (N, C, H, W) or blocked (N, C/8, H, W, 8): `block` is 1 or 8. */
+typedef struct sh_value {
+    sh_shape shape;  // with the batch
+    size_t count;
+    int block;
+    bool tokens;      // int32
+    bool needs_grad;  // a parameter stands before it
+    void *data;
+    float *grad;  // same layout; NULL without needs_grad
+    // For the memory planner:
+    int producer;     // op index, -1: the data itself
+    int data_class;   // values that share memory have one class; -1: the data itself
+    int grad_class;   // likewise for gradients
+    int grad_writer;  // op that writes the gradient first; -1: the loss
+} sh_value;
+
+struct sh_op {
+    const sh_layer *layer;  // NULL for a layout change made by the planner
+    const sh_layer_kind *kind;
+    sh_plan *plan;
+    sh_value *in[SH_INPUTS_MOST], *out;
+    int in_count;
+    bool relu;  // absorbs a following relu
+
+    // Filled by kind->plan:
+    void *kernel;                    // the kind's own
+    bool needs_input, needs_output;  // backward reads them
+    size_t saved_bytes;              // from forward to backward
+    size_t scratch_bytes;            // during one call
+
+    // Resolved when memory is assigned:
+    int index;  // in the plan
+    void *saved, *scratch;
+    float *dx[SH_INPUTS_MOST];      // where backward writes; NULL: not wanted
+    bool dx_added[SH_INPUTS_MOST];  // dx stands aside and is added to the gradient afterwards
+    float *param[SH_LAYER_PARAMS_MOST], *param_grad[SH_LAYER_PARAMS_MOST];
+    bool param_added[SH_LAYER_PARAMS_MOST];  // backward adds (tied weights), else overwrites
+    bool param_last[SH_LAYER_PARAMS_MOST];   // no op writes this gradient after this one
+    float *state[SH_LAYER_PARAMS_MOST];
+    int saved_buffer, dx_buffer[SH_INPUTS_MOST];
+    int guard;  // op index of the drop-path that skips this op, -1: none
+};
+
+/* Where a step is, for the random draws and batchnorm. */
+typedef struct sh_step_context {
+    bool training;
+    uint64_t seed;
+    int64_t step;
+    uint64_t position;  // of the batch's first sample in the epoch
+    bool accumulate;    // add to the gradients instead of overwriting them
+} sh_step_context;
+
+struct sh_plan {
+    const sh_net *net;
+    int64_t batch;
+    bool training;
+    sh_op **ops;
+    size_t op_count, op_capacity;
+    sh_value **values;
+    size_t value_count, value_capacity;
+    sh_value *input, *output;
+    const sh_loss *loss;
+    sh_step_context step;
+    bool *skipped;       // per op, this step: behind a dropped path
+    bool *param_unused;  // per parameter, this step
+    const sh_trace *trace;
+    size_t scratch_bytes;   // shared by all ops, at the start of the memory
+    size_t memory_bytes;    // of the shared block that this plan uses
+    size_t unshared_bytes;  // the sum without reuse, for explain
+    struct sh_buffer *buffers;
+    size_t buffer_count, buffer_capacity;
+    int *data_buffers, *grad_buffers;  // per class
+};
+
+/* The blocks a plan works on; plain memory of the net's sizes. */
+typedef struct sh_blocks {
+    float *weights, *gradients, *states;
+} sh_blocks;
+
+typedef struct sh_plan_options {
+    int64_t batch;
+    bool training;
+    const sh_loss *loss;  // NULL: forward only
+    sh_tuner *tuner;
+    const sh_trace *trace;
+} sh_plan_options;
+
+/* Borrows net, loss, tuner. */
+sh_status sh_plan_create(const sh_net *net, const sh_plan_options *options, sh_plan **plan_out);
+void sh_plan_destroy(sh_plan *plan);
+/* Resolves every pointer; `memory` has at least memory_bytes, 64-byte aligned. */
+void sh_plan_bind(sh_plan *plan, const sh_blocks *blocks, void *memory);
+
+/* Forward on `x`; the output is plan->output->data, plain. */
+void sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x);
+/* The loss of the last forward against `y`; with training, also its gradient times `scale`. */
+sh_loss_result sh_plan_loss(sh_plan *plan, const void *y, double scale);
+
+typedef void (*sh_on_grad_ready)(void *user, size_t param);
+void sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user);
+
+/* Runs forward op by op and returns the first whose output is not finite (NULL: none). */
+const sh_op *sh_plan_first_bad(sh_plan *plan, const sh_step_context *step, const void *x);
+const char *sh_op_name(const sh_op *op);
+
+/* For kind->plan: converts input `index` to plain or blocked by 8 if it is not so already. Blocked
+ * asks for rank 4 and channels divisible by 8. */
+sh_status sh_planner_want(sh_planner *planner, sh_op *op, int index, int block);
+sh_tuner *sh_planner_tuner(sh_planner *planner);
+static inline sh_step_context sh_op_step(const sh_op *op) { return op->plan->step; }
+/* Gradients of parameter `i` are added to what is there. */
+static inline bool sh_op_adds(const sh_op *op, int i) {
+    return op->plan->step.accumulate || op->param_added[i];
+}
+
+#endif

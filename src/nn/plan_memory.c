@@ -1,0 +1,200 @@
+/* Where everything lies. Values that can share memory (in-place and reshaping ops) form classes; a
+ * class is live from its first write to its last read; classes whose lives do not meet may overlap.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/plan_internal.h"
+
+static int loss_time(const sh_plan *plan) { return (int)plan->op_count; }
+static int backward_time(const sh_plan *plan, int op) { return 2 * (int)plan->op_count - op; }
+
+/* Backward passes over ops whose output has no gradient. */
+static bool runs_backward(const sh_plan *plan, const sh_op *op) {
+    return plan->training && op->out->needs_grad;
+}
+
+static bool in_class(const sh_value *value, int data_class) {
+    return value->data_class == data_class;
+}
+
+/* The last time any op but `except` reads the data of a class. */
+static int last_read(const sh_plan *plan, int data_class, const sh_op *except) {
+    int last = -1;
+    for (size_t i = 0; i < plan->op_count; i++) {
+        const sh_op *op = plan->ops[i];
+        int back = backward_time(plan, op->index);
+        bool backward = runs_backward(plan, op);
+        for (int k = 0; k < op->in_count && op != except; k++) {
+            if (!in_class(op->in[k], data_class)) continue;
+            if (op->index > last) last = op->index;
+            if (backward && op->needs_input && back > last) last = back;
+        }
+        if (in_class(op->out, data_class) && backward && op->needs_output && back > last)
+            last = back;
+    }
+    if (in_class(plan->output, data_class) && last < loss_time(plan)) last = loss_time(plan);
+    return last;
+}
+
+static bool may_overwrite(const sh_plan *plan, const sh_op *op) {
+    const sh_value *input = op->in[0];
+    if (!op->kind->in_place || input->data_class < 0 || input->tokens) return false;
+    if (runs_backward(plan, op) && op->needs_input) return false;
+    for (int k = 1; k < op->in_count; k++)
+        if (op->in[k]->data_class == input->data_class) return false;
+    return input->count == op->out->count && last_read(plan, input->data_class, op) < op->index;
+}
+
+static sh_status add_buffer(sh_plan *plan, size_t bytes, int start, int end, int *index_out) {
+    SH_TRY(sh_grow((void **)&plan->buffers, &plan->buffer_capacity, plan->buffer_count + 1,
+                   sizeof *plan->buffers));
+    plan->buffers[plan->buffer_count] =
+        (sh_buffer){.bytes = sh_round_up(bytes, SH_ALIGN), .start = start, .end = end};
+    *index_out = (int)plan->buffer_count++;
+    return SH_OK;
+}
+
+static sh_status assign_data(sh_plan *plan) {
+    int classes = 0;
+    for (size_t i = 0; i < plan->op_count; i++) {
+        sh_op *op = plan->ops[i];
+        bool shared = op->kind->reshapes || may_overwrite(plan, op);
+        op->out->data_class = shared ? op->in[0]->data_class : classes++;
+    }
+    plan->data_buffers = sh_alloc((size_t)classes, sizeof *plan->data_buffers);
+    if (plan->data_buffers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    for (size_t i = 0; i < plan->op_count; i++) {
+        const sh_op *op = plan->ops[i];
+        int class = op->out->data_class;
+        bool first = class >= 0;
+        for (size_t j = 0; j < i; j++) first = first && plan->ops[j]->out->data_class != class;
+        if (!first) continue;
+        int end = last_read(plan, class, NULL);
+        SH_TRY(add_buffer(plan, op->out->count * sizeof(float), op->index,
+                          end > op->index ? end : op->index, &plan->data_buffers[class]));
+    }
+    return SH_OK;
+}
+
+/* The consumer that comes last in forward writes the gradient first; the loss that of the output.
+ */
+static void find_grad_writers(sh_plan *plan) {
+    for (size_t i = 0; i < plan->op_count; i++)
+        for (int k = 0; k < plan->ops[i]->in_count; k++)
+            if (plan->ops[i]->out->needs_grad) plan->ops[i]->in[k]->grad_writer = (int)i;
+    plan->output->grad_writer = -1;
+}
+
+/* Going backward: an op that only passes gradients on lets its input's share its output's memory.
+ */
+static void assign_grad_classes(sh_plan *plan, int *classes_out) {
+    int classes = 0;
+    if (plan->output->needs_grad) plan->output->grad_class = classes++;
+    for (int i = (int)plan->op_count - 1; i >= 0; i--) {
+        sh_op *op = plan->ops[i];
+        if (!op->out->needs_grad) continue;
+        for (int k = 0; k < op->in_count; k++) {
+            sh_value *input = op->in[k];
+            if (!input->needs_grad) continue;
+            bool writes_first = input->grad_writer == i && input->grad_class < 0;
+            op->dx_added[k] = !writes_first;
+            if (!writes_first) continue;
+            bool shares = k == 0 && (op->kind->in_place || op->kind->reshapes);
+            input->grad_class = shares ? op->out->grad_class : classes++;
+        }
+    }
+    *classes_out = classes;
+}
+
+/* The life of a gradient class: from its first write to the backward of the first producer. */
+static sh_status assign_grads(sh_plan *plan) {
+    find_grad_writers(plan);
+    int classes = 0;
+    assign_grad_classes(plan, &classes);
+    plan->grad_buffers = sh_alloc((size_t)classes, sizeof *plan->grad_buffers);
+    if (plan->grad_buffers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    for (int class = 0; class < classes; class ++) {
+        int start = INT32_MAX, end = -1;
+        size_t bytes = 0;
+        for (size_t i = 0; i < plan->value_count; i++) {
+            const sh_value *value = plan->values[i];
+            if (value->grad_class != class) continue;
+            int written =
+                value->grad_writer < 0 ? loss_time(plan) : backward_time(plan, value->grad_writer);
+            int read = backward_time(plan, value->producer);
+            if (written < start) start = written;
+            if (read > end) end = read;
+            bytes = value->count * sizeof(float);
+        }
+        SH_TRY(add_buffer(plan, bytes, start, end, &plan->grad_buffers[class]));
+    }
+    return SH_OK;
+}
+
+static sh_status assign_op_buffers(sh_plan *plan, sh_op *op) {
+    int back = backward_time(plan, op->index);
+    bool backward = runs_backward(plan, op);
+    op->saved_buffer = -1;
+    if (op->scratch_bytes > plan->scratch_bytes)
+        plan->scratch_bytes = sh_round_up(op->scratch_bytes, SH_ALIGN);
+    if (op->saved_bytes > 0)
+        SH_TRY(add_buffer(plan, op->saved_bytes, op->index, backward ? back : op->index,
+                          &op->saved_buffer));
+    for (int k = 0; k < op->in_count; k++) {
+        op->dx_buffer[k] = -1;
+        if (backward && op->dx_added[k])
+            SH_TRY(
+                add_buffer(plan, op->in[k]->count * sizeof(float), back, back, &op->dx_buffer[k]));
+    }
+    return SH_OK;
+}
+
+static int by_size_descending(const void *a, const void *b) {
+    const sh_buffer *x = *(const sh_buffer *const *)a, *y = *(const sh_buffer *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x < y ? -1 : x > y;  // a total order, so that every run lays memory out alike
+}
+
+static bool lives_meet(const sh_buffer *a, const sh_buffer *b) {
+    return a->start <= b->end && b->start <= a->end;
+}
+
+/* Largest first, each at the lowest place free over its whole life. */
+static sh_status pack(sh_plan *plan) {
+    size_t count = plan->buffer_count;
+    sh_buffer **order = sh_alloc(count, sizeof *order);
+    if (order == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    for (size_t i = 0; i < count; i++) order[i] = &plan->buffers[i];
+    qsort(order, count, sizeof *order, by_size_descending);
+    size_t top = plan->scratch_bytes;
+    plan->unshared_bytes = plan->scratch_bytes;
+    for (size_t i = 0; i < count; i++) {
+        sh_buffer *buffer = order[i];
+        size_t offset = plan->scratch_bytes;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (size_t j = 0; j < i; j++) {
+                const sh_buffer *other = order[j];
+                bool overlap =
+                    offset < other->offset + other->bytes && other->offset < offset + buffer->bytes;
+                if (!overlap || !lives_meet(buffer, other)) continue;
+                offset = other->offset + other->bytes;
+                moved = true;
+            }
+        }
+        buffer->offset = offset;
+        plan->unshared_bytes += buffer->bytes;
+        if (offset + buffer->bytes > top) top = offset + buffer->bytes;
+    }
+    plan->memory_bytes = top;
+    sh_free(order);
+    return SH_OK;
+}
+
+sh_status sh_plan_assign_memory(sh_plan *plan) {
+    SH_TRY(assign_data(plan));
+    if (plan->training) SH_TRY(assign_grads(plan));
+    for (size_t i = 0; i < plan->op_count; i++) SH_TRY(assign_op_buffers(plan, plan->ops[i]));
+    return pack(plan);
+}

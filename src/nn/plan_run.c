@@ -1,0 +1,131 @@
+/* Running a plan. Nothing here allocates. */
+#include <string.h>
+
+#include "nn/plan_internal.h"
+#include "tensor/kernels/reduce.h"
+#include "tensor/kernels/vector.h"
+
+static void *at(void *memory, const sh_plan *plan, int buffer) {
+    return buffer < 0 ? NULL : (char *)memory + plan->buffers[buffer].offset;
+}
+
+static void bind_op(sh_plan *plan, sh_op *op, const sh_blocks *blocks, void *memory) {
+    op->scratch = memory;
+    op->saved = at(memory, plan, op->saved_buffer);
+    for (int k = 0; k < op->in_count; k++) {
+        op->dx[k] = NULL;
+        if (!plan->training || !op->in[k]->needs_grad || !op->out->needs_grad) continue;
+        op->dx[k] = op->dx_added[k] ? at(memory, plan, op->dx_buffer[k]) : op->in[k]->grad;
+    }
+    if (op->layer == NULL) return;
+    for (int k = 0; k < op->layer->param_count; k++) {
+        size_t offset = plan->net->params.items[op->layer->params[k]].offset;
+        op->param[k] = blocks->weights + offset;
+        op->param_grad[k] = blocks->gradients != NULL ? blocks->gradients + offset : NULL;
+    }
+    for (int k = 0; k < op->layer->state_count; k++)
+        op->state[k] = blocks->states + plan->net->states.items[op->layer->states[k]].offset;
+}
+
+void sh_plan_bind(sh_plan *plan, const sh_blocks *blocks, void *memory) {
+    for (size_t i = 0; i < plan->value_count; i++) {
+        sh_value *value = plan->values[i];
+        if (value->data_class >= 0)
+            value->data = at(memory, plan, plan->data_buffers[value->data_class]);
+        if (value->grad_class >= 0)
+            value->grad = at(memory, plan, plan->grad_buffers[value->grad_class]);
+    }
+    for (size_t i = 0; i < plan->op_count; i++) bind_op(plan, plan->ops[i], blocks, memory);
+}
+
+/* Decides which paths are dropped in this step, the inner ones inside outer ones included. */
+static void decide_skips(sh_plan *plan) {
+    for (int i = (int)plan->op_count - 1; i >= 0; i--) {
+        const sh_op *op = plan->ops[i];
+        plan->skipped[i] = op->guard >= 0 && (plan->skipped[op->guard] ||
+                                              ((const bool *)plan->ops[op->guard]->kernel)[0]);
+    }
+}
+
+static void start_step(sh_plan *plan, const sh_step_context *step, const void *x) {
+    plan->step = *step;
+    // Only the data itself and what is a reshaped view of it have no buffer.
+    for (size_t i = 0; i < plan->value_count; i++)
+        if (plan->values[i]->data_class < 0) plan->values[i]->data = (void *)(uintptr_t)x;
+    bool any_guard = false;
+    for (size_t i = 0; i < plan->op_count; i++) {
+        sh_op *op = plan->ops[i];
+        if (op->kind->begin != NULL) op->kind->begin(op);
+        any_guard = any_guard || op->guard >= 0;
+    }
+    if (any_guard) decide_skips(plan);
+}
+
+void sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x) {
+    start_step(plan, step, x);
+    for (size_t i = 0; i < plan->op_count; i++) {
+        sh_op *op = plan->ops[i];
+        if (plan->skipped[i]) continue;
+        int64_t begin = sh_trace_begin(plan->trace);
+        op->kind->forward(op);
+        sh_trace_end(plan->trace, "forward", sh_op_name(op), step->step, begin);
+    }
+}
+
+const sh_op *sh_plan_first_bad(sh_plan *plan, const sh_step_context *step, const void *x) {
+    start_step(plan, step, x);
+    for (size_t i = 0; i < plan->op_count; i++) {
+        sh_op *op = plan->ops[i];
+        if (plan->skipped[i]) continue;
+        op->kind->forward(op);
+        if (!sh_reduce()->all_finite(op->out->data, op->out->count)) return op;
+    }
+    return NULL;
+}
+
+sh_loss_result sh_plan_loss(sh_plan *plan, const void *y, double scale) {
+    const sh_value *output = plan->output;
+    int64_t width = output->shape.dim[output->shape.rank - 1];
+    int64_t rows = (int64_t)output->count / width;
+    float *gradient = plan->training ? output->grad : NULL;
+    return plan->loss->kind->evaluate(plan->loss, output->data, y, rows, width, scale, gradient);
+}
+
+/* The gradient of a skipped op's input must still be whole: zero where it would have come first. */
+static void skip_backward(sh_op *op) {
+    for (int k = 0; k < op->in_count; k++)
+        if (op->dx[k] != NULL && !op->dx_added[k])
+            memset(op->dx[k], 0, op->in[k]->count * sizeof(float));
+    for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++) {
+        size_t param = op->layer->params[k];
+        op->plan->param_unused[param] = !op->param_added[k];
+        if (!sh_op_adds(op, k))
+            memset(op->param_grad[k], 0, op->plan->net->params.items[param].count * sizeof(float));
+    }
+}
+
+static void run_backward(sh_op *op) {
+    op->kind->backward(op);
+    for (int k = 0; k < op->in_count; k++)
+        if (op->dx[k] != NULL && op->dx_added[k])
+            sh_vector()->add_to(op->in[k]->grad, op->dx[k], op->in[k]->count);
+    for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++)
+        op->plan->param_unused[op->layer->params[k]] = false;
+}
+
+void sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user) {
+    for (int i = (int)plan->op_count - 1; i >= 0; i--) {
+        sh_op *op = plan->ops[i];
+        if (!op->out->needs_grad) continue;
+        if (plan->skipped[i]) {
+            skip_backward(op);
+        } else {
+            int64_t begin = sh_trace_begin(plan->trace);
+            run_backward(op);
+            sh_trace_end(plan->trace, "backward", sh_op_name(op), plan->step.step, begin);
+        }
+        if (ready == NULL || op->layer == NULL) continue;
+        for (int k = 0; k < op->layer->param_count; k++)
+            if (op->param_last[k]) ready(user, op->layer->params[k]);
+    }
+}

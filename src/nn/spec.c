@@ -1,0 +1,228 @@
+/* From a run file's `model:` to a net: a name, a map with options, or a list of layers
+ *
+ *   model:
+ *     - {conv: 32, kernel: 5, padding: 2}     # the first key is the layer, its value the main
+ * option
+ *     - relu
+ *     - {name: join, add: , from: [relu1, input]}
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "nn/net.h"
+
+static const char *model_name(const void *names, size_t index) {
+    (void)names;
+    return sh_model_name_at(index);
+}
+
+static const char *layer_name(const void *names, size_t index) {
+    (void)names;
+    return sh_layer_name_at(index);
+}
+
+static sh_status unknown(const sh_node *at, const char *what, const char *name,
+                         const char *(*names)(const void *, size_t)) {
+    SH_FAIL_AT(at, SH_E_USAGE, "there is no %s '%s'", what, name);
+    const char *near = sh_nearest(name, names, NULL);
+    if (near != NULL)
+        return sh_error_hint("did you mean '%s'? 'shoal list %ss' shows all", near, what);
+    return sh_error_hint("'shoal list %ss' shows all", what);
+}
+
+/* A copy of a map without the entries that are not the part's own options. */
+static sh_node *without(const sh_node *map, const char *const *keys, size_t count) {
+    sh_node *copy = sh_node_copy(map);
+    if (copy == NULL) return NULL;
+    for (sh_node **link = &copy->child; *link != NULL;) {
+        bool drop = false;
+        for (size_t i = 0; i < count; i++) drop = drop || strcmp((*link)->key, keys[i]) == 0;
+        if (!drop) {
+            link = &(*link)->next;
+            continue;
+        }
+        sh_node *dropped = *link;
+        *link = dropped->next;
+        dropped->next = NULL;
+        sh_node_destroy(dropped);
+    }
+    return copy;
+}
+
+static sh_status read_options(sh_option_table table, size_t bytes, const sh_node *map,
+                              const char *const *not_options, size_t not_count,
+                              void **options_out) {
+    void *options = sh_alloc(1, bytes);
+    sh_node *own = map == NULL ? NULL : without(map, not_options, not_count);
+    sh_status status = SH_OK;
+    if (options == NULL || (map != NULL && own == NULL))
+        status = SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    if (status == SH_OK) status = sh_options_init(table, options);
+    if (status == SH_OK && own != NULL) status = sh_options_apply(table, own, options, NULL);
+    sh_node_destroy(own);
+    if (status != SH_OK) {
+        if (options != NULL) sh_options_fini(table, options);
+        sh_free(options);
+        return status;
+    }
+    *options_out = options;
+    return SH_OK;
+}
+
+static sh_status build_model(sh_net *net, const sh_node *node, const char *name) {
+    const sh_model_kind *kind = sh_model_find(name);
+    if (kind == NULL) return unknown(node, "model", name, model_name);
+    static const char *const not_options[] = {"name"};
+    void *options = NULL;
+    SH_TRY(read_options(kind->options, kind->options_bytes, node->kind == SH_NODE_MAP ? node : NULL,
+                        not_options, 1, &options));
+    sh_status status = kind->build(net, options);
+    sh_options_fini(kind->options, options);
+    sh_free(options);
+    return status;
+}
+
+static sh_status find_input(const sh_net *net, const sh_node *node, int *index_out) {
+    if (node->kind != SH_NODE_SCALAR)
+        return SH_FAIL_AT(node, SH_E_USAGE, "'from' wants layer names");
+    *index_out = sh_net_find(net, node->text);
+    if (*index_out == -2)
+        return SH_FAIL_AT(node, SH_E_USAGE, "there is no layer '%s' before this one", node->text);
+    return SH_OK;
+}
+
+/* `from: name` or `from: [a, b]`; absent: the layer before. */
+static sh_status read_inputs(const sh_net *net, const sh_node *map, int inputs[SH_INPUTS_MOST],
+                             int *count_out) {
+    const sh_node *from = map->kind == SH_NODE_MAP ? sh_node_find(map, "from") : NULL;
+    inputs[0] = sh_net_last(net);
+    *count_out = 1;
+    if (from == NULL) return SH_OK;
+    if (from->kind != SH_NODE_LIST) return find_input(net, from, &inputs[0]);
+    int count = 0;
+    for (const sh_node *item = from->child; item != NULL; item = item->next) {
+        if (count == SH_INPUTS_MOST)
+            return SH_FAIL_AT(item, SH_E_USAGE, "a layer has at most %d inputs", SH_INPUTS_MOST);
+        SH_TRY(find_input(net, item, &inputs[count++]));
+    }
+    *count_out = count;
+    return SH_OK;
+}
+
+/* "conv1" for the first conv, and so on, as PyTorch users would name attributes. */
+static void default_name(const sh_net *net, const char *kind, char name_out[SH_LAYER_NAME]) {
+    for (int i = 1;; i++) {
+        snprintf(name_out, SH_LAYER_NAME, "%s%d", kind, i);
+        bool taken = sh_net_find(net, name_out) != -2;
+        size_t length = strlen(name_out);
+        for (size_t k = 0; k < net->layer_count && !taken; k++)
+            taken = strncmp(net->layers[k]->name, name_out, length) == 0 &&
+                    net->layers[k]->name[length] == '.';
+        if (!taken) return;
+    }
+}
+
+/* The entry of a layer's map whose key is a layer kind. */
+static const sh_node *kind_entry(const sh_node *map) {
+    for (const sh_node *entry = map->child; entry != NULL; entry = entry->next)
+        if (sh_layer_find(entry->key) != NULL) return entry;
+    return NULL;
+}
+
+/* Re-labels an error from inside a layer with the place of its entry in the run file. */
+static sh_status place_error(const sh_node *at, sh_status status) {
+    const sh_error *error = sh_error_last();
+    if (status == SH_OK || strncmp(error->text, at->source, strlen(at->source)) == 0) return status;
+    char text[sizeof error->text], hint[sizeof error->hint];
+    snprintf(text, sizeof text, "%s", error->text);
+    snprintf(hint, sizeof hint, "%s", error->hint);
+    SH_FAIL_AT(at, status, "%s", text);
+    return hint[0] != '\0' ? sh_error_hint("%s", hint) : status;
+}
+
+static sh_status add_layer(sh_net *net, const sh_node *node) {
+    if (node->kind != SH_NODE_SCALAR && node->kind != SH_NODE_MAP)
+        return SH_FAIL_AT(node, SH_E_USAGE, "a layer is a name or a map such as {conv: 32}");
+    const sh_node *entry = node->kind == SH_NODE_MAP ? kind_entry(node) : node;
+    if (entry == NULL && node->child == NULL)
+        return SH_FAIL_AT(node, SH_E_USAGE, "this layer is empty");
+    if (entry == NULL) return unknown(node, "layer", node->child->key, layer_name);
+    const char *kind_name = node->kind == SH_NODE_MAP ? entry->key : entry->text;
+    const sh_layer_kind *kind = sh_layer_find(kind_name);
+    if (kind == NULL) return unknown(node, "layer", kind_name, layer_name);
+
+    const sh_node *named = node->kind == SH_NODE_MAP ? sh_node_find(node, "name") : NULL;
+    char name[SH_LAYER_NAME];
+    if (named != NULL && named->kind == SH_NODE_SCALAR)
+        snprintf(name, sizeof name, "%s", named->text);
+    else
+        default_name(net, kind_name, name);
+    int inputs[SH_INPUTS_MOST], input_count = 1;
+    SH_TRY(read_inputs(net, node, inputs, &input_count));
+
+    const char *not_options[] = {kind_name, "name", "from"};
+    void *options = NULL;
+    SH_TRY(read_options(kind->options, kind->options_bytes, node->kind == SH_NODE_MAP ? node : NULL,
+                        not_options, SH_COUNT(not_options), &options));
+    sh_status status = SH_OK;
+    if (node->kind == SH_NODE_MAP && entry->kind == SH_NODE_MAP)  // - dense: {units: 10}
+        status = sh_options_apply(kind->options, entry, options, NULL);
+    else if (node->kind == SH_NODE_MAP && entry->kind == SH_NODE_SCALAR && entry->text[0] != '\0')
+        status = kind->main_option == NULL
+                     ? SH_FAIL(SH_E_USAGE, "layer '%s' takes no value", kind_name)
+                     : sh_options_set(kind->options, kind->main_option, entry->text, options);
+    if (status == SH_OK)
+        status = sh_net_add(net, kind_name, name, inputs, input_count, options, NULL);
+    sh_options_fini(kind->options, options);
+    sh_free(options);
+    return place_error(entry, status);
+}
+
+static sh_status build_net(sh_net *net, const sh_node *node) {
+    if (node->kind == SH_NODE_SCALAR) return build_model(net, node, node->text);
+    if (node->kind == SH_NODE_MAP) {
+        const sh_node *name = sh_node_find(node, "name");
+        if (name == NULL || name->kind != SH_NODE_SCALAR)
+            return SH_FAIL_AT(node, SH_E_USAGE,
+                              "'model' wants a name, e.g. {name: mlp, hidden: [512]}");
+        return build_model(net, node, name->text);
+    }
+    if (node->kind != SH_NODE_LIST || node->child == NULL)
+        return SH_FAIL_AT(node, SH_E_USAGE, "'model' wants a name or a list of layers");
+    for (const sh_node *layer = node->child; layer != NULL; layer = layer->next)
+        SH_TRY(add_layer(net, layer));
+    return SH_OK;
+}
+
+sh_status sh_net_from_node(const sh_node *node, const sh_net_input *input, sh_net **net_out) {
+    sh_net *net = NULL;
+    SH_TRY(sh_net_create(input, &net));
+    sh_status status = build_net(net, node);
+    if (status == SH_OK) {
+        net->text = sh_node_print(node);
+        if (net->text == NULL) status = SH_FAIL(SH_E_MEMORY, "out of memory for a model");
+    }
+    if (status != SH_OK)
+        sh_net_destroy(net);
+    else
+        *net_out = net;
+    return status;
+}
+
+sh_status sh_net_add_text(sh_net *net, const char *kind_name, const char *name, const int *inputs,
+                          int input_count, const char *text) {
+    const sh_layer_kind *kind = sh_layer_find(kind_name);
+    SH_ASSERT(kind != NULL);
+    sh_node *node = NULL;
+    SH_TRY(sh_node_parse(name, text, strlen(text), &node));
+    void *options = NULL;
+    sh_status status = read_options(kind->options, kind->options_bytes, node, NULL, 0, &options);
+    if (status == SH_OK) {
+        status = sh_net_add(net, kind_name, name, inputs, input_count, options, NULL);
+        sh_options_fini(kind->options, options);
+        sh_free(options);
+    }
+    sh_node_destroy(node);
+    return status;
+}

@@ -1,0 +1,139 @@
+#include "tensor/kernels/gemm.h"
+
+#include <cblas.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+static const char *const library_names[SH_GEMM_LIBRARIES] = {
+    [SH_GEMM_PACKED] = "packed",
+    [SH_GEMM_ONEDNN] = "onednn",
+    [SH_GEMM_OPENBLAS] = "openblas",
+};
+
+const char *sh_gemm_library_name(sh_gemm_library library) { return library_names[library]; }
+
+/* The libraries have no epilogue: bias and relu take one more pass over C. */
+static void finish(const sh_gemm_args *args) {
+    if (args->bias == NULL && !args->relu) return;
+    const int64_t n = args->n;
+    const float *bias = args->bias;
+#pragma omp parallel for schedule(static) if (args->m * n > 1 << 15)
+    for (int64_t i = 0; i < args->m; i++) {
+        float *c = args->c + i * n;
+        if (bias != NULL && args->relu)
+            for (int64_t j = 0; j < n; j++) c[j] = c[j] + bias[j] > 0 ? c[j] + bias[j] : 0;
+        else if (bias != NULL)
+            for (int64_t j = 0; j < n; j++) c[j] += bias[j];
+        else
+            for (int64_t j = 0; j < n; j++) c[j] = c[j] > 0 ? c[j] : 0;
+    }
+}
+
+static void run_library(sh_gemm_library library, const sh_gemm_args *q, void *scratch,
+                        int threads) {
+    const int64_t lda = q->ta ? q->m : q->k, ldb = q->tb ? q->k : q->n;
+    const float beta = q->accumulate ? 1.0f : 0.0f;
+    switch (library) {
+        case SH_GEMM_PACKED:
+            sh_packed_gemm()->run(q, scratch, threads);
+            return;
+        case SH_GEMM_ONEDNN:
+            dnnl_sgemm(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', q->m, q->n, q->k, 1.0f, q->a, lda,
+                       q->b, ldb, beta, q->c, q->n);
+            break;
+        default:
+            cblas_sgemm(CblasRowMajor, q->ta ? CblasTrans : CblasNoTrans,
+                        q->tb ? CblasTrans : CblasNoTrans, (int)q->m, (int)q->n, (int)q->k, 1.0f,
+                        q->a, (int)lda, q->b, (int)ldb, beta, q->c, (int)q->n);
+            break;
+    }
+    finish(q);
+}
+
+void sh_gemm_run(const sh_gemm *gemm, sh_gemm_args args, void *scratch) {
+    args.m = gemm->m;
+    args.n = gemm->n;
+    args.k = gemm->k;
+    args.ta = gemm->ta;
+    args.tb = gemm->tb;
+    run_library(gemm->library, &args, scratch, gemm->threads);
+}
+
+/* Operands for a measurement: their values do not matter, but they must not be denormal. */
+typedef struct trial {
+    sh_gemm_args args;
+    void *scratch;
+    int threads;
+} trial;
+
+static void run_trial(void *context, int candidate) {
+    const trial *trying = context;
+    run_library((sh_gemm_library)candidate, &trying->args, trying->scratch, trying->threads);
+}
+
+static void fill_ones(float *x, size_t count) {
+    for (size_t i = 0; i < count; i++) x[i] = 1.0f;
+}
+
+static int pick(sh_tuner *tuner, const char *key, trial *trying) {
+    return sh_tuner_choose(tuner, key, library_names, SH_GEMM_LIBRARIES, run_trial, trying);
+}
+
+/* Long sides are cut: the ranking of the libraries is settled well before 3072. */
+static int64_t cut(int64_t side) { return side < 3072 ? side : 3072; }
+
+static sh_status choose(sh_gemm *gemm, sh_tuner *tuner, const char *key) {
+    if (sh_tuner_knows(tuner, key)) {
+        gemm->library = (sh_gemm_library)pick(tuner, key, NULL);
+        return SH_OK;
+    }
+    int64_t m = cut(gemm->m), n = cut(gemm->n), k = cut(gemm->k);
+    size_t a = (size_t)(m * k), b = (size_t)(k * n), c = (size_t)(m * n);
+    sh_arena arena;
+    SH_TRY(sh_arena_init(&arena, "kernel measurement",
+                         (a + b + c) * sizeof(float) + gemm->scratch_bytes + 4 * SH_ALIGN));
+    float *operands = sh_arena_take(&arena, (a + b) * sizeof(float));
+    fill_ones(operands, a + b);
+    trial trying = {
+        .args = {.m = m,
+                 .n = n,
+                 .k = k,
+                 .ta = gemm->ta,
+                 .tb = gemm->tb,
+                 .a = operands,
+                 .b = operands + a,
+                 .c = sh_arena_take(&arena, c * sizeof(float))},
+        .scratch = sh_arena_take(&arena, gemm->scratch_bytes),
+        .threads = gemm->threads,
+    };
+    gemm->library = (sh_gemm_library)pick(tuner, key, &trying);
+    sh_arena_fini(&arena);
+    return SH_OK;
+}
+
+sh_status sh_gemm_plan(sh_gemm *gemm, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
+                       sh_tuner *tuner) {
+    int threads = sh_tuner_threads(tuner);
+    *gemm = (sh_gemm){.m = m, .n = n, .k = k, .ta = ta, .tb = tb, .threads = threads};
+    gemm->scratch_bytes = sh_packed_gemm()->scratch_bytes(m, n, k, threads);
+    char key[96];
+    snprintf(key, sizeof key, "gemm %c%c %ldx%ldx%ld t%d", ta ? 't' : 'n', tb ? 't' : 'n', (long)m,
+             (long)n, (long)k, threads);
+    return choose(gemm, tuner, key);
+}
+
+void sh_gemm_reference(const sh_gemm_args *q) {
+    for (int64_t i = 0; i < q->m; i++) {
+        for (int64_t j = 0; j < q->n; j++) {
+            double sum = q->accumulate ? (double)q->c[i * q->n + j] : 0.0;
+            for (int64_t p = 0; p < q->k; p++)
+                sum += (double)(q->ta ? q->a[p * q->m + i] : q->a[i * q->k + p]) *
+                       (double)(q->tb ? q->b[j * q->k + p] : q->b[p * q->n + j]);
+            if (q->bias != NULL) sum += (double)q->bias[j];
+            q->c[i * q->n + j] = (float)(q->relu && sum < 0 ? 0 : sum);
+        }
+    }
+}

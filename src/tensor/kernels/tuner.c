@@ -1,0 +1,150 @@
+#include "tensor/kernels/tuner.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+typedef struct choice {
+    char *key;
+    char *candidate;
+    bool used;
+} choice;
+
+struct sh_tuner {
+    sh_tuner_options options;
+    choice *choices;
+    size_t count, capacity;
+    bool changed;
+};
+
+sh_status sh_tuner_create(const sh_tuner_options *options, sh_tuner **tuner_out) {
+    sh_tuner *tuner = sh_alloc(1, sizeof *tuner);
+    if (tuner == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices");
+    tuner->options = *options;
+    *tuner_out = tuner;
+    return SH_OK;
+}
+
+void sh_tuner_destroy(sh_tuner *tuner) {
+    if (tuner == NULL) return;
+    for (size_t i = 0; i < tuner->count; i++) {
+        sh_free(tuner->choices[i].key);
+        sh_free(tuner->choices[i].candidate);
+    }
+    sh_free(tuner->choices);
+    sh_free(tuner);
+}
+
+int sh_tuner_threads(const sh_tuner *tuner) { return tuner->options.threads; }
+bool sh_tuner_changed(const sh_tuner *tuner) { return tuner->changed; }
+
+static choice *find(const sh_tuner *tuner, const char *key) {
+    for (size_t i = 0; i < tuner->count; i++)
+        if (strcmp(tuner->choices[i].key, key) == 0) return &tuner->choices[i];
+    return NULL;
+}
+
+bool sh_tuner_knows(const sh_tuner *tuner, const char *key) {
+    return !tuner->options.measure || find(tuner, key) != NULL;
+}
+
+static sh_status put(sh_tuner *tuner, const char *key, const char *candidate, bool used) {
+    choice *known = find(tuner, key);
+    char *copy = sh_strdup(candidate);
+    if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices");
+    if (known != NULL) {
+        sh_free(known->candidate);
+        known->candidate = copy;
+        return SH_OK;
+    }
+    char *name = sh_strdup(key);
+    sh_status status = name == NULL ? SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices")
+                                    : sh_grow((void **)&tuner->choices, &tuner->capacity,
+                                              tuner->count + 1, sizeof *tuner->choices);
+    if (status != SH_OK) {
+        sh_free(copy);
+        sh_free(name);
+        return status;
+    }
+    tuner->choices[tuner->count++] = (choice){name, copy, used};
+    return SH_OK;
+}
+
+/* Best of a few: noise only ever adds time. The first call also warms caches and is thrown away
+ * when it was short; work that takes long is timed once. */
+static int64_t time_candidate(const sh_clock *clock, void (*run)(void *, int), void *context,
+                              int candidate) {
+    const int64_t long_ns = 20000000, budget_ns = 6000000;
+    int64_t begin = sh_clock_now_ns(clock);
+    run(context, candidate);
+    int64_t first = sh_clock_now_ns(clock) - begin, best = first;
+    if (first > long_ns) return best;
+    for (int64_t spent = 0; spent < budget_ns;) {
+        begin = sh_clock_now_ns(clock);
+        run(context, candidate);
+        int64_t took = sh_clock_now_ns(clock) - begin;
+        if (took < best) best = took;
+        spent += took > 1000 ? took : 1000;
+    }
+    return best;
+}
+
+static int measure(const sh_tuner *tuner, int count, void (*run)(void *, int), void *context) {
+    int winner = 0;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < count; i++) {
+        int64_t took = time_candidate(tuner->options.clock, run, context, i);
+        // A later candidate must win clearly: ties stay with the usual one.
+        if (took < least - least / 50) {
+            least = took;
+            winner = i;
+        }
+    }
+    return winner;
+}
+
+int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candidates, int count,
+                    void (*run)(void *context, int candidate), void *context) {
+    choice *known = find(tuner, key);
+    if (known != NULL) {
+        known->used = true;
+        for (int i = 0; i < count; i++)
+            if (strcmp(candidates[i], known->candidate) == 0) return i;
+        // A name from another build: decide anew below.
+    }
+    int winner = tuner->options.measure ? measure(tuner, count, run, context) : 0;
+    if (put(tuner, key, candidates[winner], true) == SH_OK && tuner->options.measure)
+        tuner->changed = true;
+    return winner;
+}
+
+sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes) {
+    json_error_t error;
+    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return SH_FAIL(SH_E_FORMAT, "kernel choices in '%s' are not a JSON object", source);
+    }
+    sh_status status = SH_OK;
+    const char *key;
+    json_t *value;
+    json_object_foreach(root, key, value) {
+        if (json_is_string(value)) status = put(tuner, key, json_string_value(value), false);
+        if (status != SH_OK) break;
+    }
+    json_decref(root);
+    return status;
+}
+
+char *sh_tuner_print(const sh_tuner *tuner, bool used_only) {
+    json_t *root = json_object();
+    for (size_t i = 0; i < tuner->count; i++)
+        if (!used_only || tuner->choices[i].used)
+            json_object_set_new(root, tuner->choices[i].key,
+                                json_string(tuner->choices[i].candidate));
+    char *dumped = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+    json_decref(root);
+    return dumped;
+}

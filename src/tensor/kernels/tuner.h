@@ -1,0 +1,40 @@
+/* Which library serves which shape: chosen by measurement once, remembered per machine, recorded in
+ * the run's manifest so that a resume uses the same (and noise cannot change bits).
+ *
+ * A key names the work and the thread count ("gemm nt 128x512x784 t2"), a choice names a candidate.
+ */
+#ifndef SH_TENSOR_KERNELS_TUNER_H
+#define SH_TENSOR_KERNELS_TUNER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+typedef struct sh_tuner sh_tuner;
+
+typedef struct sh_tuner_options {
+    const sh_clock *clock;
+    bool measure;  // false: unknown keys take the first candidate, which is the usual winner
+    int threads;
+} sh_tuner_options;
+
+sh_status sh_tuner_create(const sh_tuner_options *options, sh_tuner **tuner_out);
+void sh_tuner_destroy(sh_tuner *tuner);
+int sh_tuner_threads(const sh_tuner *tuner);
+
+/* Returns the index of the candidate for `key`. An unknown key is measured: `run(context, i)` does
+ * the work once by candidate i; the fastest of few repetitions wins and is remembered. */
+int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candidates, int count,
+                    void (*run)(void *context, int candidate), void *context);
+
+bool sh_tuner_knows(const sh_tuner *tuner, const char *key);
+
+/* Choices as a JSON object {key: candidate}; loading adds to what is known, later loads win.
+ * `used_only` prints only keys asked for in this run. sh_free the text. */
+sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes);
+char *sh_tuner_print(const sh_tuner *tuner, bool used_only);
+bool sh_tuner_changed(const sh_tuner *tuner);  // something was measured since creation
+
+#endif
