@@ -3,13 +3,14 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 SECONDS ?= 30
 JOBS    ?= $(shell nproc)
-CTEST   := ctest --output-on-failure --parallel $(JOBS)
+TESTS   ?= .
+CTEST   := ctest --output-on-failure --parallel $(JOBS) --tests-regex '$(TESTS)'
 
 .DEFAULT_GOAL := build
 .PHONY: build packages demo check bench lint format asan tsan clang fuzz install clean help
 
 # Each sanitizer or compiler has a folder of its own, so that switching rebuilds nothing.
-configure = @cmake --preset $(1) --log-level=WARNING
+configure = @cmake --preset $(1) >/dev/null
 compile   = @cmake --build --preset $(1) --parallel $(JOBS)
 
 build: ## build the program and the libraries into build/release
@@ -72,3 +73,4 @@ clean: ## remove build/
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo "  TESTS='^data' narrows check, asan, tsan and clang to tests with such names"

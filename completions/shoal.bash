@@ -41,7 +41,7 @@ _shoal() {
         ;;
     *)
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
-        compopt -o filenames 2>/dev/null
+        compopt -o filenames 2>/dev/null || true
         ;;
     esac
 } && complete -F _shoal shoal

@@ -3,7 +3,7 @@
 . "$SRC/tests/cli/lib.sh"
 
 PATH=$(dirname "$SHOAL"):$PATH
-# shellcheck source=../../completions/shoal.bash
+# shellcheck source=completions/shoal.bash
 . "$SRC/completions/shoal.bash"
 
 # complete_words WORD...   what completion offers for the last word, one per line.
@@ -16,7 +16,8 @@ complete_words() {
 expect_offer() {
     local wanted=$1
     shift
-    complete_words "$@" | grep -qxF -- "$wanted" || fail "'$*' does not offer '$wanted'"
+    complete_words "$@" >"$WORK/offered"
+    grep -qxF -- "$wanted" "$WORK/offered" || fail "'$*' does not offer '$wanted'"
 }
 
 for command in train eval predict explain bench list data doctor; do

@@ -45,9 +45,9 @@ for source in "${examples[@]}"; do
     expect_exit 0 "$CC" "${warnings[@]}" "${cflags[@]}" "$source" -o "$name" "${shared[@]}" -lm
     expect_exit 0 "$CC" "${warnings[@]}" "${cflags[@]}" "$source" -o "$name-static" \
         "$(pkg-config --variable=archive shoal)" -Wl,--as-needed "${static[@]}"
-    if readelf -d "$name-static" | grep -q 'NEEDED.*libshoal'; then
-        fail "$name-static still wants libshoal.so"
-    fi
+    expect_exit 0 readelf -d "$name-static"
+    expect_text NEEDED
+    expect_no_text libshoal
     mkdir "run-$name" "run-$name-static"
     (cd "run-$name" && expect_exit 0 env LD_LIBRARY_PATH="$libdir" "../$name")
     (cd "run-$name-static" && expect_exit 0 "../$name-static")

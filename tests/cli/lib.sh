@@ -5,6 +5,8 @@
 set -euo pipefail
 : "${SHOAL:?the program under test}" "${WORK:?an empty folder}" "${SRC:?the source tree}"
 
+trap 'echo "FAILED at ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND"' ERR
+
 # Nothing of the user's may leak in, and nothing may leak out of WORK.
 export HOME="$WORK/home" XDG_CACHE_HOME="$WORK/cache" LC_ALL=C
 mkdir -p "$HOME"
