@@ -27,7 +27,7 @@ sh_status sh_error_set(sh_status code, const char *file, int line, const char *f
     return code;
 }
 
-sh_status sh_error_hint(const char *format, ...) {
+sh_status(sh_error_hint)(const char *format, ...) {  // in brackets: analyzers see a macro
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(last_error.hint, sizeof last_error.hint, format, arguments);

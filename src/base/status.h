@@ -50,6 +50,10 @@ static inline sh_status sh_failed(sh_status status) {
     return status;
 }
 
+#if defined(__clang_analyzer__)
+#define sh_error_hint(...) sh_failed(sh_error_hint(__VA_ARGS__))
+#endif
+
 #define SH_FAIL(code, ...) sh_failed(sh_error_set((code), __FILE__, __LINE__, __VA_ARGS__))
 
 #define SH_TRY(expression)                    \
