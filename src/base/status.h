@@ -51,7 +51,8 @@ static inline sh_status sh_failed(sh_status status) {
 }
 
 #if defined(__clang_analyzer__)
-#define sh_error_hint(...) sh_failed(sh_error_hint(__VA_ARGS__))
+#define sh_error_hint(...)  sh_failed(sh_error_hint(__VA_ARGS__))
+#define sh_error_adopt(...) sh_failed(sh_error_adopt(__VA_ARGS__))
 #endif
 
 #define SH_FAIL(code, ...) sh_failed(sh_error_set((code), __FILE__, __LINE__, __VA_ARGS__))
