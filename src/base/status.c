@@ -10,7 +10,8 @@ const sh_error *sh_error_last(void) { return &last_error; }
 
 void sh_error_clear(void) { last_error = (sh_error){.code = SH_OK}; }
 
-sh_status sh_error_adopt(const sh_error *error) {
+// The brackets keep out the macros that status.h gives to analyzers.
+sh_status(sh_error_adopt)(const sh_error *error) {
     if (error != &last_error) last_error = *error;
     return last_error.code;
 }
@@ -27,7 +28,7 @@ sh_status sh_error_set(sh_status code, const char *file, int line, const char *f
     return code;
 }
 
-sh_status sh_error_hint(const char *format, ...) {
+sh_status(sh_error_hint)(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(last_error.hint, sizeof last_error.hint, format, arguments);

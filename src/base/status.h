@@ -44,7 +44,18 @@ sh_status sh_error_hint(const char *format, ...) __attribute__((format(printf, 1
 
 const char *sh_status_name(sh_status status);
 
-#define SH_FAIL(code, ...) sh_error_set((code), __FILE__, __LINE__, __VA_ARGS__)
+/* Tells compilers and analyzers what sh_error_set asserts: a failure is never SH_OK. */
+static inline sh_status sh_failed(sh_status status) {
+    if (status == SH_OK) __builtin_unreachable();
+    return status;
+}
+
+#if defined(__clang_analyzer__)
+#define sh_error_hint(...)  sh_failed(sh_error_hint(__VA_ARGS__))
+#define sh_error_adopt(...) sh_failed(sh_error_adopt(__VA_ARGS__))
+#endif
+
+#define SH_FAIL(code, ...) sh_failed(sh_error_set((code), __FILE__, __LINE__, __VA_ARGS__))
 
 #define SH_TRY(expression)                    \
     do {                                      \

@@ -1,0 +1,76 @@
+# A short way to the CMake presets (CMakePresets.json), which do the work. `make help` lists it.
+PREFIX  ?= /usr/local
+DESTDIR ?=
+SECONDS ?= 30
+JOBS    ?= $(shell nproc)
+TESTS   ?= .
+CTEST   := ctest --output-on-failure --parallel $(JOBS) --tests-regex '$(TESTS)'
+
+.DEFAULT_GOAL := build
+.PHONY: build packages demo check bench lint format asan tsan clang fuzz install clean help
+
+# Each sanitizer or compiler has a folder of its own, so that switching rebuilds nothing.
+configure = @cmake --preset $(1) >/dev/null
+compile   = @cmake --build --preset $(1) --parallel $(JOBS)
+
+build: ## build the program and the libraries into build/release
+	$(call configure,release)
+	$(call compile,release) --target product
+
+packages: ## install the Debian packages that the build needs and are missing
+	@tools/install-packages build
+
+demo: packages ## train LeNet on MNIST to 99 %
+	@$(MAKE) --no-print-directory build
+	@tools/demo build/release/shoal
+
+check: packages ## all tests
+	$(call configure,release)
+	$(call compile,release)
+	@$(CTEST) --preset release
+
+bench: ## Shoal and PyTorch side by side, in one table
+	@tools/install-packages build bench
+	@$(MAKE) --no-print-directory build
+	@bench/run build/release/shoal
+
+lint: ## clang-format, include order, shellcheck, cppcheck, clang-tidy
+	@tools/install-packages build develop
+	$(call configure,clang)
+	@tools/lint build/clang
+
+format: ## let clang-format rewrite the sources
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+asan: ## the unit and fuzz tests under the address and undefined-behaviour sanitizers
+	$(call configure,asan)
+	$(call compile,asan)
+	@$(CTEST) --preset asan
+
+tsan: ## the unit tests under the thread sanitizer
+	$(call configure,tsan)
+	$(call compile,tsan)
+	@$(CTEST) --preset tsan
+
+clang: ## the unit tests, compiled by clang
+	@tools/install-packages build develop
+	$(call configure,clang)
+	$(call compile,clang)
+	@$(CTEST) --preset clang
+
+fuzz: ## libFuzzer on every parser, SECONDS=30 each
+	@tools/install-packages build develop
+	$(call configure,fuzz)
+	$(call compile,fuzz) --target fuzzers
+	@tools/fuzz build/fuzz $(SECONDS)
+
+install: build ## install below PREFIX=/usr/local; DESTDIR= for packaging
+	@cmake build/release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
+	@DESTDIR="$(DESTDIR)" cmake --install build/release
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo "  TESTS='^data' narrows check, asan, tsan and clang to tests with such names"

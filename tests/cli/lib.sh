@@ -1,0 +1,62 @@
+# Helpers for tests of the program from outside; every test starts with
+#   . "$SRC/tests/cli/lib.sh"
+# CTest gives SHOAL (the program), WORK (an empty folder, also the current one), SRC and BUILD.
+# shellcheck shell=bash
+set -euo pipefail
+: "${SHOAL:?the program under test}" "${WORK:?an empty folder}" "${SRC:?the source tree}"
+
+trap 'echo "FAILED at ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND"' ERR
+
+# Nothing of the user's may leak in, and nothing may leak out of WORK.
+export HOME="$WORK/home" XDG_CACHE_HOME="$WORK/cache" LC_ALL=C
+mkdir -p "$HOME"
+unset SHOAL_DATA
+
+fail() {
+    echo "FAILED at ${BASH_SOURCE[-1]##*/}:${BASH_LINENO[-2]}: $*"
+    exit 1
+}
+
+# expect_exit CODE COMMAND...   runs it; its output is then in $WORK/stdout and $WORK/stderr.
+expect_exit() {
+    local wanted=$1 code=0
+    shift
+    "$@" >"$WORK/stdout" 2>"$WORK/stderr" </dev/null || code=$?
+    [ "$code" -eq "$wanted" ] && return
+    echo "$*"
+    echo "--- stdout"
+    tail -n 40 "$WORK/stdout"
+    echo "--- stderr"
+    tail -n 40 "$WORK/stderr"
+    fail "exit $code, expected $wanted"
+}
+
+# expect_text TEXT [FILE]   the last command printed it, to either stream, or FILE has it.
+expect_text() {
+    local files=("$WORK/stdout" "$WORK/stderr")
+    [ $# -lt 2 ] || files=("$2")
+    grep -qF -- "$1" "${files[@]}" && return
+    tail -n 40 "${files[@]}"
+    fail "no \"$1\" in ${files[*]##*/}"
+}
+
+# expect_no_text TEXT [FILE]   the opposite.
+expect_no_text() {
+    local files=("$WORK/stdout" "$WORK/stderr")
+    [ $# -lt 2 ] || files=("$2")
+    ! grep -F -- "$1" "${files[@]}" || fail "there is \"$1\" in ${files[*]##*/}"
+}
+
+expect_file() { [ -f "$1" ] || fail "no file $1"; }
+expect_no_file() { [ ! -e "$1" ] || fail "there is a file $1"; }
+expect_same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }
+
+# A user's mistake: exit CODE, one message on stderr that starts with "shoal:", nothing on stdout.
+expect_complaint() {
+    local code=$1 text=$2
+    shift 2
+    expect_exit "$code" "$@"
+    [ ! -s "$WORK/stdout" ] || fail "a failure wrote to stdout"
+    grep -q '^shoal: ' "$WORK/stderr" || fail "no line 'shoal: ...' on stderr"
+    expect_text "$text" "$WORK/stderr"
+}
