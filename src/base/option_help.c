@@ -29,18 +29,24 @@ static const char *value_name(const sh_option *row) {
     }
 }
 
+/* The name users will type: an alias is there because it is shorter. */
+static const char *shown_flag(const sh_option *row) {
+    return row->alias != NULL ? row->alias : sh_option_flag(row);
+}
+
+static bool is_on(const sh_option *row) {
+    return row->type == SH_OPTION_BOOL && row->initial != NULL && strcmp(row->initial, "true") == 0;
+}
+
 /* "-n, --workers N". Underscores of the key read as dashes, as flags usually do. */
 static void format_flag(const sh_option *row, char *text_out, size_t bytes) {
     char letter[8] = "    ", flag[64];
     if (row->letter != 0) snprintf(letter, sizeof letter, "-%c, ", row->letter);
-    snprintf(flag, sizeof flag, "%s", sh_option_flag(row));
+    snprintf(flag, sizeof flag, "%s", shown_flag(row));
     for (char *c = flag; *c != '\0'; c++)
         if (*c == '_') *c = '-';
     const char *value = value_name(row);
-    // Of a switch that is on, show the flag that changes something.
-    bool is_on =
-        row->type == SH_OPTION_BOOL && row->initial != NULL && strcmp(row->initial, "true") == 0;
-    snprintf(text_out, bytes, "%s--%s%s%s%s", letter, is_on ? "no-" : "", flag,
+    snprintf(text_out, bytes, "%s--%s%s%s%s", letter, is_on(row) ? "[no-]" : "", flag,
              *value != '\0' ? " " : "", value);
 }
 
@@ -52,8 +58,8 @@ static void append(char **text_inout, const char *part) {
 }
 
 static bool shows_default(const sh_option *row) {
-    return row->initial != NULL && row->type != SH_OPTION_BOOL && *row->initial != '\0' &&
-           strcmp(row->initial, "nan") != 0;
+    if (row->initial == NULL || *row->initial == '\0') return false;
+    return row->type == SH_OPTION_BOOL ? is_on(row) : strcmp(row->initial, "nan") != 0;
 }
 
 /* The help line with choices and default. NULL: out of memory. */
@@ -123,7 +129,9 @@ static void write_cell(FILE *file, const char *text) {
 static void write_markdown_row(const sh_option *row, FILE *file) {
     char text[128];
     format_flag(row, text, sizeof text);
-    fprintf(file, "| `%s` | `%s` | ", row->key, text + strspn(text, " "));
+    fprintf(file, "| `%s`", row->key);
+    if (row->alias != NULL) fprintf(file, ", `%s`", row->alias);
+    fprintf(file, " | `%s` | ", text + strspn(text, " "));
     bool has_default = row->initial != NULL && strcmp(row->initial, "nan") != 0;
     if (has_default) fprintf(file, "`");
     if (has_default) write_cell(file, *row->initial != '\0' ? row->initial : "\"\"");

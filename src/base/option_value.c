@@ -18,20 +18,22 @@ const char *sh_option_clip(const char *text, char clipped_out[SH_OPTION_CLIP]) {
     size_t length = 0;
     for (; text[length] != '\0' && length < SH_OPTION_CLIP - 4; length++)
         clipped_out[length] = iscntrl((unsigned char)text[length]) ? '?' : text[length];
-    memcpy(clipped_out + length, text[length] == '\0' ? "\0" : "...", text[length] == '\0' ? 1 : 4);
+    bool cut = text[length] != '\0';
+    while (cut && length > 0 && (text[length] & 0xc0) == 0x80) length--;  // no half characters
+    strcpy(clipped_out + length, cut ? "..." : "");
     return clipped_out;
 }
 
 /* "run.yaml:5:9: 'data.batch' must be WANTED, found 'abc'". */
 static sh_status refuse(const char *shown, const sh_node *value, const char *wanted) {
-    char place[256] = "", clipped[SH_OPTION_CLIP], found[SH_OPTION_CLIP + 4] = "nothing";
-    if (value->source != NULL)
-        snprintf(place, sizeof place, "%s:%d:%d: ", value->source, value->line, value->column);
+    char clipped[SH_OPTION_CLIP], found[SH_OPTION_CLIP + 4] = "nothing";
     if (value->kind == SH_NODE_SCALAR)
         snprintf(found, sizeof found, "'%s'", sh_option_clip(value->text, clipped));
     else if (value->kind != SH_NODE_NULL)
         snprintf(found, sizeof found, "a %s", value->kind == SH_NODE_LIST ? "list" : "map");
-    return SH_FAIL(SH_E_USAGE, "%s'%s' must be %s, found %s", place, shown, wanted, found);
+    if (value->source == NULL)
+        return SH_FAIL(SH_E_USAGE, "'%s' must be %s, found %s", shown, wanted, found);
+    return SH_FAIL_AT(value, SH_E_USAGE, "'%s' must be %s, found %s", shown, wanted, found);
 }
 
 /* "a whole number from 1 to 64", leaving out bounds that no value can reach. */

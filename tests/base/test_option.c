@@ -79,7 +79,11 @@ static const sh_option rows[] = {
      .least = 0,
      .most = INFINITY,
      .help = "bytes"},
-    {.key = "keep.part", .type = SH_OPTION_REAL, AT(keep), .help = "any number"},
+    {.key = "keep.part",
+     .type = SH_OPTION_REAL,
+     AT(keep),
+     .help = "any number, explained in so many words that they do not fit beside the flag, so that "
+             "the rest goes on below; the last word is: aligned"},
     {.key = "verbose",
      .letter = 'v',
      .type = SH_OPTION_BOOL,
@@ -214,6 +218,15 @@ TEST(option, says_what_a_value_must_be) {
                 try_text("mlp: {hidden: [1, x]}"));
     CHECK_FAILS(SH_E_USAGE, "'optimizer.lr' is already set in line 1",
                 try_text("optimizer: {lr: 1}\noptimizer.lr: 2\n"));
+}
+
+TEST(option, cuts_a_long_value_between_characters) {
+    char text[512] = "data: {batch: a", expected[512] = "found 'a";
+    for (int i = 0; i < 100; i++) strcat(text, "\u00e9");
+    strcat(text, "}");
+    for (int i = 0; i < 45; i++) strcat(expected, "\u00e9");
+    strcat(expected, "...'");
+    CHECK_FAILS(SH_E_USAGE, expected, try_text(text));
 }
 
 TEST(option, shows_no_control_characters) {
@@ -417,7 +430,8 @@ TEST(option, prints_groups_nested_and_leaves_unset_out) {
     sh_options_fini(table, &config);
 }
 
-static char *help_text(bool markdown) {
+/* Not inlined: the compiler cannot know that the stream forgets `text` when it is closed. */
+__attribute__((noinline)) static char *help_text(bool markdown) {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
@@ -431,15 +445,21 @@ TEST(option, helps_by_groups_within_100_columns) {
     assert_non_null(strstr(text, "Optimizer:\n"));
     assert_non_null(strstr(text, "-n, --workers N"));
     assert_non_null(strstr(text, "--memory-limit N"));
-    assert_non_null(strstr(text, "--no-verbose"));
+    assert_non_null(strstr(text, "-v, --[no-]verbose  "));
     assert_non_null(strstr(text, "learning rate (default 0.01)"));
+    assert_non_null(strstr(text, "      --optimizer NAME  "));  // the short name is shown
     assert_non_null(strstr(text, "update rule: sgd, momentum, adam, adamw (default sgd)"));
+    const char *wrapped = strstr(text, "aligned"), *begin = wrapped;
+    while (begin[-1] != '\n') begin--;
+    size_t column = (size_t)(strstr(text, "learning rate") - strstr(text, "      --lr"));
+    assert_int_equal(strspn(begin, " "), column);
     for (char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 100);
     free(text);
     text = help_text(true);
     assert_non_null(strstr(text, "| key | flag | default | meaning |\n"));
     assert_non_null(strstr(text, "| `optimizer.lr` | `--lr X` | `0.01` | learning rate |\n"));
+    assert_non_null(strstr(text, "| `data.train`, `data` | `--data TEXT` |  | training data |\n"));
     free(text);
 }
 
