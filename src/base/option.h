@@ -17,8 +17,8 @@
 #include "base/status.h"
 
 typedef enum sh_option_type {
-    SH_OPTION_INT,     // int64_t; accepts 1e6, 64k/64M (1024) only where written as such
-    SH_OPTION_REAL,    // double; accepts 1%
+    SH_OPTION_INT,     // int64_t; accepts 1e6 and 64k, 64M, 1G, 1T (1024)
+    SH_OPTION_REAL,    // double; accepts 1%; never NaN but as the initial "nan", which means unset
     SH_OPTION_BOOL,    // bool; a flag without value means true, --no-FLAG false
     SH_OPTION_STRING,  // char *, NULL when unset and without initial value
     SH_OPTION_INTS,    // sh_ints
@@ -54,20 +54,30 @@ typedef struct sh_option_table {
 sh_status sh_options_init(sh_option_table table, void *target);
 void sh_options_fini(sh_option_table table, void *target);
 
-/* Applies a map. An unknown key fails with its place and the nearest known one; a bad value with
+/* Applies a map. A null value unsets a STRING, INTS or NODE, and a REAL whose initial value is
+ * "nan". An unknown key fails with its place and the nearest known one; a bad value with
  * its place, what was found and what is valid. Marks what was set in `set` (one per row) unless
  * NULL. */
 sh_status sh_options_apply(sh_option_table table, const sh_node *map, void *target, bool *set);
 
-/* Applies `argv[*index_inout]` if it is a flag (`--key value`, `--key=value`, `-n 4`), and moves
- * the index past it. Unknown flags name their nearest neighbour. SH_E_USAGE on any fault. */
+/* Applies `argv[*index_inout]` if it is a flag (`--key value`, `--key=value`, `-n 4`, `-n4`), and
+ * moves the index past it. An operand, `-` or `--` leaves the index where it is; after `--` the
+ * caller takes the rest as operands. A flag is the last part of the key, the row's own name for it,
+ * the alias or the full key, with - or _ alike. Unknown flags name their nearest neighbour.
+ * SH_E_USAGE on any fault of the user. */
 sh_status sh_options_flag(sh_option_table table, int argc, char **argv, int *index_inout,
                           void *target, bool *set);
+
+/* Whether an argument is a flag of this table: for commands that have several tables. */
+bool sh_options_knows(sh_option_table table, const char *argument);
+/* The row's flag without dashes. */
+const char *sh_option_flag(const sh_option *row);
 
 /* Sets one option by key from text, as a flag would. */
 sh_status sh_options_set(sh_option_table table, const char *key, const char *text, void *target);
 
-/* The whole target as a run file that reads back to the same values. sh_free it. */
+/* The whole target as a run file that reads back to the same values; a REAL that is NaN (unset) is
+ * left out. sh_free it; NULL: out of memory. */
 char *sh_options_print(sh_option_table table, const void *target);
 /* Help text by groups; `markdown` gives a table for the docs. */
 void sh_options_help(sh_option_table table, FILE *file, bool markdown);

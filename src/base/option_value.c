@@ -1,0 +1,364 @@
+#include "base/option_value.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+
+static sh_status out_of_memory(const char *shown) {
+    return SH_FAIL(SH_E_MEMORY, "out of memory for option '%s'", shown);
+}
+
+const char *sh_option_clip(const char *text, char clipped_out[SH_OPTION_CLIP]) {
+    size_t length = 0;
+    for (; text[length] != '\0' && length < SH_OPTION_CLIP - 4; length++)
+        clipped_out[length] = iscntrl((unsigned char)text[length]) ? '?' : text[length];
+    bool cut = text[length] != '\0';
+    while (cut && length > 0 && (text[length] & 0xc0) == 0x80) length--;  // no half characters
+    strcpy(clipped_out + length, cut ? "..." : "");
+    return clipped_out;
+}
+
+/* "run.yaml:5:9: 'data.batch' must be WANTED, found 'abc'". */
+static sh_status refuse(const char *shown, const sh_node *value, const char *wanted) {
+    char clipped[SH_OPTION_CLIP], found[SH_OPTION_CLIP + 4] = "nothing";
+    if (value->kind == SH_NODE_SCALAR)
+        snprintf(found, sizeof found, "'%s'", sh_option_clip(value->text, clipped));
+    else if (value->kind != SH_NODE_NULL)
+        snprintf(found, sizeof found, "a %s", value->kind == SH_NODE_LIST ? "list" : "map");
+    if (value->source == NULL)
+        return SH_FAIL(SH_E_USAGE, "'%s' must be %s, found %s", shown, wanted, found);
+    return SH_FAIL_AT(value, SH_E_USAGE, "'%s' must be %s, found %s", shown, wanted, found);
+}
+
+/* "a whole number from 1 to 64", leaving out bounds that no value can reach. */
+static const char *wanted_number(const sh_option *row, const char *what, char wanted_out[128]) {
+    const double reach = row->type == SH_OPTION_REAL ? DBL_MAX : 9e18;
+    bool checked = row->least != 0 || row->most != 0;
+    if (!checked)
+        snprintf(wanted_out, 128, "%s", what);
+    else if (row->most >= reach)
+        snprintf(wanted_out, 128, "%s, at least %.15g", what, row->least);
+    else if (row->least <= -reach)
+        snprintf(wanted_out, 128, "%s, at most %.15g", what, row->most);
+    else
+        snprintf(wanted_out, 128, "%s from %.15g to %.15g", what, row->least, row->most);
+    return wanted_out;
+}
+
+static bool in_range(const sh_option *row, double value) {
+    return (row->least == 0 && row->most == 0) || (value >= row->least && value <= row->most);
+}
+
+/* A finite decimal number with nothing behind it but what `rest_out` points to. strtod alone would
+ * take blanks, hexadecimal, "inf" and "nan" as well. */
+static bool parse_decimal(const char *text, double *value_out, const char **rest_out) {
+    const char *digits = *text == '-' || *text == '+' ? text + 1 : text;
+    if (!isdigit((unsigned char)digits[0]) &&
+        !(digits[0] == '.' && isdigit((unsigned char)digits[1])))
+        return false;
+    if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X')) return false;
+    char *end;
+    *value_out = strtod(text, &end);
+    *rest_out = end;
+    return isfinite(*value_out);
+}
+
+static bool parse_real(const char *text, double *value_out) {
+    const char *rest;
+    double value;
+    if (!parse_decimal(text, &value, &rest)) return false;
+    if (rest[0] == '%' && rest[1] == '\0') {
+        *value_out = value / 100;
+        return true;
+    }
+    *value_out = value;
+    return *rest == '\0';
+}
+
+/* 1024-based suffix, or 0 when `rest` is none. */
+static double suffix_factor(const char *rest) {
+    if (rest[0] == '\0') return 1;
+    if (rest[1] != '\0') return 0;
+    switch (rest[0]) {
+        case 'k':
+        case 'K':
+            return 0x1p10;
+        case 'M':
+            return 0x1p20;
+        case 'G':
+            return 0x1p30;
+        case 'T':
+            return 0x1p40;
+        default:
+            return 0;
+    }
+}
+
+static bool parse_int(const char *text, int64_t *value_out) {
+    const char *digits = *text == '-' || *text == '+' ? text + 1 : text;
+    size_t count = strspn(digits, "0123456789");
+    if (count > 0 && digits[count] == '\0') {  // exact up to 64 bits, where a double is not
+        errno = 0;
+        *value_out = strtoll(text, NULL, 10);
+        return errno == 0;
+    }
+    const char *rest;
+    double value;
+    if (!parse_decimal(text, &value, &rest)) return false;
+    value *= suffix_factor(rest);
+    if (suffix_factor(rest) == 0 || value != floor(value)) return false;
+    if (value < -0x1p63 || value >= 0x1p63) return false;
+    *value_out = (int64_t)value;
+    return true;
+}
+
+static bool parse_bool(const char *text, bool *value_out) {
+    static const char *const words[2][3] = {{"false", "no", "off"}, {"true", "yes", "on"}};
+    for (int value = 0; value < 2; value++)
+        for (int i = 0; i < 3; i++)
+            if (strcasecmp(text, words[value][i]) == 0) {
+                *value_out = value == 1;
+                return true;
+            }
+    return false;
+}
+
+static sh_status set_int(const sh_option *row, const char *shown, const sh_node *value,
+                         int64_t *field) {
+    char wanted[128];
+    int64_t number;
+    if (value->kind != SH_NODE_SCALAR || !parse_int(value->text, &number) ||
+        !in_range(row, (double)number))
+        return refuse(shown, value, wanted_number(row, "a whole number", wanted));
+    *field = number;
+    return SH_OK;
+}
+
+static bool may_be_unset(const sh_option *row) {
+    return row->initial != NULL && strcmp(row->initial, "nan") == 0;
+}
+
+static sh_status set_real(const sh_option *row, const char *shown, const sh_node *value,
+                          double *field) {
+    char wanted[128];
+    double number;
+    if (value->kind == SH_NODE_NULL && may_be_unset(row)) {
+        *field = NAN;
+        return SH_OK;
+    }
+    if (value->kind != SH_NODE_SCALAR || !parse_real(value->text, &number) ||
+        !in_range(row, number))
+        return refuse(shown, value, wanted_number(row, "a number", wanted));
+    *field = number;
+    return SH_OK;
+}
+
+static sh_status set_bool(const char *shown, const sh_node *value, bool *field) {
+    if (value->kind != SH_NODE_SCALAR || !parse_bool(value->text, field))
+        return refuse(shown, value, "true or false");
+    return SH_OK;
+}
+
+static const char *choice_at(const void *row, size_t index) {
+    return ((const sh_option *)row)->choices(index);
+}
+
+static sh_status refuse_choice(const sh_option *row, const char *shown, const sh_node *value) {
+    char wanted[768] = "one of ";
+    size_t length = strlen(wanted);
+    const char *name;
+    for (size_t i = 0; (name = row->choices(i)) != NULL && length < sizeof wanted; i++)
+        length += (size_t)snprintf(wanted + length, sizeof wanted - length, "%s%s",
+                                   i > 0 ? ", " : "", name);
+    sh_status status = refuse(shown, value, wanted);
+    const char *near =
+        value->kind == SH_NODE_SCALAR ? sh_nearest(value->text, choice_at, row) : NULL;
+    return near != NULL ? sh_error_hint("did you mean '%s'?", near) : status;
+}
+
+static bool is_choice(const sh_option *row, const char *text) {
+    const char *name;
+    for (size_t i = 0; (name = row->choices(i)) != NULL; i++)
+        if (strcmp(name, text) == 0) return true;
+    return false;
+}
+
+/* Texts end up in run files, which are UTF-8. Refuses overlong forms, surrogates, and more than
+ * 0x10ffff. */
+static bool is_utf8(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c != '\0') {
+        int more = *c < 0x80 ? 0 : *c >= 0xc2 && *c < 0xe0 ? 1 : (*c & 0xf0) == 0xe0 ? 2 : 3;
+        if (*c >= 0x80 && (*c < 0xc2 || *c > 0xf4)) return false;
+        unsigned first = c[0], second = more > 0 ? c[1] : 0;
+        if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f)) return false;
+        if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return false;
+        for (c++; more > 0; more--, c++)
+            if ((*c & 0xc0) != 0x80) return false;
+    }
+    return true;
+}
+
+static sh_status set_string(const sh_option *row, const char *shown, const sh_node *value,
+                            char **field) {
+    char *copy = NULL;
+    if (value->kind != SH_NODE_NULL) {
+        if (row->choices != NULL && (value->kind != SH_NODE_SCALAR || !is_choice(row, value->text)))
+            return refuse_choice(row, shown, value);
+        if (value->kind != SH_NODE_SCALAR) return refuse(shown, value, "a text");
+        if (!is_utf8(value->text)) return refuse(shown, value, "a text in UTF-8");
+        copy = sh_strdup(value->text);
+        if (copy == NULL) return out_of_memory(shown);
+    }
+    sh_free(*field);
+    *field = copy;
+    return SH_OK;
+}
+
+static sh_status ints_of_list(const sh_option *row, const char *shown, const sh_node *list,
+                              sh_ints *ints_out) {
+    sh_ints ints = {.items = sh_alloc(sh_node_count(list), sizeof(int64_t))};
+    if (ints.items == NULL) return out_of_memory(shown);
+    for (const sh_node *child = list->child; child != NULL; child = child->next) {
+        sh_status status = set_int(row, shown, child, &ints.items[ints.count++]);
+        if (status == SH_OK) continue;
+        sh_free(ints.items);
+        return status;
+    }
+    *ints_out = ints;
+    return SH_OK;
+}
+
+/* "512,512", "[512, 512]", or one number: the forms that fit on a command line. */
+static sh_status ints_of_text(const sh_option *row, const char *shown, const sh_node *value,
+                              sh_ints *ints_out) {
+    char *copy = sh_strdup(value->text);
+    sh_ints ints = {.items = sh_alloc(strlen(value->text) / 2 + 1, sizeof(int64_t))};
+    sh_status status = copy == NULL || ints.items == NULL ? out_of_memory(shown) : SH_OK;
+    char *from = copy;
+    if (status == SH_OK && *from == '[' && from[strlen(from) - 1] == ']') {
+        from[strlen(from) - 1] = '\0';
+        from++;
+    }
+    bool more = status == SH_OK && from[strspn(from, " ")] != '\0';
+    while (more && status == SH_OK) {
+        from += strspn(from, " ");
+        char *end = from + strcspn(from, ",");
+        more = *end == ',';
+        char *last = end;
+        while (last > from && last[-1] == ' ') last--;
+        *last = '\0';
+        sh_node part = *value;
+        part.text = from;
+        status = set_int(row, shown, &part, &ints.items[ints.count++]);
+        from = end + 1;
+    }
+    sh_free(copy);
+    if (status != SH_OK) {
+        sh_free(ints.items);
+        return status;
+    }
+    *ints_out = ints;
+    return SH_OK;
+}
+
+static sh_status set_ints(const sh_option *row, const char *shown, const sh_node *value,
+                          sh_ints *field) {
+    sh_ints ints = {0};
+    if (value->kind == SH_NODE_MAP) return refuse(shown, value, "a list of whole numbers");
+    if (value->kind == SH_NODE_LIST) SH_TRY(ints_of_list(row, shown, value, &ints));
+    if (value->kind == SH_NODE_SCALAR) SH_TRY(ints_of_text(row, shown, value, &ints));
+    sh_free(field->items);
+    *field = ints;
+    return SH_OK;
+}
+
+static sh_status set_tree(const char *shown, const sh_node *value, sh_node **field) {
+    sh_node *copy = NULL;
+    if (value->kind != SH_NODE_NULL) {
+        copy = sh_node_copy(value);
+        if (copy == NULL) return out_of_memory(shown);
+    }
+    sh_node_destroy(*field);
+    *field = copy;
+    return SH_OK;
+}
+
+sh_status sh_option_set(const sh_option *row, const char *shown, const sh_node *value,
+                        void *target) {
+    void *field = (char *)target + row->at;
+    switch (row->type) {
+        case SH_OPTION_INT:
+            return set_int(row, shown, value, field);
+        case SH_OPTION_REAL:
+            return set_real(row, shown, value, field);
+        case SH_OPTION_BOOL:
+            return set_bool(shown, value, field);
+        case SH_OPTION_STRING:
+            return set_string(row, shown, value, field);
+        case SH_OPTION_INTS:
+            return set_ints(row, shown, value, field);
+        default:
+            return set_tree(shown, value, field);
+    }
+}
+
+/* A tree given as text is YAML itself: `--model '[{dense: 10}]'`. */
+static sh_status set_tree_text(const char *shown, const char *text, sh_node **field) {
+    sh_node *parsed;
+    sh_status status = sh_node_parse(shown, text, strlen(text), &parsed);
+    if (status == SH_E_FORMAT) {
+        sh_error error = *sh_error_last();  // the fault is in what the user typed
+        error.code = SH_E_USAGE;
+        return sh_error_adopt(&error);
+    }
+    SH_TRY(status);
+    sh_node_destroy(*field);
+    *field = parsed;
+    return SH_OK;
+}
+
+sh_status sh_option_set_text(const sh_option *row, const char *shown, const char *text,
+                             void *target) {
+    void *field = (char *)target + row->at;
+    if (row->type == SH_OPTION_NODE) return set_tree_text(shown, text, field);
+    char *copy = sh_strdup(text);
+    if (copy == NULL) return out_of_memory(shown);
+    sh_node value = {.kind = SH_NODE_SCALAR, .text = copy};
+    sh_status status = sh_option_set(row, shown, &value, target);
+    sh_free(copy);
+    return status;
+}
+
+void sh_option_clear(const sh_option *row, void *target) {
+    void *field = (char *)target + row->at;
+    switch (row->type) {
+        case SH_OPTION_INT:
+            *(int64_t *)field = 0;
+            break;
+        case SH_OPTION_REAL:
+            *(double *)field = may_be_unset(row) ? NAN : 0;
+            break;
+        case SH_OPTION_BOOL:
+            *(bool *)field = false;
+            break;
+        case SH_OPTION_STRING:
+            sh_free(*(char **)field);
+            *(char **)field = NULL;
+            break;
+        case SH_OPTION_INTS:
+            sh_free(((sh_ints *)field)->items);
+            *(sh_ints *)field = (sh_ints){0};
+            break;
+        case SH_OPTION_NODE:
+            sh_node_destroy(*(sh_node **)field);
+            *(sh_node **)field = NULL;
+            break;
+    }
+}

@@ -1,0 +1,121 @@
+#include "obs/progress.h"
+
+#include <math.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+enum { COLUMNS_MAX = 256 };
+
+static const int64_t live_gap_ns = 100000000, plain_gap_ns = 2000000000;
+static const double smooth_s = 3;  // time constant of the shown speed
+
+struct sh_progress {
+    sh_progress_options options;
+    bool drawn;  // a live line is on the screen
+    int64_t start_ns, shown_ns, epoch_ns;
+    int64_t rated_ns, rated_samples;  // where the speed was last taken
+    int64_t step_ns, step_samples;    // the last step
+    double samples_per_s;
+};
+
+sh_status sh_progress_create(const sh_progress_options *options, sh_progress **progress_out) {
+    sh_progress *progress = sh_alloc(1, sizeof *progress);
+    if (progress == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the progress line");
+    progress->options = *options;
+    progress->start_ns = sh_clock_now_ns(options->clock);
+    progress->shown_ns = progress->epoch_ns = progress->start_ns;
+    progress->rated_ns = progress->step_ns = progress->start_ns;
+    progress->samples_per_s = NAN;
+    *progress_out = progress;
+    return SH_OK;
+}
+
+void sh_progress_destroy(sh_progress *progress) {
+    sh_progress_clear(progress);
+    sh_free(progress);
+}
+
+void sh_progress_clear(sh_progress *progress) {
+    if (progress == NULL || !progress->drawn) return;
+    fputs("\r\033[K", progress->options.file);
+    fflush(progress->options.file);
+    progress->drawn = false;
+}
+
+/* A line that fills the last column would wrap on some terminals. */
+static int columns_of(const sh_progress *progress) {
+    int columns = progress->options.columns;
+    if (columns <= 0 && progress->options.live) {
+        struct winsize size;
+        if (ioctl(fileno(progress->options.file), TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+    }
+    if (columns <= 0) columns = progress->options.live ? 80 : COLUMNS_MAX;
+    return columns > COLUMNS_MAX ? COLUMNS_MAX - 1 : columns - 1;
+}
+
+/* Folds the speed from the last look to the last step into the shown one, the more the longer that
+ * was. */
+static void update_speed(sh_progress *progress) {
+    double passed_s = (double)(progress->step_ns - progress->rated_ns) / 1e9;
+    if (passed_s <= 0) return;
+    double speed = (double)(progress->step_samples - progress->rated_samples) / passed_s;
+    double weight = isnan(progress->samples_per_s) ? 1 : 1 - exp(-passed_s / smooth_s);
+    double before = isnan(progress->samples_per_s) ? 0 : progress->samples_per_s;
+    progress->samples_per_s = before + weight * (speed - before);
+    progress->rated_ns = progress->step_ns;
+    progress->rated_samples = progress->step_samples;
+}
+
+/* Assumes that the steps to come take as long as those of this process so far. */
+static double seconds_left(const sh_progress *progress, int64_t now_ns, int64_t step) {
+    int64_t done = step - progress->options.first_step;
+    int64_t left = progress->options.steps - step;
+    if (progress->options.steps <= 0 || done <= 0) return NAN;
+    double per_step_s = (double)(now_ns - progress->start_ns) / 1e9 / (double)done;
+    return left > 0 ? per_step_s * (double)left : 0;
+}
+
+static sh_progress_line line_at(const sh_progress *progress, const sh_progress_point *point) {
+    return (sh_progress_line){.point = *point,
+                              .epochs = progress->options.epochs,
+                              .steps = progress->options.steps,
+                              .samples_per_s = progress->samples_per_s,
+                              .left_s = NAN,
+                              .passed_s = NAN};
+}
+
+void sh_progress_step(sh_progress *progress, const sh_progress_point *point) {
+    if (progress == NULL) return;
+    int64_t now_ns = sh_clock_now_ns(progress->options.clock);
+    bool live = progress->options.live;
+    progress->step_ns = now_ns;
+    progress->step_samples = point->samples;
+    if (now_ns - progress->shown_ns < (live ? live_gap_ns : plain_gap_ns)) return;
+    progress->shown_ns = now_ns;
+    update_speed(progress);
+    sh_progress_line line = line_at(progress, point);
+    line.left_s = seconds_left(progress, now_ns, point->step);
+    char text[COLUMNS_MAX + 1];
+    sh_progress_format(&line, columns_of(progress), text);
+    // Overwrite first and erase the rest after: erasing first would flicker.
+    fprintf(progress->options.file, live ? "\r%s\033[K" : "%s\n", text);
+    fflush(progress->options.file);
+    progress->drawn = live;
+}
+
+void sh_progress_epoch(sh_progress *progress, const sh_progress_point *point) {
+    if (progress == NULL) return;
+    sh_progress_clear(progress);
+    int64_t now_ns = sh_clock_now_ns(progress->options.clock);
+    update_speed(progress);
+    progress->rated_ns = now_ns;  // the evaluation since the last step does not slow the speed
+    sh_progress_line line = line_at(progress, point);
+    line.passed_s = (double)(now_ns - progress->epoch_ns) / 1e9;
+    char text[COLUMNS_MAX + 1];
+    sh_progress_format(&line, columns_of(progress), text);
+    fprintf(progress->options.file, "%s\n", text);
+    fflush(progress->options.file);
+    progress->epoch_ns = progress->shown_ns = now_ns;
+}

@@ -1,0 +1,109 @@
+/* The text of a progress line: parts with a weight, of which the heaviest that fit are shown. */
+#include "obs/progress.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+enum { PART_BYTES = 48, PARTS_MAX = 8 };
+
+typedef struct line_part {
+    char text[PART_BYTES];
+    int weight;  // the heaviest stay longest when room is short
+    bool shown;
+} line_part;
+
+typedef struct part_list {
+    line_part parts[PARTS_MAX];
+    int count;
+} part_list;
+
+void sh_progress_format_time(double seconds, char text_out[24]) {
+    if (!(seconds >= 0)) seconds = 0;
+    if (seconds > 999 * 86400.0) seconds = 999 * 86400.0;
+    int64_t total = (int64_t)(seconds + 0.5);
+    int days = (int)(total / 86400), hours = (int)(total / 3600 % 24);
+    int minutes = (int)(total / 60 % 60), rest = (int)(total % 60);
+    if (days > 0)
+        snprintf(text_out, 24, "%dd %02dh", days, hours);
+    else if (hours > 0)
+        snprintf(text_out, 24, "%d:%02d:%02d", hours, minutes, rest);
+    else
+        snprintf(text_out, 24, "%d:%02d", minutes, rest);
+}
+
+static char *add_part(part_list *list, int weight) {
+    SH_ASSERT(list->count < PARTS_MAX);
+    line_part *part = &list->parts[list->count++];
+    part->weight = weight;
+    return part->text;
+}
+
+static void add_count(part_list *list, int weight, const char *name, int64_t at, int64_t of) {
+    if (at <= 0) return;
+    char *text = add_part(list, weight);
+    if (of > 0)
+        snprintf(text, PART_BYTES, "%s %" PRId64 "/%" PRId64, name, at, of);
+    else
+        snprintf(text, PART_BYTES, "%s %" PRId64, name, at);
+}
+
+/* Four digits, and no more characters than they need. */
+static void add_loss(part_list *list, int weight, const char *name, double value) {
+    if (isnan(value)) return;
+    bool plain = value == 0 || (fabs(value) >= 1e-3 && fabs(value) < 1e4);
+    snprintf(add_part(list, weight), PART_BYTES, plain ? "%s %.4f" : "%s %.3e", name, value);
+}
+
+static void add_rate(part_list *list, int weight, double samples_per_s) {
+    if (!isfinite(samples_per_s)) return;
+    snprintf(add_part(list, weight), PART_BYTES,
+             samples_per_s < 99.5 ? "%.1f samples/s" : "%.0f samples/s", samples_per_s);
+}
+
+static void add_time(part_list *list, int weight, const char *format, double seconds) {
+    if (!isfinite(seconds)) return;
+    char text[24];
+    sh_progress_format_time(seconds, text);
+    snprintf(add_part(list, weight), PART_BYTES, "%s%s", format, text);
+}
+
+static void collect(const sh_progress_line *line, part_list *list) {
+    add_count(list, 6, "epoch", line->point.epoch, line->epochs);
+    add_count(list, 7, "step", line->point.step, line->steps);
+    add_loss(list, 8, "loss", line->point.loss);
+    add_loss(list, 3, "test loss", line->point.test_loss);
+    if (!isnan(line->point.accuracy))
+        snprintf(add_part(list, 5), PART_BYTES, "accuracy %.2f %%", 100 * line->point.accuracy);
+    add_rate(list, 2, line->samples_per_s);
+    add_time(list, 4, "ETA ", line->left_s);
+    add_time(list, 1, "in ", line->passed_s);
+}
+
+/* Marks parts from the heaviest down while they fit, with two blanks between them. */
+static void choose(part_list *list, int columns) {
+    int used = 0;
+    for (int weight = PARTS_MAX; weight > 0; weight--)
+        for (int i = 0; i < list->count; i++) {
+            line_part *part = &list->parts[i];
+            if (part->weight != weight) continue;
+            int more = (int)strlen(part->text) + (used > 0 ? 2 : 0);
+            part->shown = used + more <= columns;
+            if (part->shown) used += more;
+        }
+}
+
+void sh_progress_format(const sh_progress_line *line, int columns, char *text_out) {
+    part_list list = {.count = 0};
+    collect(line, &list);
+    choose(&list, columns);
+    size_t length = 0;
+    text_out[0] = '\0';
+    for (int i = 0; i < list.count; i++) {
+        if (!list.parts[i].shown) continue;
+        if (length > 0) length += (size_t)sprintf(text_out + length, "  ");
+        length += (size_t)sprintf(text_out + length, "%s", list.parts[i].text);
+    }
+}

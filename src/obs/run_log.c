@@ -1,0 +1,89 @@
+#include "obs/run_log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/memory.h"
+
+struct sh_run_log {
+    pthread_mutex_t lock;
+    FILE *file;  // guarded by lock
+    char *path;
+    const sh_clock *clock;
+    int64_t unix_ns_less_clock;  // what turns clock time into time of day
+    int write_errno;             // the first fault, 0: none; guarded by lock
+    sh_log next;
+};
+
+sh_status sh_run_log_open(const sh_run_log_options *options, sh_run_log **run_log_out) {
+    sh_run_log *log = sh_alloc(1, sizeof *log);
+    char *path = sh_strdup(options->path);
+    if (log == NULL || path == NULL) {
+        sh_free(log);
+        sh_free(path);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", options->path);
+    }
+    log->path = path;
+    log->clock = options->clock;
+    log->unix_ns_less_clock = options->unix_ns - sh_clock_now_ns(options->clock);
+    log->next = options->next;
+    log->file = fopen(path, "ae");
+    if (log->file == NULL) {
+        sh_status status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
+        sh_free(path);
+        sh_free(log);
+        return status;
+    }
+    pthread_mutex_init(&log->lock, NULL);
+    *run_log_out = log;
+    return SH_OK;
+}
+
+sh_status sh_run_log_close(sh_run_log *log) {
+    if (log == NULL) return SH_OK;
+    if (fclose(log->file) != 0 && log->write_errno == 0) log->write_errno = errno;
+    sh_status status = SH_OK;
+    if (log->write_errno != 0)
+        status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", log->path, strerror(log->write_errno));
+    pthread_mutex_destroy(&log->lock);
+    sh_free(log->path);
+    sh_free(log);
+    return status;
+}
+
+/* "2026-11-16T03:31:42.123Z", in UTC, so that logs of several machines compare. */
+static void format_time(int64_t unix_ns, char text_out[40]) {
+    time_t seconds = (time_t)(unix_ns / 1000000000);
+    struct tm parts;
+    gmtime_r(&seconds, &parts);
+    char day[32];
+    strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(text_out, 40, "%s.%03dZ", day, (int)(unix_ns / 1000000 % 1000));
+}
+
+/* A text of several lines is indented, so that every entry begins with a time. */
+static void write_text(FILE *file, const char *text) {
+    for (; *text != '\0'; text++) {
+        fputc(*text, file);
+        if (*text == '\n') fputs("    ", file);
+    }
+    fputc('\n', file);
+}
+
+static void take_line(void *self, sh_log_level level, const char *text) {
+    static const char *const words[] = {"debug", "info ", "warn ", "error"};
+    sh_run_log *log = self;
+    char when[40];
+    pthread_mutex_lock(&log->lock);
+    format_time(log->unix_ns_less_clock + sh_clock_now_ns(log->clock), when);
+    fprintf(log->file, "%s %s ", when, (size_t)level < SH_COUNT(words) ? words[level] : "     ");
+    write_text(log->file, text);
+    if (fflush(log->file) != 0 && log->write_errno == 0) log->write_errno = errno;
+    pthread_mutex_unlock(&log->lock);
+    if (log->next.line != NULL) log->next.line(log->next.self, level, text);
+}
+
+sh_log sh_run_log_sink(sh_run_log *log) { return (sh_log){.line = take_line, .self = log}; }

@@ -1,0 +1,137 @@
+#include "base/file.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "harness.h"
+
+static char *test_path(const char *name) {
+    char *path = sh_path_join(sh_test_folder("file"), name);
+    assert_non_null(path);
+    return path;
+}
+
+static void assert_holds(const char *path, const char *text) {
+    sh_mapped mapped;
+    CHECK_OK(sh_file_map(path, &mapped));
+    assert_int_equal(mapped.bytes, strlen(text));
+    if (mapped.bytes > 0) assert_memory_equal(mapped.data, text, mapped.bytes);
+    sh_file_unmap(&mapped);
+}
+
+static int count_files(const char *path_inside) {
+    char *folder = sh_strdup(path_inside);
+    *strrchr(folder, '/') = '\0';
+    DIR *dir = opendir(folder);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) count += entry->d_name[0] != '.';
+    closedir(dir);
+    sh_free(folder);
+    return count;
+}
+
+TEST(file, maps_what_was_written_and_replaces_it_whole) {
+    char *path = test_path("a.txt");
+    CHECK_OK(sh_file_write(path, "one", 3));
+    assert_holds(path, "one");
+    CHECK_OK(sh_file_write(path, "the second", 10));
+    assert_holds(path, "the second");
+    assert_int_equal(count_files(path), 1);
+    sh_free(path);
+}
+
+TEST(file, maps_an_empty_file_as_nothing) {
+    char *path = test_path("empty");
+    CHECK_OK(sh_file_write(path, NULL, 0));
+    sh_mapped mapped;
+    CHECK_OK(sh_file_map(path, &mapped));
+    assert_null(mapped.data);
+    assert_int_equal(mapped.bytes, 0);
+    sh_file_unmap(&mapped);
+    sh_free(path);
+}
+
+TEST(file, shows_the_old_contents_until_commit) {
+    char *path = test_path("a.txt");
+    CHECK_OK(sh_file_write(path, "old", 3));
+    sh_writer writer;
+    CHECK_OK(sh_writer_open(&writer, path));
+    CHECK_OK(sh_writer_write(&writer, "new", 3));
+    fflush(writer.file);
+    assert_holds(path, "old");
+    CHECK_OK(sh_writer_commit(&writer));
+    assert_holds(path, "new");
+    sh_free(path);
+}
+
+TEST(file, abandon_leaves_the_old_file_and_no_other) {
+    char *path = test_path("a.txt");
+    CHECK_OK(sh_file_write(path, "old", 3));
+    sh_writer writer;
+    CHECK_OK(sh_writer_open(&writer, path));
+    CHECK_OK(sh_writer_write(&writer, "half of the", 11));
+    sh_writer_abandon(&writer);
+    assert_holds(path, "old");
+    assert_int_equal(count_files(path), 1);
+    sh_free(path);
+}
+
+TEST(file, a_failed_rename_leaves_no_temporary) {
+    char *path = test_path("taken");
+    CHECK_OK(sh_make_folders(path));  // a folder of that name cannot be replaced by a file
+    CHECK_FAILS(SH_E_IO, "cannot rename", sh_file_write(path, "x", 1));
+    assert_int_equal(count_files(path), 1);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_true(S_ISDIR(info.st_mode));
+    sh_free(path);
+}
+
+TEST(file, a_full_disk_leaves_the_old_file) {
+    FILE *full = fopen("/dev/full", "wb");
+    if (full == NULL) skip();
+    char *path = test_path("a.txt");
+    CHECK_OK(sh_file_write(path, "old", 3));
+    sh_writer writer;
+    CHECK_OK(sh_writer_open(&writer, path));
+    fclose(writer.file);
+    writer.file = full;  // every flush to this device says that there is no space
+    CHECK_OK(sh_writer_write(&writer, "new", 3));
+    CHECK_FAILS(SH_E_IO, "No space left", sh_writer_commit(&writer));
+    assert_holds(path, "old");
+    assert_int_equal(count_files(path), 1);
+    sh_free(path);
+}
+
+TEST(file, names_what_is_missing) {
+    sh_mapped mapped;
+    CHECK_FAILS(SH_E_IO, "'no/such/file'", sh_file_map("no/such/file", &mapped));
+    CHECK_FAILS(SH_E_IO, "'no/such/file'", sh_file_write("no/such/file", "x", 1));
+    CHECK_FAILS(SH_E_IO, "not a regular file", sh_file_map("/", &mapped));
+}
+
+TEST(file, makes_folders_with_parents) {
+    char *path = test_path("a/b/c/");
+    CHECK_OK(sh_make_folders(path));
+    CHECK_OK(sh_make_folders(path));
+    assert_true(sh_file_exists(path));
+    sh_free(path);
+    path = test_path("plain");
+    CHECK_OK(sh_file_write(path, "x", 1));
+    char *below = sh_path_join(path, "sub");
+    CHECK_FAILS(SH_E_IO, "plain", sh_make_folders(below));
+    sh_free(below);
+    sh_free(path);
+}
+
+TEST(file, joins_paths_with_one_slash) {
+    char *a = sh_path_join("runs", "x"), *b = sh_path_join("runs/", "x");
+    assert_string_equal(a, "runs/x");
+    assert_string_equal(b, "runs/x");
+    sh_free(a);
+    sh_free(b);
+}
