@@ -4,6 +4,9 @@
 #ifndef SH_OPTIM_OPTIM_H
 #define SH_OPTIM_OPTIM_H
 
+#include <stdint.h>
+
+#include "base/memory.h"
 #include "base/option.h"
 #include "nn/param.h"
 
@@ -25,7 +28,8 @@ typedef struct sh_optim_step {
 
 typedef struct sh_optim_kind {
     const char *name, *help;
-    int slots;                  // state floats per parameter element
+    int slots;                  // state floats per parameter element, at most
+    bool momentum_slot;         // the last slot serves momentum and is left out when that is 0
     const char *slot_names[2];  // in checkpoints: "momentum", "exp_avg", "exp_avg_sq"
     sh_optim_options initial;   // defaults of the paper; NAN: the option has no meaning here
     void (*step)(const sh_optim_options *options, const sh_optim_step *step, float *const *slots);
@@ -36,16 +40,31 @@ const sh_optim_kind *sh_optim_at(size_t index);        // NULL: past the end
 
 typedef struct sh_optim {
     const sh_optim_kind *kind;
-    sh_optim_options options;  // name is not owned
+    sh_optim_options options;  // complete; name is the kind's own
     float *slots[2];           // whole blocks, NULL where unused
-    size_t total;
+    int slot_count;            // slots in use with these options
+    size_t total;              // elements of a block
+    sh_arena arena;            // holds the slots
 } sh_optim;
 
 /* `options` fields that are NAN take the kind's default. A set option that the kind does not have
- * is refused by name. Slots are zeroed. */
+ * is refused by name. Slots are zeroed. Keeps `options->name`'s meaning, not its memory. */
 sh_status sh_optim_init(sh_optim *optim, const sh_optim_options *options, size_t total);
 void sh_optim_fini(sh_optim *optim);
 void sh_optim_apply(sh_optim *optim, const sh_optim_step *step);
+
+/* A stretch of parameters that one kernel call updates. */
+typedef struct sh_optim_run {
+    size_t at, count;  // elements
+    bool decays;       // weight decay applies
+    bool adapts;       // trust ratios apply
+} sh_optim_run;
+
+/* The next stretch of `step` from parameter `*next_inout` on, which moves past it; start with
+ * step->first. False at the end. Neighbours that are treated alike are one stretch, so that many
+ * small tensors cost few calls; with `adaptive`, parameters with a trust ratio stand alone. */
+bool sh_optim_next_run(const sh_optim_options *options, const sh_optim_step *step, bool adaptive,
+                       size_t *next_inout, sh_optim_run *run_out);
 
 /* Clipping: returns the factor that gradients are to be scaled by (1 when the norm is below
  * `most`); `norm_out` gets the norm before. By value: clamps in place. */

@@ -19,23 +19,26 @@ typedef struct sh_schedule_options {
 
 typedef struct sh_schedule {
     const struct sh_schedule_kind *kind;
-    sh_schedule_options options;  // milestones borrowed
+    sh_schedule_options options;  // complete; milestones borrowed
     double peak;                  // lr after the linear-scaling rule
     int64_t warmup_steps, steps, steps_per_epoch;
 } sh_schedule;
 
 typedef struct sh_schedule_kind {
     const char *name, *help;
-    /* The factor on the peak at `step` of `steps` after the warm-up, both from 0. */
+    /* The factor on the peak at `step` (from 0) of `steps`, both after the warm-up. Falling
+     * schedules reach `last` at step == steps, one past the final step: none is wasted on lr 0. */
     double (*factor)(const sh_schedule *schedule, int64_t step, int64_t steps);
 } sh_schedule_kind;
 
 const sh_schedule_kind *sh_schedule_find(const char *name);
 const sh_schedule_kind *sh_schedule_at(size_t index);
 
+/* NAN in `options` takes the default: no warm-up, last 0, gamma 0.1. Borrows the milestones. */
 sh_status sh_schedule_init(sh_schedule *schedule, const sh_schedule_options *options, double lr,
                            int64_t batch, int64_t steps, int64_t steps_per_epoch);
-/* The learning rate of `step` (from 0). Warm-up is linear from lr/warmup to the peak. */
+/* The learning rate of `step` (from 0). Warm-up is linear from peak/warmup to the peak. Beyond the
+ * run's end, the rate of the end. */
 double sh_schedule_lr(const sh_schedule *schedule, int64_t step);
 
 #endif

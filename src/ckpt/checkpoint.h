@@ -1,0 +1,76 @@
+/* Checkpoints. A snapshot at step S is up to three files in one folder:
+ *
+ *   model-S.safetensors      parameters and untrained state, plain layout, names like PyTorch's
+ *   optimizer-S.safetensors  the optimizer's slots, named PARAMETER.SLOT; absent without slots
+ *   manifest-S.json          everything else, and the size and checksum of the other two
+ *
+ * The manifest is written last: a snapshot exists only if its manifest does and the checksums hold.
+ * Equal content gives equal bytes. Nothing depends on the number of workers. */
+#ifndef SH_CKPT_CHECKPOINT_H
+#define SH_CKPT_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "nn/param.h"
+
+/* What a run needs beside its blocks. Random numbers are a function of seed and step, so the seed
+ * is their whole state. Texts may be NULL. */
+typedef struct sh_checkpoint_info {
+    int64_t step;     // finished steps
+    int64_t epoch;    // epoch in progress, from 0
+    int64_t batch;    // finished batches of that epoch
+    int64_t samples;  // seen so far
+    uint64_t seed;
+    double best;    // best metric so far, NAN: none
+    char *data;     // fingerprint of the training data
+    char *model;    // the model as YAML; also a note in the model file
+    char *kernels;  // kernel choices, opaque
+} sh_checkpoint_info;
+
+/* Frees the texts of an info that was read. */
+void sh_checkpoint_info_fini(sh_checkpoint_info *info);
+
+typedef struct sh_checkpoint_slot {
+    const char *name;  // "momentum"
+    float *values;     // a whole block, (params->total)
+} sh_checkpoint_slot;
+
+/* Everything is borrowed, except the texts of `info` after a load. */
+typedef struct sh_checkpoint {
+    const sh_param_list *params;
+    float *weights;              // (params->total)
+    const sh_param_list *state;  // NULL or empty: none
+    float *state_values;         // (state->total)
+    const sh_checkpoint_slot *slots;
+    size_t slot_count;
+    sh_checkpoint_info info;
+} sh_checkpoint;
+
+/* Writes a snapshot, then removes all but the newest `keep` (0: keeps all) up to this step, and
+ * what dead writers left behind. When it fails, earlier snapshots are untouched. One writer per
+ * folder at a time. */
+sh_status sh_checkpoint_save(const char *folder, const sh_checkpoint *checkpoint, int keep);
+
+/* The manifest to go on from. `path` is a run's folder, its checkpoints folder or a manifest. In a
+ * folder, the newest whole snapshot is taken, and damaged ones are skipped with a warning; a
+ * damaged manifest that was named itself is an error. Caller frees `manifest_out` with sh_free and,
+ * unless NULL, finishes `info_out`. */
+sh_status sh_checkpoint_find(const char *path, const sh_log *log, char **manifest_out,
+                             sh_checkpoint_info *info_out);
+
+/* Finds a snapshot as above and fills the blocks and `into->info` (caller finishes it). Every name
+ * and shape is compared with the model first; nothing is written unless all fit. */
+sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint *into);
+
+/* Parameters and state alone, for evaluation, prediction and fine-tuning: from a model file of
+ * Shoal's or PyTorch's making, or from anything that sh_checkpoint_find takes. */
+sh_status sh_checkpoint_load_model(const char *path, const sh_log *log, const sh_param_list *params,
+                                   float *weights, const sh_param_list *state, float *state_values);
+
+/* The model's YAML that a model file (or a snapshot) carries. sh_free it. */
+sh_status sh_checkpoint_model_text(const char *path, const sh_log *log, char **text_out);
+
+#endif

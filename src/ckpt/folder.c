@@ -1,0 +1,128 @@
+#include "ckpt/folder.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+static const struct {
+    const char *prefix, *suffix;
+} parts[] = {
+    [SH_SNAPSHOT_MODEL] = {"model-", ".safetensors"},
+    [SH_SNAPSHOT_OPTIMIZER] = {"optimizer-", ".safetensors"},
+    [SH_SNAPSHOT_MANIFEST] = {"manifest-", ".json"},
+};
+
+const char *sh_snapshot_name(sh_snapshot_part part, int64_t step, char name_out[SH_SNAPSHOT_NAME]) {
+    snprintf(name_out, SH_SNAPSHOT_NAME, "%s%08" PRId64 "%s", parts[part].prefix, step,
+             parts[part].suffix);
+    return name_out;
+}
+
+typedef struct file_name {
+    sh_snapshot_part part;
+    int64_t step;
+    bool temporary;  // a writer's unfinished file: NAME.tmp.XXXXXX
+} file_name;
+
+/* False for names that are none of ours. */
+static bool parse_name(const char *name, file_name *out) {
+    for (size_t part = 0; part < SH_COUNT(parts); part++) {
+        size_t length = strlen(parts[part].prefix);
+        if (strncmp(name, parts[part].prefix, length) != 0) continue;
+        const char *digits = name + length;
+        if (!isdigit((unsigned char)digits[0])) return false;
+        char *end;
+        errno = 0;
+        long long step = strtoll(digits, &end, 10);
+        if (errno != 0 || end - digits < 8) return false;
+        length = strlen(parts[part].suffix);
+        if (strncmp(end, parts[part].suffix, length) != 0) return false;
+        bool temporary = strncmp(end + length, ".tmp.", 5) == 0;
+        if (end[length] != '\0' && !temporary) return false;
+        *out = (file_name){(sh_snapshot_part)part, step, temporary};
+        return true;
+    }
+    return false;
+}
+
+static int newest_first(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return a > b ? -1 : a < b;
+}
+
+sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *count_out) {
+    DIR *dir = opendir(folder);
+    if (dir == NULL)
+        return SH_FAIL(SH_E_IO, "cannot open folder '%s': %s", folder, strerror(errno));
+    int64_t *steps = NULL;
+    size_t count = 0, capacity = 0;
+    sh_status status = SH_OK;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        file_name name;
+        if (!parse_name(entry->d_name, &name)) continue;
+        if (name.part != SH_SNAPSHOT_MANIFEST || name.temporary) continue;
+        SH_TRY_OUT(sh_grow((void **)&steps, &capacity, count + 1, sizeof *steps));
+        steps[count++] = name.step;
+    }
+    if (count > 1) qsort(steps, count, sizeof *steps, newest_first);
+    *steps_out = steps;
+    *count_out = count;
+    steps = NULL;
+out:
+    sh_free(steps);
+    closedir(dir);
+    return status;
+}
+
+typedef struct keep_plan {
+    const int64_t *steps;  // with a manifest, newest first
+    size_t count;
+    int64_t saved, oldest;  // the snapshot just written, and the oldest to keep
+} keep_plan;
+
+static bool has_manifest(const keep_plan *plan, int64_t step) {
+    return bsearch(&step, plan->steps, plan->count, sizeof step, newest_first) != NULL;
+}
+
+static bool is_waste(const keep_plan *plan, const file_name *name) {
+    if (name->temporary) return true;
+    if (name->step > plan->saved) return false;
+    return name->step < plan->oldest || !has_manifest(plan, name->step);
+}
+
+/* Manifests go first: a snapshot that is half removed no longer counts as one. */
+static void remove_waste(const char *folder, const keep_plan *plan, bool manifests) {
+    DIR *dir = opendir(folder);
+    if (dir == NULL) return;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        file_name name;
+        if (!parse_name(entry->d_name, &name)) continue;
+        if ((name.part == SH_SNAPSHOT_MANIFEST) == manifests && is_waste(plan, &name))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    closedir(dir);
+}
+
+void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
+    int64_t *steps = NULL;
+    size_t count = 0;
+    if (sh_snapshots_list(folder, &steps, &count) != SH_OK) return;
+    keep_plan plan = {.steps = steps, .count = count, .saved = step};
+    int left = keep;
+    for (size_t i = 0; keep > 0 && i < count && left > 0; i++) {
+        if (steps[i] > step) continue;  // of another run or branch: not ours to judge
+        plan.oldest = steps[i];
+        left--;
+    }
+    remove_waste(folder, &plan, true);
+    remove_waste(folder, &plan, false);
+    sh_free(steps);
+}

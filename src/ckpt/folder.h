@@ -1,0 +1,28 @@
+/* The folder that holds snapshots: names, listing, and what may be removed. */
+#ifndef SH_CKPT_FOLDER_H
+#define SH_CKPT_FOLDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum sh_snapshot_part {
+    SH_SNAPSHOT_MODEL,
+    SH_SNAPSHOT_OPTIMIZER,
+    SH_SNAPSHOT_MANIFEST,
+} sh_snapshot_part;
+
+enum { SH_SNAPSHOT_NAME = 64 };
+
+/* "manifest-00001234.json" and its siblings. Returns name_out. */
+const char *sh_snapshot_name(sh_snapshot_part part, int64_t step, char name_out[SH_SNAPSHOT_NAME]);
+
+/* Steps that have a manifest, newest first. sh_free the list. */
+sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *count_out);
+
+/* After `step` is complete: removes all but the newest `keep` snapshots up to it (0: keeps all),
+ * files without manifest up to it, and temporary files. What cannot be removed stays. */
+void sh_snapshots_prune(const char *folder, int64_t step, int keep);
+
+#endif

@@ -1,0 +1,47 @@
+#include "ckpt/json.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { TOKENS_MOST = 1 << 20, DEPTH_MOST = 16 };
+
+/* Counts nesting and values without reading the text: strings are skipped, escapes included. */
+static const char *find_excess(const char *text, size_t bytes) {
+    size_t depth = 0, tokens = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+            continue;
+        }
+        if (c == '"') in_string = true;
+        if (c == '{' || c == '[') depth++;
+        if ((c == '}' || c == ']') && depth > 0) depth--;
+        tokens += c == '{' || c == '[' || c == ',';
+        if (depth > DEPTH_MOST) return "it nests too deeply";
+        if (tokens > TOKENS_MOST) return "it has too many values";
+    }
+    return NULL;
+}
+
+json_t *sh_json_read_map(const char *text, size_t bytes, char fault_out[SH_JSON_FAULT]) {
+    const char *fault = NULL;
+    if (bytes == 0 || text[0] != '{')
+        fault = "it is no map";
+    else if (bytes > SH_JSON_BYTES_MOST)
+        fault = "it is larger than 16 MiB";
+    else
+        fault = find_excess(text, bytes);
+    if (fault != NULL) {
+        snprintf(fault_out, SH_JSON_FAULT, "%s", fault);
+        return NULL;
+    }
+    json_error_t error;
+    json_t *map = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (map == NULL) snprintf(fault_out, SH_JSON_FAULT, "byte %d: %s", error.position, error.text);
+    return map;
+}

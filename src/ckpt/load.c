@@ -1,0 +1,237 @@
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/folder.h"
+#include "ckpt/manifest.h"
+#include "ckpt/safetensors.h"
+#include "ckpt/match.h"
+
+static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a checkpoint"); }
+
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* The path of a file that lies beside `manifest`. NULL: out of memory. */
+static char *beside(const char *manifest, const char *name) {
+    const char *slash = strrchr(manifest, '/');
+    int folder_length = slash != NULL ? (int)(slash - manifest) + 1 : 0;
+    return sh_format("%.*s%s", folder_length, manifest, name);
+}
+
+static sh_status check_file(const char *manifest, const sh_manifest_file *file) {
+    if (file->name[0] == '\0') return SH_OK;
+    char *path = beside(manifest, file->name);
+    if (path == NULL) return no_memory();
+    sh_mapped mapped = {0};
+    char checksum[SH_BLAKE2_HEX];
+    sh_status status;
+    SH_TRY_OUT(sh_file_map(path, &mapped));
+    if (mapped.bytes != (uint64_t)file->bytes) {
+        status = SH_FAIL(SH_E_FORMAT, "'%s' has %zu of %lld bytes", path, mapped.bytes,
+                         (long long)file->bytes);
+        goto out;
+    }
+    sh_blake2_hex(mapped.data, mapped.bytes, checksum);
+    if (strcmp(checksum, file->checksum) != 0)
+        status = SH_FAIL(SH_E_FORMAT, "'%s' is damaged: its checksum does not hold", path);
+out:
+    sh_file_unmap(&mapped);
+    sh_free(path);
+    return status;
+}
+
+/* Reads a manifest and makes sure that its files are what it says. Caller finishes the info. */
+static sh_status read_whole(const char *path, sh_manifest *manifest_out) {
+    sh_manifest manifest;
+    SH_TRY(sh_manifest_read(path, &manifest));
+    sh_status status = check_file(path, &manifest.model);
+    if (status == SH_OK) status = check_file(path, &manifest.optimizer);
+    if (status == SH_OK)
+        *manifest_out = manifest;
+    else
+        sh_checkpoint_info_fini(&manifest.info);
+    return status;
+}
+
+static sh_status none_found(const char *folder, size_t damaged) {
+    if (damaged > 0) {
+        SH_FAIL(SH_E_FORMAT, "'%s' holds %zu checkpoints and all are damaged", folder, damaged);
+        return sh_error_hint("bring one back from a copy, or start the run anew");
+    }
+    SH_FAIL(SH_E_IO, "there is no checkpoint in '%s'", folder);
+    return sh_error_hint("give a run's folder, its checkpoints folder or a manifest");
+}
+
+/* The newest whole snapshot of a folder. */
+static sh_status newest(const char *folder, const sh_log *log, char **path_out,
+                        sh_manifest *manifest_out) {
+    int64_t *steps = NULL;
+    size_t count = 0;
+    SH_TRY(sh_snapshots_list(folder, &steps, &count));
+    char *found = NULL;
+    for (size_t i = 0; found == NULL && i < count; i++) {
+        char name[SH_SNAPSHOT_NAME];
+        char *path = sh_path_join(folder, sh_snapshot_name(SH_SNAPSHOT_MANIFEST, steps[i], name));
+        if (path == NULL) break;
+        if (read_whole(path, manifest_out) == SH_OK) {
+            found = path;
+        } else {
+            SH_WARN(log, "checkpoint '%s' is skipped: %s", path, sh_error_last()->text);
+            sh_free(path);
+        }
+    }
+    sh_free(steps);
+    if (found == NULL) return none_found(folder, count);
+    *path_out = found;
+    return SH_OK;
+}
+
+/* Caller frees the path and finishes manifest->info. */
+static sh_status find(const char *path, const sh_log *log, char **path_out,
+                      sh_manifest *manifest_out) {
+    if (!is_folder(path)) {
+        SH_TRY(read_whole(path, manifest_out));
+        *path_out = sh_strdup(path);
+        if (*path_out != NULL) return SH_OK;
+        sh_checkpoint_info_fini(&manifest_out->info);
+        return no_memory();
+    }
+    char *inside = sh_path_join(path, "checkpoints");
+    if (inside == NULL) return no_memory();
+    sh_status status = newest(is_folder(inside) ? inside : path, log, path_out, manifest_out);
+    sh_free(inside);
+    return status;
+}
+
+sh_status sh_checkpoint_find(const char *path, const sh_log *log, char **manifest_out,
+                             sh_checkpoint_info *info_out) {
+    sh_manifest manifest;
+    SH_TRY(find(path, log, manifest_out, &manifest));
+    if (info_out != NULL)
+        *info_out = manifest.info;
+    else
+        sh_checkpoint_info_fini(&manifest.info);
+    return SH_OK;
+}
+
+/* Opens the files of a snapshot and compares them with the model, before anything is copied. */
+static sh_status load_blocks(const char *manifest_path, const sh_manifest *manifest,
+                             const sh_checkpoint *into) {
+    sh_safetensors model = {0}, optimizer = {0};
+    char *model_path = beside(manifest_path, manifest->model.name);
+    char *optimizer_path = beside(manifest_path, manifest->optimizer.name);
+    sh_status status = SH_OK;
+    sh_match match = {.source = model_path, .tensors = &model};
+    sh_match slots = {.source = optimizer_path, .tensors = &optimizer};
+    if (model_path == NULL || optimizer_path == NULL) {
+        status = no_memory();
+        goto out;
+    }
+    SH_TRY_OUT(sh_safetensors_open(model_path, &model));
+    if (manifest->optimizer.name[0] != '\0')
+        SH_TRY_OUT(sh_safetensors_open(optimizer_path, &optimizer));
+    else
+        slots.source = manifest_path;  // has no slots: what is missing is missing there
+    SH_TRY_OUT(sh_match_list(&match, into->params, NULL, into->weights));
+    SH_TRY_OUT(sh_match_list(&match, into->state, NULL, into->state_values));
+    SH_TRY_OUT(sh_match_end(&match));
+    for (size_t i = 0; i < into->slot_count; i++)
+        SH_TRY_OUT(sh_match_list(&slots, into->params, into->slots[i].name, into->slots[i].values));
+    SH_TRY_OUT(sh_match_end(&slots));
+    sh_match_copy(&match);
+    sh_match_copy(&slots);
+out:
+    sh_match_fini(&match);
+    sh_match_fini(&slots);
+    sh_safetensors_close(&model);
+    sh_safetensors_close(&optimizer);
+    sh_free(model_path);
+    sh_free(optimizer_path);
+    return status;
+}
+
+sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint *into) {
+    if (ends_with(path, ".safetensors")) {
+        SH_FAIL(SH_E_USAGE, "'%s' is a model alone, without the state of its run", path);
+        return sh_error_hint("resume from the run's folder or from a manifest");
+    }
+    char *manifest_path;
+    sh_manifest manifest;
+    SH_TRY(find(path, log, &manifest_path, &manifest));
+    sh_status status = load_blocks(manifest_path, &manifest, into);
+    if (status == SH_OK)
+        into->info = manifest.info;
+    else
+        sh_checkpoint_info_fini(&manifest.info);
+    sh_free(manifest_path);
+    return status;
+}
+
+/* The model file that `path` means: itself, or that of the snapshot it leads to. sh_free it. */
+static sh_status model_file(const char *path, const sh_log *log, char **file_out) {
+    if (!is_folder(path) && !ends_with(path, ".json")) {
+        *file_out = sh_strdup(path);
+        return *file_out != NULL ? SH_OK : no_memory();
+    }
+    char *manifest_path;
+    sh_manifest manifest;
+    SH_TRY(find(path, log, &manifest_path, &manifest));
+    *file_out = beside(manifest_path, manifest.model.name);
+    sh_checkpoint_info_fini(&manifest.info);
+    sh_free(manifest_path);
+    return *file_out != NULL ? SH_OK : no_memory();
+}
+
+sh_status sh_checkpoint_load_model(const char *path, const sh_log *log, const sh_param_list *params,
+                                   float *weights, const sh_param_list *state,
+                                   float *state_values) {
+    char *file;
+    SH_TRY(model_file(path, log, &file));
+    sh_safetensors tensors = {0};
+    sh_match match = {.source = file, .tensors = &tensors};
+    sh_status status;
+    SH_TRY_OUT(sh_safetensors_open(file, &tensors));
+    SH_TRY_OUT(sh_match_list(&match, params, NULL, weights));
+    SH_TRY_OUT(sh_match_list(&match, state, NULL, state_values));
+    SH_TRY_OUT(sh_match_end(&match));
+    sh_match_copy(&match);
+out:
+    sh_match_fini(&match);
+    sh_safetensors_close(&tensors);
+    sh_free(file);
+    return status;
+}
+
+sh_status sh_checkpoint_model_text(const char *path, const sh_log *log, char **text_out) {
+    char *file;
+    SH_TRY(model_file(path, log, &file));
+    sh_safetensors tensors = {0};
+    sh_status status;
+    SH_TRY_OUT(sh_safetensors_open(file, &tensors));
+    const char *note = sh_safetensors_note(&tensors, "shoal.model");
+    if (note == NULL) {
+        SH_FAIL(SH_E_FORMAT, "'%s' does not say which model it belongs to", file);
+        status = sh_error_hint("name the model as well");
+        goto out;
+    }
+    char *text = sh_strdup(note);
+    if (text == NULL)
+        status = no_memory();
+    else
+        *text_out = text;
+out:
+    sh_safetensors_close(&tensors);
+    sh_free(file);
+    return status;
+}

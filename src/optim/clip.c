@@ -1,0 +1,26 @@
+#include <math.h>
+
+#include "optim/optim.h"
+#include "tensor/kernels/reduce.h"
+#include "tensor/kernels/update.h"
+
+/* For gradients above about 1e18, whose squares leave the range of the fast kernel's floats. */
+static double sum_squares_wide(const float *x, size_t count) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+double sh_clip_norm(const float *gradients, size_t count, double most, double *norm_out) {
+    SH_ASSERT(most > 0);
+    double squares = sh_reduce()->sum_squares(gradients, count);
+    if (isinf(squares)) squares = sum_squares_wide(gradients, count);
+    double norm = sqrt(squares);
+    if (norm_out != NULL) *norm_out = norm;
+    return norm > most ? most / norm : 1;  // NaN: 1, the numbers' policy decides
+}
+
+void sh_clip_value(float *gradients, size_t count, float most) {
+    SH_ASSERT(most > 0);
+    sh_update_pick()->clamp(gradients, count, most);
+}

@@ -1,0 +1,159 @@
+#include "optim/optim.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "optim/list.h"
+#include "optim/rules.h"
+
+#define X(name) &sh_optim_##name,
+static const sh_optim_kind *const kinds[] = {SH_OPTIM_LIST(X)};
+#undef X
+
+const sh_optim_kind *sh_optim_at(size_t index) {
+    return index < SH_COUNT(kinds) ? kinds[index] : NULL;
+}
+
+const sh_optim_kind *sh_optim_find(const char *name) {
+    for (size_t i = 0; i < SH_COUNT(kinds); i++)
+        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+    return NULL;
+}
+
+/* The numbers of sh_optim_options and what is valid for them. */
+typedef struct field {
+    const char *name;
+    size_t at;
+    double least, most;
+    bool open_above, open_below;  // the bound itself is not valid
+} field;
+
+#define FIELD(key) .name = #key, .at = offsetof(sh_optim_options, key)
+static const field fields[] = {
+    {FIELD(lr), .most = INFINITY, .open_above = true},
+    {FIELD(momentum), .most = 1, .open_above = true},
+    {FIELD(beta1), .most = 1, .open_above = true},
+    {FIELD(beta2), .most = 1, .open_above = true},
+    {FIELD(epsilon), .most = 1},
+    {FIELD(weight_decay), .most = INFINITY, .open_above = true},
+    {FIELD(dampening), .most = 1},
+    {FIELD(trust), .most = INFINITY, .open_above = true, .open_below = true},
+    {FIELD(rho), .most = 1, .open_above = true},
+};
+#undef FIELD
+
+static double *number(sh_optim_options *options, const field *f) {
+    return (double *)((char *)options + f->at);
+}
+
+static bool is_valid(const field *f, double value) {
+    return (f->open_below ? value > f->least : value >= f->least) &&
+           (f->open_above ? value < f->most : value <= f->most);
+}
+
+static sh_status complete(const sh_optim_kind *kind, const field *f, sh_optim_options *options) {
+    sh_optim_options initial = kind->initial;
+    double fallback = *number(&initial, f), *value = number(options, f);
+    if (isnan(*value)) {
+        *value = isnan(fallback) ? 0 : fallback;
+        return SH_OK;
+    }
+    if (isnan(fallback)) {
+        SH_FAIL(SH_E_USAGE, "optimizer '%s' has no option '%s'", kind->name, f->name);
+        return sh_error_hint("leave 'optimizer.%s' out or choose another optimizer", f->name);
+    }
+    if (!is_valid(f, *value)) {
+        SH_FAIL(SH_E_USAGE, "optimizer '%s': %s is %g", kind->name, f->name, *value);
+        return sh_error_hint("give a number from %g%s to %g%s", f->least,
+                             f->open_below ? " (excluded)" : "", f->most,
+                             f->open_above ? " (excluded)" : "");
+    }
+    return SH_OK;
+}
+
+static sh_status unknown_name(const char *name) {
+    char known[256];
+    size_t at = 0;
+    for (size_t i = 0; i < SH_COUNT(kinds) && at < sizeof known; i++)
+        at +=
+            (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", kinds[i]->name);
+    SH_FAIL(SH_E_USAGE, "there is no optimizer '%s'", name);
+    return sh_error_hint("choose one of %s", known);
+}
+
+static sh_status take_slots(sh_optim *optim) {
+    const sh_optim_kind *kind = optim->kind;
+    optim->slot_count = kind->slots;
+    if (kind->momentum_slot && optim->options.momentum == 0) optim->slot_count--;
+    if (optim->slot_count == 0 || optim->total == 0) return SH_OK;
+    if (optim->total > SIZE_MAX / (4 * sizeof(float)))
+        return SH_FAIL(SH_E_MEMORY, "optimizer state for %zu parameters does not fit in memory",
+                       optim->total);
+    size_t block_bytes = sh_round_up(optim->total * sizeof(float), SH_ALIGN);
+    SH_TRY(
+        sh_arena_init(&optim->arena, "optimizer state", block_bytes * (size_t)optim->slot_count));
+    for (int i = 0; i < optim->slot_count; i++)
+        optim->slots[i] = sh_arena_take(&optim->arena, block_bytes);
+    return SH_OK;
+}
+
+sh_status sh_optim_init(sh_optim *optim, const sh_optim_options *options, size_t total) {
+    const char *name = options->name != NULL ? options->name : "sgd";
+    sh_optim made = {.kind = sh_optim_find(name), .options = *options, .total = total};
+    if (made.kind == NULL) return unknown_name(name);
+    made.options.name = (char *)(uintptr_t)made.kind->name;
+    for (size_t i = 0; i < SH_COUNT(fields); i++)
+        SH_TRY(complete(made.kind, &fields[i], &made.options));
+    SH_TRY(take_slots(&made));
+    *optim = made;
+    return SH_OK;
+}
+
+void sh_optim_fini(sh_optim *optim) {
+    sh_arena_fini(&optim->arena);
+    *optim = (sh_optim){0};
+}
+
+void sh_optim_apply(sh_optim *optim, const sh_optim_step *step) {
+    SH_ASSERT(step->params->total == optim->total);
+    SH_ASSERT(step->first <= step->params->count);
+    SH_ASSERT(step->count <= step->params->count - step->first);
+    SH_ASSERT(step->step >= 1);
+    optim->kind->step(&optim->options, step, optim->slots);
+}
+
+bool sh_optim_next_run(const sh_optim_options *options, const sh_optim_step *step, bool adaptive,
+                       size_t *next_inout, sh_optim_run *run_out) {
+    size_t end = step->first + step->count, i = *next_inout;
+    if (i >= end) return false;
+    sh_optim_run run = {0};
+    for (; i < end; i++) {
+        const sh_param *param = &step->params->items[i];
+        bool decays = options->weight_decay != 0 && (param->decays || options->decay_all);
+        bool adapts = adaptive && param->decays;
+        bool fits = run.count != 0 && !run.adapts && !adapts && run.decays == decays &&
+                    run.at + run.count == param->offset;
+        if (run.count != 0 && !fits) break;
+        if (run.count == 0)
+            run = (sh_optim_run){.at = param->offset, .decays = decays, .adapts = adapts};
+        run.count += param->count;
+    }
+    *next_inout = i;
+    *run_out = run;
+    return true;
+}
+
+sh_update sh_optim_update(const sh_optim_options *options, const sh_optim_step *step,
+                          float *const *slots, const sh_optim_run *run) {
+    return (sh_update){
+        .w = step->weights + run->at,
+        .g = step->gradients + run->at,
+        .m = slots[0] != NULL ? slots[0] + run->at : NULL,
+        .v = slots[1] != NULL ? slots[1] + run->at : NULL,
+        .count = run->count,
+        .scale = step->gradient_scale,
+        .decay = run->decays ? (float)options->weight_decay : 0,
+        .lr = (float)step->lr,
+    };
+}

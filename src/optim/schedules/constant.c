@@ -1,0 +1,12 @@
+#include "optim/schedules/list.h"
+
+static double factor_constant(const sh_schedule *schedule, int64_t step, int64_t steps) {
+    (void)schedule, (void)step, (void)steps;
+    return 1;
+}
+
+const sh_schedule_kind sh_schedule_constant = {
+    .name = "constant",
+    .help = "the peak all along",
+    .factor = factor_constant,
+};

@@ -1,0 +1,17 @@
+#include "optim/schedules/list.h"
+
+/* Milestones are epochs of the run, so the warm-up counts. */
+static double factor_step(const sh_schedule *schedule, int64_t step, int64_t steps) {
+    (void)steps;
+    int64_t epoch = (step + schedule->warmup_steps) / schedule->steps_per_epoch;
+    double factor = 1;
+    for (size_t i = 0; i < schedule->options.milestones.count; i++)
+        if (epoch >= schedule->options.milestones.items[i]) factor *= schedule->options.gamma;
+    return factor;
+}
+
+const sh_schedule_kind sh_schedule_step = {
+    .name = "step",
+    .help = "multiplied by gamma after each milestone epoch",
+    .factor = factor_step,
+};
