@@ -109,13 +109,16 @@ static void pack_rows(const head *x, const float *from, size_t from_row, size_t 
 /* Rows of D columns into panels; tokens beyond `count` are zero. */
 static void pack_panels(const head *x, const float *from, size_t from_row, size_t count,
                         float *to) {
-    for (size_t first = 0; first < count; first += NR, to += x->D * NR) {
-        size_t here = min_size(NR, count - first);
+    for (size_t first = 0; first < round_up(count, NR); first += LANES) {
+        float *panel = to + first / NR * NR * x->D + first % NR;
+        size_t here = first < count ? min_size(LANES, count - first) : 0, d = 0;
         const float *rows = from + first * from_row;
-        for (size_t d = 0; d < x->D; d++) {
-            for (size_t i = 0; i < here; i++) to[d * NR + i] = rows[i * from_row + d];
-            for (size_t i = here; i < NR; i++) to[d * NR + i] = 0;
-        }
+        if (here == LANES)
+            for (; d + LANES <= x->D; d += LANES)
+                transpose_square(rows + d, from_row, panel + d * NR, NR);
+        for (; d < x->D; d++)
+            for (size_t i = 0; i < LANES; i++)
+                panel[d * NR + i] = i < here ? rows[i * from_row + d] : 0;
     }
 }
 
@@ -218,7 +221,7 @@ static void forward_rows(const head *x, size_t row, float *y, float *lse, forwar
                 .score_row = odd_lines(FORWARD_KEYS)};
     float factor = LOG2_E / sqrtf((float)x->D);
     pack_rows(x, x->q + row * x->qkv_row, x->qkv_row, at.rows, factor, own->q);
-    memset(own->o, 0, FORWARD_ROWS * x->row * sizeof *own->o);
+    memset(own->o, 0, round_up(at.rows, MR) * x->row * sizeof *own->o);
     for (size_t i = 0; i < at.rows; i++) own->m[i] = -INFINITY, own->l[i] = 0;
 
     size_t end = x->causal ? row + at.rows : x->T;
@@ -288,8 +291,9 @@ static void backward_keys(const head *x, size_t key, const sweep *over, float *d
     pack_panels(x, k, x->qkv_row, at.width, own->k_panels);
     pack_panels(x, v, x->qkv_row, at.width, own->v_panels);
     pack_rows(x, k, x->qkv_row, at.width, 1, own->k);
-    memset(own->dk, 0, BACKWARD_KEYS * x->row * sizeof *own->dk);
-    memset(own->dv, 0, BACKWARD_KEYS * x->row * sizeof *own->dv);
+    size_t sum_bytes = round_up(at.width, MR) * x->row * sizeof(float);
+    memset(own->dk, 0, sum_bytes);
+    memset(own->dv, 0, sum_bytes);
 
     for (at.row = over->row_first; at.row < x->T; at.row += over->row_step) {
         at.rows = min_size(BACKWARD_ROWS, x->T - at.row);
@@ -303,7 +307,7 @@ static void backward_keys(const head *x, size_t key, const sweep *over, float *d
 }
 
 static void backward_sweep(const head *x, const sweep *over, float *dq, backward_scratch *own) {
-    memset(own->dq, 0, round_up(x->T, BACKWARD_ROWS) * x->row * sizeof *own->dq);
+    memset(own->dq, 0, round_up(x->T, MR) * x->row * sizeof *own->dq);
     for (size_t key = over->key_first; key < x->T; key += over->key_step)
         backward_keys(x, key, over, dq, own);
     if (!over->wants_dq) return;
