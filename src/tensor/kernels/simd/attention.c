@@ -28,6 +28,7 @@ enum { EDGE = 48, FORWARD_ROWS = 48, FORWARD_KEYS = 192, BACKWARD_ROWS = 96, BAC
 _Static_assert(EDGE % MR == 0 && EDGE % NR == 0, "blocks are whole tiles");
 
 enum { CACHE_LINE = 16 };  // in floats
+enum { AHEAD = 8 };        // rows prefetched before they are packed
 
 static const float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
 
@@ -95,10 +96,16 @@ static size_t tile_visible(const head *x, size_t row, size_t key, size_t width) 
     return visible(x, min_size(row + MR, x->T) - 1, key, width);
 }
 
+/* A head's rows lie 3C apart, too far for the processor to guess the next one. */
+static inline void prefetch_row(const head *x, const float *row) {
+    for (size_t d = 0; d < x->D; d += CACHE_LINE) __builtin_prefetch(row + d);
+}
+
 /* Rows of D columns into packed rows, times `factor`; zeros up to a whole tile. */
-static void pack_rows(const head *x, const float *from, size_t from_row, size_t count, float factor,
-                      float *to) {
+static void pack_rows(const head *x, const float *restrict from, size_t from_row, size_t count,
+                      float factor, float *restrict to) {
     for (size_t i = 0; i < count; i++) {
+        if (i + AHEAD < count) prefetch_row(x, from + (i + AHEAD) * from_row);
         for (size_t d = 0; d < x->D; d++) to[i * x->row + d] = factor * from[i * from_row + d];
         for (size_t d = x->D; d < x->D_padded; d++) to[i * x->row + d] = 0;
     }
@@ -113,6 +120,8 @@ static void pack_panels(const head *x, const float *from, size_t from_row, size_
         float *panel = to + first / NR * NR * x->D + first % NR;
         size_t here = first < count ? min_size(LANES, count - first) : 0, d = 0;
         const float *rows = from + first * from_row;
+        for (size_t i = first + LANES; i < min_size(first + 2 * LANES, count); i++)
+            prefetch_row(x, from + i * from_row);
         if (here == LANES)
             for (; d + LANES <= x->D; d += LANES)
                 transpose_square(rows + d, from_row, panel + d * NR, NR);
@@ -122,8 +131,8 @@ static void pack_panels(const head *x, const float *from, size_t from_row, size_
     }
 }
 
-static void unpack_rows(const head *x, const float *from, size_t count, float factor, float *to,
-                        size_t to_row) {
+static void unpack_rows(const head *x, const float *restrict from, size_t count, float factor,
+                        float *restrict to, size_t to_row) {
     for (size_t i = 0; i < count; i++)
         for (size_t d = 0; d < x->D; d++) to[i * to_row + d] = factor * from[i * x->row + d];
 }
@@ -147,13 +156,20 @@ static void multiply_scores(const head *x, const block *at, const float *left, c
     }
 }
 
-/* out (rows, D) += weights (rows, width) . right (width, D), hidden weights being 0 or skipped. */
-static void multiply_values(const head *x, const block *at, const float *weights,
+/* out (rows, D) (+)= weights (rows, width) . right (width, D), hidden weights being 0 or skipped.
+ */
+static void multiply_values(const head *x, const block *at, bool adds, const float *weights,
                             const float *right, float *out) {
     for (size_t d = 0; d < x->D_padded; d += NR)
-        for (size_t i = 0; i < at->rows; i += MR)
-            tile_add(tile_visible(x, at->row + i, at->key, at->width), weights + i * at->score_row,
-                     at->score_row, right + d, x->row, out + i * x->row + d, x->row);
+        for (size_t i = 0; i < at->rows; i += MR) {
+            size_t seen = tile_visible(x, at->row + i, at->key, at->width);
+            const float *tile_weights = weights + i * at->score_row;
+            float *tile_out = out + i * x->row + d;
+            if (adds)
+                tile_add(seen, tile_weights, at->score_row, right + d, x->row, tile_out, x->row);
+            else
+                tile_set(seen, tile_weights, at->score_row, right + d, x->row, tile_out, x->row);
+        }
 }
 
 /* out (width, D) += weights' (width, rows) . right (rows, D), without the rows that see nothing. */
@@ -196,22 +212,31 @@ static float row_exponentials(float *x, size_t count, float most) {
     return sum;
 }
 
-/* Scores of one block become weights; m, l and o of each row follow the new maximum. */
-static void forward_softmax(const head *x, const block *at, forward_scratch *own) {
-    for (size_t i = 0; i < at->rows; i++) {
-        float *scores = own->scores + i * at->score_row;
-        size_t seen = visible(x, at->row + i, at->key, at->width);
-        size_t end = round_up(tile_visible(x, at->row + i / MR * MR, at->key, at->width), NR);
-        if (end == 0) continue;
-        for (size_t j = seen; j < end; j++) scores[j] = -INFINITY;
-
-        float most = row_maximum(scores, end, own->m[i]);
-        float sum = row_exponentials(scores, end, most);
+/* One row of scores becomes weights; m, l and o follow the new maximum. */
+static void forward_softmax_row(const head *x, size_t i, size_t end, bool first, float *scores,
+                                forward_scratch *own) {
+    float most = row_maximum(scores, end, own->m[i]);
+    float sum = row_exponentials(scores, end, most);
+    if (!first) {
         float shrink = power_of_two(own->m[i] - most);
-        own->l[i] = own->l[i] * shrink + sum;
+        sum += own->l[i] * shrink;
         if (shrink != 1.0f)
             for (size_t d = 0; d < x->D_padded; d++) own->o[i * x->row + d] *= shrink;
-        own->m[i] = most;
+    }
+    own->m[i] = most;
+    own->l[i] = sum;
+}
+
+static void forward_softmax(const head *x, const block *at, forward_scratch *own) {
+    for (size_t first = 0; first < at->rows; first += MR) {
+        size_t end = round_up(tile_visible(x, at->row + first, at->key, at->width), NR);
+        if (end == 0) continue;
+        for (size_t i = first; i < min_size(first + MR, at->rows); i++) {
+            float *scores = own->scores + i * at->score_row;
+            for (size_t j = visible(x, at->row + i, at->key, at->width); j < end; j++)
+                scores[j] = -INFINITY;
+            forward_softmax_row(x, i, end, at->key == 0, scores, own);
+        }
     }
 }
 
@@ -221,15 +246,14 @@ static void forward_rows(const head *x, size_t row, float *y, float *lse, forwar
                 .score_row = odd_lines(FORWARD_KEYS)};
     float factor = LOG2_E / sqrtf((float)x->D);
     pack_rows(x, x->q + row * x->qkv_row, x->qkv_row, at.rows, factor, own->q);
-    memset(own->o, 0, round_up(at.rows, MR) * x->row * sizeof *own->o);
-    for (size_t i = 0; i < at.rows; i++) own->m[i] = -INFINITY, own->l[i] = 0;
+    for (size_t i = 0; i < at.rows; i++) own->m[i] = -INFINITY;
 
     size_t end = x->causal ? row + at.rows : x->T;
     for (at.key = 0; at.key < end; at.key += FORWARD_KEYS) {
         at.width = min_size(FORWARD_KEYS, x->T - at.key);
         multiply_scores(x, &at, own->q, own->k + at.key * x->D, own->scores);
         forward_softmax(x, &at, own);
-        multiply_values(x, &at, own->scores, own->v + at.key * x->row, own->o);
+        multiply_values(x, &at, at.key > 0, own->scores, own->v + at.key * x->row, own->o);
     }
     for (size_t i = 0; i < at.rows; i++) {
         unpack_rows(x, own->o + i * x->row, 1, 1 / own->l[i], y + (row + i) * x->y_row, x->y_row);
@@ -275,7 +299,8 @@ static void backward_pair(const head *x, const block *at, const sweep *over,
     multiply_scores(x, at, q, own->k_panels, own->p);
     multiply_scores(x, at, dy, own->v_panels, own->ds);
     backward_softmax(x, at, own);
-    if (over->wants_dq) multiply_values(x, at, own->ds, own->k, own->dq + at->row * x->row);
+    if (over->wants_dq)
+        multiply_values(x, at, at->key > 0, own->ds, own->k, own->dq + at->row * x->row);
     if (!over->wants_dkv) return;
     multiply_transposed(x, at, own->p, dy, own->dv);
     multiply_transposed(x, at, own->ds, q, own->dk);
@@ -307,7 +332,6 @@ static void backward_keys(const head *x, size_t key, const sweep *over, float *d
 }
 
 static void backward_sweep(const head *x, const sweep *over, float *dq, backward_scratch *own) {
-    memset(own->dq, 0, round_up(x->T, MR) * x->row * sizeof *own->dq);
     for (size_t key = over->key_first; key < x->T; key += over->key_step)
         backward_keys(x, key, over, dq, own);
     if (!over->wants_dq) return;
