@@ -24,7 +24,7 @@
 
 /* Block edges are multiples of MR and of NR: a row tile then lies on one side of a block edge, and
  * every row that meets a key block sees at least one of its keys. */
-enum { EDGE = 48, FORWARD_ROWS = 48, FORWARD_KEYS = 192, BACKWARD_ROWS = 96, BACKWARD_KEYS = 96 };
+enum { EDGE = 48, FORWARD_ROWS = 96, FORWARD_KEYS = 192, BACKWARD_ROWS = 96, BACKWARD_KEYS = 96 };
 _Static_assert(EDGE % MR == 0 && EDGE % NR == 0, "blocks are whole tiles");
 
 enum { CACHE_LINE = 16 };  // in floats
@@ -212,32 +212,38 @@ static float row_exponentials(float *x, size_t count, float most) {
     return sum;
 }
 
-/* One row of scores becomes weights; m, l and o follow the new maximum. */
-static void forward_softmax_row(const head *x, size_t i, size_t end, bool first, float *scores,
-                                forward_scratch *own) {
-    float most = row_maximum(scores, end, own->m[i]);
-    float sum = row_exponentials(scores, end, most);
-    if (!first) {
-        float shrink = power_of_two(own->m[i] - most);
-        sum += own->l[i] * shrink;
-        if (shrink != 1.0f)
-            for (size_t d = 0; d < x->D_padded; d++) own->o[i * x->row + d] *= shrink;
+/* l and o of row i, summed against `m`, go over to the larger `most`. */
+static void forward_rescale(const head *x, size_t i, float most, forward_scratch *own) {
+    float shrink = power_of_two(own->m[i] - most);
+    own->l[i] *= shrink;
+    if (shrink == 1.0f) return;
+    for (size_t d = 0; d < x->D_padded; d++) own->o[i * x->row + d] *= shrink;
+}
+
+/* Scores of the tile of rows at `first` become weights; m, l and o follow the new maximum. All
+ * maxima come before all exponentials, so that no row waits for the end of its own reduction. */
+static void forward_softmax_tile(const head *x, const block *at, size_t first,
+                                 forward_scratch *own) {
+    size_t end = round_up(tile_visible(x, at->row + first, at->key, at->width), NR);
+    size_t rows = min_size(MR, at->rows - first);
+    float *scores = own->scores + first * at->score_row, most[MR];
+    for (size_t i = 0; i < rows; i++) {
+        float *row = scores + i * at->score_row;
+        size_t seen = visible(x, at->row + first + i, at->key, at->width);
+        for (size_t j = seen; j < end; j++) row[j] = -INFINITY;
+        most[i] = row_maximum(row, end, own->m[first + i]);
     }
-    own->m[i] = most;
-    own->l[i] = sum;
+    for (size_t i = 0; i < rows; i++) {
+        if (at->key > 0) forward_rescale(x, first + i, most[i], own);
+        own->l[first + i] += row_exponentials(scores + i * at->score_row, end, most[i]);
+        own->m[first + i] = most[i];
+    }
 }
 
 static void forward_softmax(const head *x, const block *at, forward_scratch *own) {
-    for (size_t first = 0; first < at->rows; first += MR) {
-        size_t end = round_up(tile_visible(x, at->row + first, at->key, at->width), NR);
-        if (end == 0) continue;
-        for (size_t i = first; i < min_size(first + MR, at->rows); i++) {
-            float *scores = own->scores + i * at->score_row;
-            for (size_t j = visible(x, at->row + i, at->key, at->width); j < end; j++)
-                scores[j] = -INFINITY;
-            forward_softmax_row(x, i, end, at->key == 0, scores, own);
-        }
-    }
+    for (size_t first = 0; first < at->rows; first += MR)
+        if (tile_visible(x, at->row + first, at->key, at->width) > 0)
+            forward_softmax_tile(x, at, first, own);
 }
 
 static void forward_rows(const head *x, size_t row, float *y, float *lse, forward_scratch *own) {
@@ -246,7 +252,7 @@ static void forward_rows(const head *x, size_t row, float *y, float *lse, forwar
                 .score_row = odd_lines(FORWARD_KEYS)};
     float factor = LOG2_E / sqrtf((float)x->D);
     pack_rows(x, x->q + row * x->qkv_row, x->qkv_row, at.rows, factor, own->q);
-    for (size_t i = 0; i < at.rows; i++) own->m[i] = -INFINITY;
+    for (size_t i = 0; i < at.rows; i++) own->m[i] = -INFINITY, own->l[i] = 0;
 
     size_t end = x->causal ? row + at.rows : x->T;
     for (at.key = 0; at.key < end; at.key += FORWARD_KEYS) {
@@ -279,7 +285,7 @@ static void backward_softmax(const head *x, const block *at, backward_scratch *o
         size_t seen = visible(x, at->row + i, at->key, at->width);
         float lse = own->lse[at->row + i], delta = own->delta[at->row + i];
 #pragma omp simd
-        for (size_t j = 0; j < seen; j++) {
+        for (size_t j = 0; j < round_up(seen, LANES); j++) {  // whole vectors, cut below
             p[j] = power_of_two(p[j] - lse);
             ds[j] = p[j] * (ds[j] - delta);
         }
