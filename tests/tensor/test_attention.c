@@ -1,0 +1,187 @@
+#include "tensor/kernels/attention.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "harness.h"
+#include "tensor/kernels/reference_attention.h"
+
+/* All arrays of one problem, with one guard value after each that a kernel must not touch. */
+typedef struct problem {
+    sh_attention_shape shape;
+    size_t y_count, lse_count, scratch_count;  // qkv has 3 y_count
+    float *qkv, *y, *lse, *dy, *dqkv, *scratch;
+    sh_arena arena;
+} problem;
+
+static const float GUARD = 12345.0f;
+
+static float *take(problem *p, size_t count) {
+    float *x = sh_arena_take(&p->arena, (count + 1) * sizeof(float));
+    for (size_t i = 0; i < count; i++) x[i] = NAN;  // outputs must be written in full
+    x[count] = GUARD;
+    return x;
+}
+
+static problem problem_open(sh_attention_shape shape, int threads) {
+    problem p = {.shape = shape,
+                 .y_count = shape.B * shape.T * shape.H * shape.D,
+                 .lse_count = shape.B * shape.H * shape.T,
+                 .scratch_count = sh_attention()->scratch_bytes(&shape, threads) / sizeof(float)};
+    size_t floats = 8 * p.y_count + p.lse_count + p.scratch_count;
+    CHECK_OK(sh_arena_init(&p.arena, "test", floats * sizeof(float) + 4096));
+    p.qkv = take(&p, 3 * p.y_count);
+    p.dqkv = take(&p, 3 * p.y_count);
+    p.y = take(&p, p.y_count);
+    p.dy = take(&p, p.y_count);
+    p.lse = take(&p, p.lse_count);
+    p.scratch = take(&p, p.scratch_count);
+    sh_test_fill(p.qkv, 3 * p.y_count, 1);
+    for (size_t i = 0; i < 3 * p.y_count; i++) p.qkv[i] *= 3;  // so that the softmax is not flat
+    sh_test_fill(p.dy, p.y_count, 2);
+    return p;
+}
+
+static void problem_close(problem *p) {
+    assert_true(p->qkv[3 * p->y_count] == GUARD && p->dqkv[3 * p->y_count] == GUARD);
+    assert_true(p->y[p->y_count] == GUARD && p->dy[p->y_count] == GUARD);
+    assert_true(p->lse[p->lse_count] == GUARD && p->scratch[p->scratch_count] == GUARD);
+    sh_arena_fini(&p->arena);
+}
+
+static void problem_run(problem *p) {
+    const sh_attention_kernels *kernels = sh_attention();
+    kernels->forward(&p->shape, p->qkv, p->y, p->lse, p->scratch);
+    kernels->backward(&p->shape, p->qkv, p->y, p->lse, p->dy, p->dqkv, p->scratch);
+}
+
+static void check_against_reference(sh_attention_shape shape, int threads) {
+    omp_set_num_threads(threads);
+    problem p = problem_open(shape, threads);
+    problem_run(&p);
+
+    problem expect = problem_open(shape, threads);
+    double *row = sh_alloc(shape.T + 3 * p.y_count, sizeof *row);
+    sh_reference_attention_forward(&shape, p.qkv, expect.y, expect.lse, row);
+    sh_reference_attention_backward(&shape, p.qkv, p.dy, expect.dqkv, row);
+    CHECK_CLOSE(p.y, expect.y, p.y_count, 1e-5);
+    CHECK_CLOSE(p.lse, expect.lse, p.lse_count, 5e-6);
+    CHECK_CLOSE(p.dqkv, expect.dqkv, 3 * p.y_count, 5e-5);
+
+    sh_free(row);
+    problem_close(&p);
+    problem_close(&expect);
+}
+
+static void check_shapes(sh_simd_level level) {
+    static const size_t tokens[] = {1, 7, 64, 65, 130}, sizes[] = {1, 8, 20, 64};
+    sh_simd_limit(level);
+    for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++)
+        for (size_t d = 0; d < sizeof sizes / sizeof *sizes; d++)
+            for (int causal = 0; causal < 2; causal++)
+                for (int threads = 1; threads <= 2; threads++) {
+                    sh_attention_shape shape = {2, tokens[t], 3, sizes[d], causal};
+                    check_against_reference(shape, threads);
+                }
+    sh_simd_limit(SH_SIMD_AVX2);
+}
+
+TEST(attention, matches_the_definition_over_odd_shapes) { check_shapes(SH_SIMD_AVX2); }
+TEST(attention, matches_the_definition_in_baseline_code) { check_shapes(SH_SIMD_BASE); }
+
+TEST(attention, matches_the_definition_over_many_blocks) {
+    check_against_reference((sh_attention_shape){1, 500, 2, 16, true}, 2);
+    check_against_reference((sh_attention_shape){1, 401, 1, 80, false}, 1);
+    check_against_reference((sh_attention_shape){1, 389, 1, 128, true}, 1);
+}
+
+TEST(attention, gives_equal_bits_for_any_thread_count) {
+    sh_attention_shape shape = {1, 333, 1, 24, true};  // fewer heads than threads: blocks are split
+    omp_set_num_threads(1);
+    problem one = problem_open(shape, 1);
+    problem_run(&one);
+    for (int threads = 2; threads <= 5; threads++) {
+        omp_set_num_threads(threads);
+        problem many = problem_open(shape, threads);
+        problem_run(&many);
+        assert_memory_equal(one.y, many.y, one.y_count * sizeof(float));
+        assert_memory_equal(one.lse, many.lse, one.lse_count * sizeof(float));
+        assert_memory_equal(one.dqkv, many.dqkv, 3 * one.y_count * sizeof(float));
+        problem_close(&many);
+    }
+    problem_close(&one);
+}
+
+/* sum(dy * y) in double: the scalar whose gradient backward returns. */
+static double objective(problem *p) {
+    sh_attention()->forward(&p->shape, p->qkv, p->y, p->lse, p->scratch);
+    double sum = 0;
+    for (size_t i = 0; i < p->y_count; i++) sum += (double)p->dy[i] * (double)p->y[i];
+    return sum;
+}
+
+static void check_differences(sh_attention_shape shape) {
+    omp_set_num_threads(1);
+    problem p = problem_open(shape, 1);
+    problem_run(&p);
+    const float step = 0.01f;
+    for (size_t i = 0; i < 3 * p.y_count; i++) {
+        float kept = p.qkv[i];
+        p.qkv[i] = kept + step;
+        double above = objective(&p);
+        p.qkv[i] = kept - step;
+        double slope = (above - objective(&p)) / (2 * (double)step);
+        p.qkv[i] = kept;
+        if (fabs(slope - (double)p.dqkv[i]) > 1e-3)
+            fail_msg("dqkv[%zu] is %g, differences give %g", i, (double)p.dqkv[i], slope);
+    }
+    problem_close(&p);
+}
+
+TEST(attention, backward_is_the_slope_of_forward) {
+    check_differences((sh_attention_shape){2, 7, 2, 5, true});
+    check_differences((sh_attention_shape){1, 9, 2, 4, false});
+}
+
+/* Scores of several thousand: exponentials of the raw scores would overflow. */
+TEST(attention, stays_finite_for_large_scores) {
+    omp_set_num_threads(1);
+    problem p = problem_open((sh_attention_shape){1, 100, 1, 32, true}, 1);
+    for (size_t i = 0; i < 3 * p.y_count; i++) p.qkv[i] *= 50;
+    problem_run(&p);
+    for (size_t i = 0; i < p.y_count; i++) assert_true(isfinite(p.y[i]));
+    for (size_t i = 0; i < 3 * p.y_count; i++) assert_true(isfinite(p.dqkv[i]));
+    problem_close(&p);
+}
+
+/* A run stops at the layer that first produced a NaN, so a kernel may not swallow one. */
+TEST(attention, passes_nan_on) {
+    omp_set_num_threads(1);
+    for (size_t third = 0; third < 3; third++) {
+        problem p = problem_open((sh_attention_shape){1, 20, 1, 8, true}, 1);
+        p.qkv[10 * 24 + third * 8 + 3] = NAN;  // q, k or v of token 10
+        problem_run(&p);
+        bool found = false;
+        for (size_t d = 0; d < 8; d++) found = found || isnan(p.y[10 * 8 + d]);
+        assert_true(found);
+        problem_close(&p);
+    }
+}
+
+/* Later tokens must not reach earlier ones: changing the future leaves the past's bits alone. */
+TEST(attention, causal_rows_do_not_see_the_future) {
+    omp_set_num_threads(1);
+    sh_attention_shape shape = {1, 120, 2, 16, true};
+    problem p = problem_open(shape, 1), changed = problem_open(shape, 1);
+    const size_t from = 61, C = 32;
+    for (size_t i = from * 3 * C; i < 3 * p.y_count; i++) changed.qkv[i] = -2 * p.qkv[i];
+    problem_run(&p);
+    problem_run(&changed);
+    assert_memory_equal(p.y, changed.y, from * C * sizeof(float));
+    assert_memory_not_equal(p.y + from * C, changed.y + from * C, C * sizeof(float));
+    problem_close(&p);
+    problem_close(&changed);
+}
