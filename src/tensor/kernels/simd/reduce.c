@@ -1,40 +1,61 @@
 #include "tensor/kernels/reduce.h"
 
-#include <stdint.h>
-#include <string.h>
+#include "tensor/kernels/simd/lanes.h"
 
-/* Blocks of 4096 are summed in float lanes, blocks in double: error grows with the block only. */
-enum { BLOCK = 4096, PARALLEL_LEAST = 1 << 15 };
+/* Blocks of 4096 are summed in float lanes, blocks in double: error grows with the block only. The
+ * blocks are cut into PARTS ranges whatever the thread count, and the ranges' sums are added in
+ * order, so the result depends on the input alone. */
+enum { BLOCK = 4096, PARTS = 64 };
 
-static float dot_block(const float *restrict x, const float *restrict y, size_t count) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < count; i++) sum += x[i] * y[i];
-    return sum;
+static double dot_block(const float *x, const float *y, size_t count) {
+    vf sum[4] = {{0}};
+    size_t i = 0;
+    for (; i + 4 * LANES <= count; i += 4 * LANES)
+        for (size_t k = 0; k < 4; k++)
+            sum[k] += vf_load(x + i + k * LANES) * vf_load(y + i + k * LANES);
+    float rest = 0;
+    for (; i < count; i++) rest += x[i] * y[i];
+    return (double)vf_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + (double)rest;
+}
+
+static double dot_part(const float *x, const float *y, size_t count) {
+    double total = 0;
+    for (size_t at = 0; at < count; at += BLOCK)
+        total += dot_block(x + at, y + at, least(BLOCK, count - at));
+    return total;
 }
 
 static double dot(const float *x, const float *y, size_t count) {
-    size_t blocks = (count + BLOCK - 1) / BLOCK;
-    double total = 0;
-#pragma omp parallel for schedule(static) reduction(+ : total) if (count >= PARALLEL_LEAST)
-    for (size_t block = 0; block < blocks; block++) {
-        size_t at = block * BLOCK, n = count - at < BLOCK ? count - at : BLOCK;
-        total += (double)dot_block(x + at, y + at, n);
-    }
+    if (count < PARALLEL_LEAST) return dot_part(x, y, count);
+    size_t blocks = (count + BLOCK - 1) / BLOCK, each = (blocks + PARTS - 1) / PARTS * BLOCK;
+    size_t parts = (count + each - 1) / each;
+    double part[PARTS], total = 0;
+#pragma omp parallel for schedule(static)
+    for (size_t p = 0; p < parts; p++)
+        part[p] = dot_part(x + p * each, y + p * each, least(each, count - p * each));
+    for (size_t p = 0; p < parts; p++) total += part[p];
     return total;
 }
 
 static double sum_squares(const float *x, size_t count) { return dot(x, x, count); }
 
 /* A float is not finite when all exponent bits are set. */
+static bool block_finite(const float *x, size_t count) {
+    const int32_t exponent = 0x7F800000;
+    vi found = {0};
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) found |= ((vi)vf_load(x + i) & exponent) == exponent;
+    if (i < count) found |= ((vi)vf_load_part(x + i, count - i, 0) & exponent) == exponent;
+    int32_t any = 0;
+    for (int lane = 0; lane < LANES; lane++) any |= found[lane];
+    return any == 0;
+}
+
 static bool all_finite(const float *x, size_t count) {
-    uint32_t found = 0;
-#pragma omp parallel for simd schedule(static) reduction(| : found) if (count >= PARALLEL_LEAST)
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        found |= (bits & 0x7F800000u) == 0x7F800000u;
-    }
+    int found = 0;
+#pragma omp parallel for schedule(static) reduction(| : found) if (count >= PARALLEL_LEAST)
+    for (size_t at = 0; at < count; at += BLOCK)
+        found |= !block_finite(x + at, least(BLOCK, count - at));
     return found == 0;
 }
 

@@ -1,0 +1,82 @@
+/* The vector types that the files of this folder compute with: LANES floats, one register of the
+ * instruction set at hand (so that vectors may be passed by value without an ABI warning). */
+#ifndef SH_TENSOR_KERNELS_SIMD_LANES_H
+#define SH_TENSOR_KERNELS_SIMD_LANES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+
+typedef float vf __attribute__((vector_size(LANES * 4)));
+typedef int32_t vi __attribute__((vector_size(LANES * 4)));
+
+#define LANE_FUNCTION static inline __attribute__((always_inline, unused))
+
+/* Below this many elements a team of threads costs more than it saves. */
+enum { PARALLEL_LEAST = 1 << 15 };
+
+LANE_FUNCTION size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+LANE_FUNCTION vf vf_all(float value) { return value - (vf){0}; }  // -0.0 stays -0.0
+
+LANE_FUNCTION vf vf_load(const float *x) {
+    vf v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+LANE_FUNCTION void vf_store(float *x, vf v) { memcpy(x, &v, sizeof v); }
+
+/* The first `count` < LANES values, the rest filled up. */
+LANE_FUNCTION vf vf_load_part(const float *x, size_t count, float rest) {
+    float part[LANES];
+    for (size_t i = 0; i < LANES; i++) part[i] = i < count ? x[i] : rest;
+    return vf_load(part);
+}
+
+LANE_FUNCTION void vf_store_part(float *x, vf v, size_t count) {
+    float part[LANES];
+    vf_store(part, v);
+    for (size_t i = 0; i < LANES && i < count; i++) x[i] = part[i];
+}
+
+/* Lanes of `yes` where the mask (of a comparison) is set, of `no` elsewhere. */
+LANE_FUNCTION vf vf_select(vi mask, vf yes, vf no) {
+    return (vf)((mask & (vi)yes) | (~mask & (vi)no));
+}
+
+LANE_FUNCTION vf vf_keep(vi mask, vf v) { return (vf)(mask & (vi)v); }
+
+/* Like the C operators: a NaN in `a` is dropped, one in `b` stays. */
+LANE_FUNCTION vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); }
+LANE_FUNCTION vf vf_min(vf a, vf b) { return vf_select(a < b, a, b); }
+
+LANE_FUNCTION vf vf_abs(vf v) { return (vf)((vi)v & 0x7FFFFFFF); }
+LANE_FUNCTION vf vf_with_sign(vf v, vf sign) {
+    return (vf)((vi)v | ((vi)sign & (int32_t)0x80000000));
+}
+
+/* The lanes in order of a fixed tree, so that the sum does not depend on the compiler's mood. */
+LANE_FUNCTION float vf_sum(vf v) {
+    float x[LANES];
+    vf_store(x, v);
+#if LANES == 8
+    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
+}
+
+LANE_FUNCTION float vf_largest(vf v) {
+    float most = v[0];
+    for (int i = 1; i < LANES; i++) most = v[i] > most ? v[i] : most;
+    return most;
+}
+
+#endif

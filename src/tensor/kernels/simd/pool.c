@@ -1,0 +1,300 @@
+#include "tensor/kernels/pool.h"
+
+#include <math.h>
+
+#include "base/status.h"
+#include "tensor/kernels/simd/lanes.h"
+
+typedef uint8_t vb __attribute__((vector_size(LANES)));
+
+/* The part of a window that lies inside the image: rows [y0, y1) and columns [x0, x1) of the
+ * kernel; `origin` is the input element under its place (0, 0), which may lie outside. */
+typedef struct window {
+    int y0, y1, x0, x1;
+    ptrdiff_t origin;  // in elements of one lane group's image
+} window;
+
+static window window_at(const sh_pool_shape *s, int oy, int ox) {
+    int top = oy * s->stride_height - s->pad_top, left = ox * s->stride_width - s->pad_left;
+    window w = {
+        .y0 = top < 0 ? -top : 0,
+        .y1 = s->height - top < s->kernel_height ? s->height - top : s->kernel_height,
+        .x0 = left < 0 ? -left : 0,
+        .x1 = s->width - left < s->kernel_width ? s->width - left : s->kernel_width,
+        .origin = ((ptrdiff_t)top * s->width + left) * (ptrdiff_t)s->lanes,
+    };
+    return w;
+}
+
+static bool is_whole(const sh_pool_shape *s, const window *w) {
+    return w->y0 == 0 && w->x0 == 0 && w->y1 == s->kernel_height && w->x1 == s->kernel_width;
+}
+
+typedef struct best {
+    vf value;
+    vi place;
+} best;
+
+/* A NaN wins and stays, so that it reaches the loss. Bounds are constants at the calls for the
+ * common windows, which unrolls them. */
+LANE_FUNCTION best max_over(const float *x, ptrdiff_t row, ptrdiff_t column, int y0, int y1, int x0,
+                            int x1, int kernel_width) {
+    best b = {vf_all(-INFINITY), (vi){0} + (y0 * kernel_width + x0)};
+    for (int ky = y0; ky < y1; ky++)
+        for (int kx = x0; kx < x1; kx++) {
+            vf v = vf_load(x + ky * row + kx * column);
+            vi better = (v > b.value) | (v != v);
+            b.value = vf_select(better, v, b.value);
+            b.place = (better & (ky * kernel_width + kx)) | (~better & b.place);
+        }
+    return b;
+}
+
+static best max_window(const sh_pool_shape *s, const window *w, const float *x) {
+    ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
+    if (is_whole(s, w) && s->kernel_height == s->kernel_width) {
+        if (s->kernel_width == 2) return max_over(x, row, column, 0, 2, 0, 2, 2);
+        if (s->kernel_width == 3) return max_over(x, row, column, 0, 3, 0, 3, 3);
+    }
+    return max_over(x, row, column, w->y0, w->y1, w->x0, w->x1, s->kernel_width);
+}
+
+/* One lane on its own, for lanes that fill no vector. */
+static float max_single(const sh_pool_shape *s, const window *w, const float *x, uint8_t *place) {
+    ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
+    float most = -INFINITY;
+    int at = w->y0 * s->kernel_width + w->x0;
+    for (int ky = w->y0; ky < w->y1; ky++)
+        for (int kx = w->x0; kx < w->x1; kx++) {
+            float v = x[ky * row + kx * column];
+            bool better = v > most || v != v;
+            most = better ? v : most;
+            at = better ? ky * s->kernel_width + kx : at;
+        }
+    *place = (uint8_t)at;
+    return s->relu && most <= 0 ? 0.0f : most;
+}
+
+static void max_pixel(const sh_pool_shape *s, const window *w, const float *x, float *y,
+                      uint8_t *index) {
+    size_t lane = 0;
+    for (; lane + LANES <= s->lanes; lane += LANES) {
+        best b = max_window(s, w, x + w->origin + lane);
+        if (s->relu) b.value = vf_keep(~(b.value <= 0.0f), b.value);
+        vf_store(y + lane, b.value);
+        if (index == NULL) continue;
+        vb place = __builtin_convertvector(b.place, vb);
+        memcpy(index + lane, &place, sizeof place);
+    }
+    for (; lane < s->lanes; lane++) {
+        uint8_t place;
+        y[lane] = max_single(s, w, x + w->origin + lane, &place);
+        if (index != NULL) index[lane] = place;
+    }
+}
+
+typedef struct sizes {
+    size_t in, out, all;  // elements per image; of the larger of all images
+} sizes;
+
+static sizes sizes_of(const sh_pool_shape *s) {
+    SH_ASSERT(s->kernel_height * s->kernel_width <= 255);
+    SH_ASSERT(s->pad_top < s->kernel_height && s->pad_left < s->kernel_width);
+    SH_ASSERT((s->out_height - 1) * s->stride_height - s->pad_top < s->height);
+    SH_ASSERT((s->out_width - 1) * s->stride_width - s->pad_left < s->width);
+    sizes z = {.in = (size_t)s->height * (size_t)s->width * s->lanes,
+               .out = (size_t)s->out_height * (size_t)s->out_width * s->lanes};
+    z.all = s->images * (z.in > z.out ? z.in : z.out);
+    return z;
+}
+
+static void max_image(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
+    for (int oy = 0; oy < s->out_height; oy++)
+        for (int ox = 0; ox < s->out_width; ox++) {
+            window w = window_at(s, oy, ox);
+            max_pixel(s, &w, x, y, index);
+            y += s->lanes;
+            if (index != NULL) index += s->lanes;
+        }
+}
+
+static void max_forward(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
+    sizes z = sizes_of(s);
+#pragma omp parallel for schedule(static) if (z.all >= PARALLEL_LEAST)
+    for (size_t i = 0; i < s->images; i++)
+        max_image(s, x + i * z.in, y + i * z.out, index ? index + i * z.out : NULL);
+}
+
+/* 2x2 windows side by side that cover the image: every input has one window, no clearing needed. */
+static bool is_tiling(const sh_pool_shape *s) {
+    return s->kernel_height == 2 && s->kernel_width == 2 && s->stride_height == 2 &&
+           s->stride_width == 2 && s->pad_top == 0 && s->pad_left == 0 &&
+           s->height == 2 * s->out_height && s->width == 2 * s->out_width && s->lanes % LANES == 0;
+}
+
+static void max_tile_back(const sh_pool_shape *s, const float *dy, const float *y,
+                          const uint8_t *index, float *dx) {
+    size_t row = (size_t)s->width * s->lanes;
+    for (size_t lane = 0; lane < s->lanes; lane += LANES) {
+        vf g = vf_load(dy + lane);
+        if (s->relu) g = vf_keep(vf_load(y + lane) > 0.0f, g);
+        vb narrow;
+        memcpy(&narrow, index + lane, sizeof narrow);
+        vi place = __builtin_convertvector(narrow, vi);
+        vf_store(dx + lane, vf_keep(place == 0, g));
+        vf_store(dx + lane + s->lanes, vf_keep(place == 1, g));
+        vf_store(dx + lane + row, vf_keep(place == 2, g));
+        vf_store(dx + lane + row + s->lanes, vf_keep(place == 3, g));
+    }
+}
+
+static void max_image_tiles_back(const sh_pool_shape *s, const float *dy, const float *y,
+                                 const uint8_t *index, float *dx) {
+    for (int oy = 0; oy < s->out_height; oy++)
+        for (int ox = 0; ox < s->out_width; ox++) {
+            size_t at = ((size_t)oy * (size_t)s->out_width + (size_t)ox) * s->lanes;
+            size_t to = ((size_t)oy * 2 * (size_t)s->width + (size_t)ox * 2) * s->lanes;
+            max_tile_back(s, dy + at, s->relu ? y + at : NULL, index + at, dx + to);
+        }
+}
+
+static void max_image_back(const sh_pool_shape *s, const float *dy, const float *y,
+                           const uint8_t *index, float *dx) {
+    ptrdiff_t step[255];  // from a window's origin to each of its places
+    for (int i = 0; i < s->kernel_height * s->kernel_width; i++)
+        step[i] = ((ptrdiff_t)(i / s->kernel_width) * s->width + i % s->kernel_width) *
+                  (ptrdiff_t)s->lanes;
+    memset(dx, 0, (size_t)s->height * (size_t)s->width * s->lanes * sizeof *dx);
+    size_t at = 0;
+    for (int oy = 0; oy < s->out_height; oy++)
+        for (int ox = 0; ox < s->out_width; ox++) {
+            ptrdiff_t to = window_at(s, oy, ox).origin;
+            for (size_t lane = 0; lane < s->lanes; lane++, at++) {
+                float g = s->relu && !(y[at] > 0) ? 0.0f : dy[at];
+                dx[to + step[index[at]] + (ptrdiff_t)lane] += g;
+            }
+        }
+}
+
+static void max_backward(const sh_pool_shape *s, const float *dy, const float *y,
+                         const uint8_t *index, float *dx) {
+    sizes z = sizes_of(s);
+    bool tiling = is_tiling(s);
+#pragma omp parallel for schedule(static) if (z.all >= PARALLEL_LEAST)
+    for (size_t i = 0; i < s->images; i++)
+        (tiling ? max_image_tiles_back : max_image_back)(
+            s, dy + i * z.out, s->relu ? y + i * z.out : NULL, index + i * z.out, dx + i * z.in);
+}
+
+static void average_pixel(const sh_pool_shape *s, const window *w, const float *x, float *y) {
+    ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
+    float share = 1.0f / (float)(s->kernel_height * s->kernel_width);
+    size_t lane = 0;
+    for (; lane + LANES <= s->lanes; lane += LANES) {
+        vf sum = {0};
+        for (int ky = w->y0; ky < w->y1; ky++)
+            for (int kx = w->x0; kx < w->x1; kx++)
+                sum += vf_load(x + w->origin + ky * row + kx * column + lane);
+        vf_store(y + lane, sum * share);
+    }
+    for (; lane < s->lanes; lane++) {
+        float sum = 0;
+        for (int ky = w->y0; ky < w->y1; ky++)
+            for (int kx = w->x0; kx < w->x1; kx++)
+                sum += x[w->origin + ky * row + kx * column + (ptrdiff_t)lane];
+        y[lane] = sum * share;
+    }
+}
+
+static void average_pixel_back(const sh_pool_shape *s, const window *w, const float *dy,
+                               float *dx) {
+    ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
+    float share = 1.0f / (float)(s->kernel_height * s->kernel_width);
+    for (int ky = w->y0; ky < w->y1; ky++)
+        for (int kx = w->x0; kx < w->x1; kx++) {
+            float *to = dx + w->origin + ky * row + kx * column;
+            size_t lane = 0;
+            for (; lane + LANES <= s->lanes; lane += LANES)
+                vf_store(to + lane, vf_load(to + lane) + vf_load(dy + lane) * share);
+            for (; lane < s->lanes; lane++) to[lane] += dy[lane] * share;
+        }
+}
+
+static void average_forward(const sh_pool_shape *s, const float *x, float *y) {
+    sizes z = sizes_of(s);
+#pragma omp parallel for schedule(static) if (z.all >= PARALLEL_LEAST)
+    for (size_t i = 0; i < s->images; i++) {
+        float *to = y + i * z.out;
+        for (int oy = 0; oy < s->out_height; oy++)
+            for (int ox = 0; ox < s->out_width; ox++, to += s->lanes) {
+                window w = window_at(s, oy, ox);
+                average_pixel(s, &w, x + i * z.in, to);
+            }
+    }
+}
+
+static void average_backward(const sh_pool_shape *s, const float *dy, float *dx) {
+    sizes z = sizes_of(s);
+#pragma omp parallel for schedule(static) if (z.all >= PARALLEL_LEAST)
+    for (size_t i = 0; i < s->images; i++) {
+        const float *from = dy + i * z.out;
+        memset(dx + i * z.in, 0, z.in * sizeof *dx);
+        for (int oy = 0; oy < s->out_height; oy++)
+            for (int ox = 0; ox < s->out_width; ox++, from += s->lanes) {
+                window w = window_at(s, oy, ox);
+                average_pixel_back(s, &w, from, dx + i * z.in);
+            }
+    }
+}
+
+static float mean_of(const float *x, size_t area) {
+    vf sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= area; i += LANES) sum += vf_load(x + i);
+    float total = vf_sum(sum);
+    for (; i < area; i++) total += x[i];
+    return total / (float)area;
+}
+
+static void global_image(size_t area, size_t lanes, const float *x, float *y) {
+    float share = 1.0f / (float)area;
+    size_t lane = 0;
+    for (; lane + LANES <= lanes; lane += LANES) {
+        vf sum = {0};
+        for (size_t i = 0; i < area; i++) sum += vf_load(x + i * lanes + lane);
+        vf_store(y + lane, sum * share);
+    }
+    for (; lane < lanes; lane++) {
+        float sum = 0;
+        for (size_t i = 0; i < area; i++) sum += x[i * lanes + lane];
+        y[lane] = sum * share;
+    }
+}
+
+static void global_forward(size_t images, size_t area, size_t lanes, const float *x, float *y) {
+#pragma omp parallel for schedule(static) if (images * area * lanes >= PARALLEL_LEAST)
+    for (size_t i = 0; i < images; i++) {
+        if (lanes == 1)
+            y[i] = mean_of(x + i * area, area);
+        else
+            global_image(area, lanes, x + i * area * lanes, y + i * lanes);
+    }
+}
+
+static void global_backward(size_t images, size_t area, size_t lanes, const float *dy, float *dx) {
+    float share = 1.0f / (float)area;
+#pragma omp parallel for schedule(static) if (images * area * lanes >= PARALLEL_LEAST)
+    for (size_t i = 0; i < images; i++)
+        for (size_t at = 0; at < area; at++)
+            for (size_t lane = 0; lane < lanes; lane++)
+                dx[(i * area + at) * lanes + lane] = dy[i * lanes + lane] * share;
+}
+
+const sh_pool_kernels SH_SIMD(sh_pool_table) = {
+    .max_forward = max_forward,
+    .max_backward = max_backward,
+    .average_forward = average_forward,
+    .average_backward = average_backward,
+    .global_forward = global_forward,
+    .global_backward = global_backward,
+};

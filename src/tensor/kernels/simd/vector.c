@@ -1,0 +1,161 @@
+#include "tensor/kernels/vector.h"
+
+#include "tensor/kernels/simd/lanes.h"
+
+enum { BLOCK = 8192 };
+
+/* Runs `body` for blocks [at, at + n) of 0..count: one block when there is little to do, otherwise
+ * in parallel. */
+#define EACH_BLOCK(count, at, n, body)                                                 \
+    do {                                                                               \
+        if ((count) < PARALLEL_LEAST) {                                                \
+            size_t at = 0, n = (count);                                                \
+            body;                                                                      \
+            break;                                                                     \
+        }                                                                              \
+        _Pragma("omp parallel for schedule(static)") for (size_t at = 0; at < (count); \
+                                                          at += BLOCK) {               \
+            size_t n = least(BLOCK, (count)-at);                                       \
+            body;                                                                      \
+        }                                                                              \
+    } while (0)
+
+static void fill_block(float *x, float value, size_t count) {
+    for (size_t i = 0; i < count; i++) x[i] = value;
+}
+
+static void add_block(const float *a, const float *b, float *z, size_t count) {
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) vf_store(z + i, vf_load(a + i) + vf_load(b + i));
+    for (; i < count; i++) z[i] = a[i] + b[i];
+}
+
+static void scale_block(float *x, float factor, size_t count) {
+    for (size_t i = 0; i < count; i++) x[i] *= factor;
+}
+
+static void axpy_block(float factor, const float *restrict x, float *restrict y, size_t count) {
+    for (size_t i = 0; i < count; i++) y[i] += factor * x[i];
+}
+
+static void copy(const float *x, float *y, size_t count) {
+    if (x == y) return;
+    EACH_BLOCK(count, at, n, memcpy(y + at, x + at, n * sizeof *y));
+}
+
+static void fill(float *x, float value, size_t count) {
+    EACH_BLOCK(count, at, n, fill_block(x + at, value, n));
+}
+
+static void add(const float *a, const float *b, float *z, size_t count) {
+    EACH_BLOCK(count, at, n, add_block(a + at, b + at, z + at, n));
+}
+
+static void add_to(float *a, const float *b, size_t count) { add(a, b, a, count); }
+
+static void scale(float *x, float factor, size_t count) {
+    EACH_BLOCK(count, at, n, scale_block(x + at, factor, n));
+}
+
+static void axpy(float factor, const float *x, float *y, size_t count) {
+    EACH_BLOCK(count, at, n, axpy_block(factor, x + at, y + at, n));
+}
+
+static void bias_add_rows(float *x, const float *bias, size_t rows, size_t cols) {
+#pragma omp parallel for schedule(static) if (rows * cols >= PARALLEL_LEAST)
+    for (size_t row = 0; row < rows; row++) add_block(x + row * cols, bias, x + row * cols, cols);
+}
+
+/* Columns are summed in strips, each by one thread and in the order of the rows, so the result does
+ * not depend on the thread count. Every ROW_BLOCK rows the float sums are put aside, which keeps
+ * the error of long columns small. */
+enum { STRIP = 8, ROW_BLOCK = 128 };  // STRIP vectors of columns: their sums stay in registers
+
+LANE_FUNCTION void sum_strip(const float *dy, size_t rows, size_t stride, size_t vectors,
+                             bool accumulate, float *dbias) {
+    vf total[STRIP] = {{0}};
+    for (size_t at = 0; at < rows; at += ROW_BLOCK) {
+        vf sum[STRIP] = {{0}};
+        for (size_t row = at; row < least(rows, at + ROW_BLOCK); row++)
+            for (size_t v = 0; v < vectors; v++) sum[v] += vf_load(dy + row * stride + v * LANES);
+        for (size_t v = 0; v < vectors; v++) total[v] += sum[v];
+    }
+    for (size_t v = 0; v < vectors; v++) {
+        if (accumulate) total[v] += vf_load(dbias + v * LANES);
+        vf_store(dbias + v * LANES, total[v]);
+    }
+}
+
+static void sum_column(const float *dy, size_t rows, size_t stride, bool accumulate, float *dbias) {
+    double total = accumulate ? (double)*dbias : 0;
+    for (size_t row = 0; row < rows; row++) total += (double)dy[row * stride];
+    *dbias = (float)total;
+}
+
+static void sum_columns(const float *dy, size_t rows, size_t stride, size_t cols, bool accumulate,
+                        float *dbias) {
+    size_t col = 0;
+    if (cols == STRIP * LANES) {
+        sum_strip(dy, rows, stride, STRIP, accumulate, dbias);
+        return;
+    }
+    for (; col + LANES <= cols; col += LANES)
+        sum_strip(dy + col, rows, stride, 1, accumulate, dbias + col);
+    for (; col < cols; col++) sum_column(dy + col, rows, stride, accumulate, dbias + col);
+}
+
+static void bias_grad(const float *dy, size_t rows, size_t cols, bool accumulate, float *dbias) {
+    size_t wide = STRIP * LANES;
+#pragma omp parallel for schedule(static) if (rows * cols >= PARALLEL_LEAST)
+    for (size_t col = 0; col < cols; col += wide)
+        sum_columns(dy + col, rows, cols, least(wide, cols - col), accumulate, dbias + col);
+}
+
+/* One image's contiguous run of one plain channel. */
+static float sum_run(const float *x, size_t count) {
+    vf a = {0}, b = {0};
+    size_t i = 0;
+    for (; i + 2 * LANES <= count; i += 2 * LANES) {
+        a += vf_load(x + i);
+        b += vf_load(x + i + LANES);
+    }
+    float sum = vf_sum(a + b);
+    for (; i < count; i++) sum += x[i];
+    return sum;
+}
+
+static void bias_grad_plain(const float *dy, size_t outer, size_t channels, size_t inner,
+                            bool accumulate, float *dbias) {
+#pragma omp parallel for schedule(static) if (outer * channels * inner >= PARALLEL_LEAST)
+    for (size_t c = 0; c < channels; c++) {
+        double total = accumulate ? (double)dbias[c] : 0;
+        for (size_t o = 0; o < outer; o++)
+            total += (double)sum_run(dy + (o * channels + c) * inner, inner);
+        dbias[c] = (float)total;
+    }
+}
+
+static void bias_grad_images(const float *dy, size_t outer, size_t channels, size_t inner,
+                             size_t lanes, bool accumulate, float *dbias) {
+    if (lanes == 1) {
+        bias_grad_plain(dy, outer, channels, inner, accumulate, dbias);
+        return;
+    }
+#pragma omp parallel for schedule(static) if (outer * channels * inner >= PARALLEL_LEAST)
+    for (size_t c = 0; c < channels; c += lanes)
+        for (size_t o = 0; o < outer; o++)
+            sum_columns(dy + (o * channels + c) * inner, inner, lanes, lanes, accumulate || o > 0,
+                        dbias + c);
+}
+
+const sh_vector_kernels SH_SIMD(sh_vector_table) = {
+    .copy = copy,
+    .fill = fill,
+    .add = add,
+    .add_to = add_to,
+    .scale = scale,
+    .axpy = axpy,
+    .bias_add_rows = bias_add_rows,
+    .bias_grad = bias_grad,
+    .bias_grad_images = bias_grad_images,
+};
