@@ -1,0 +1,412 @@
+/* Weight gradient of a convolution as tiles of a long sum over output pixels.
+ *
+ *   dw[o][i][kh][kw] = sum over n, r, c of dy[n][o][r][c] * x[n][i][r * stride + kh - pad][...]
+ *
+ * A *strip* is a string of scalars of x that lie side by side and share their output pixels:
+ *
+ *   x blocked  the 8 channels of a block at one tap    kh * kw strips per block of channels
+ *   x plain    the kw taps of a kernel row             kh strips per channel
+ *
+ * Pixels are visited in chunks whose dy and x stay in the first cache while all strips of a block
+ * pass over them. Rows, and for blocked x also columns, that a tap takes from the padding are left
+ * out, so padding costs nothing. Sums stay in scratch, strip after strip, until the last chunk;
+ * then they are written to dw.
+ *
+ * Letters: B block of channels of x (8 or 1), G block of 8 channels of dy, V blocks of dy per tile.
+ */
+#include "tensor/kernels/conv_weight.h"
+
+#include <string.h>
+
+#include "tensor/kernels/simd/conv_weight_tile.h"
+
+enum {
+    CHUNK_BYTES = 24 << 10,  // of dy and x together; the first cache has 32 KiB or more
+    ALIGN_FLOATS = 16,
+};
+
+typedef struct range {
+    int64_t from, to;
+} range;
+
+typedef struct plan {
+    sh_conv_shape s;
+    bool x_blocked;
+    int64_t x_blocks, dy_blocks;  // B, G
+    int64_t strips, strip;        // per block of x; scalars in a strip
+    int v;                        // blocks of dy per tile where so many are left
+    int64_t chunk_images, chunk_rows;
+    bool pack_x, pack_dy;
+    int64_t x_rows, x_row;                   // of one packed image: rows, floats per row
+    int64_t parts_x, parts_dy, parts_image;  // their product is the number of threads
+    int64_t sums, x_pack, dy_pack;           // floats: of one image part, of one thread
+} plan;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t aligned(int64_t floats) { return ceil_div(floats, ALIGN_FLOATS) * ALIGN_FLOATS; }
+static range slice(int64_t count, int64_t parts, int64_t part) {
+    return (range){count * part / parts, count * (part + 1) / parts};
+}
+
+/* The output positions in [from, to) whose tap lies inside an input of `size`. */
+static range inside(range out, int64_t stride, int64_t pad, int64_t tap, int64_t size) {
+    int64_t first = tap < pad ? ceil_div(pad - tap, stride) : 0;
+    int64_t last = size - 1 + pad - tap;  // the input position of the last tap, from -pad + tap
+    int64_t end = last < 0 ? 0 : last / stride + 1;
+    range in = {most(out.from, first), least(out.to, end)};
+    if (in.to < in.from) in.to = in.from;
+    return in;
+}
+
+/* Blocks of dy in the next tile: never a single one left over after wider tiles. */
+static int tile_v(int v, int64_t left) {
+    if (left >= v && !(left == v + 1 && v == 3)) return v;
+    return left == v + 1 ? 2 : (int)left;
+}
+
+/* Issue slots (two a cycle) that one pixel of all strips costs: multiply-adds, loads, or the
+ * latency of a chain, whichever is longest. */
+static int64_t tile_cost(int64_t strip, int v) {
+    int64_t pieces = ceil_div(strip, tile_most[v]), cost = 0;
+    for (int64_t i = 0; i < pieces; i++) {
+        range r = slice(strip, pieces, i);
+        int64_t t = r.to - r.from;
+        cost += most(8, most(t * v, t + v));
+    }
+    return cost;
+}
+
+static int choose_v(int64_t strip, int64_t dy_blocks) {
+    int best = 1;
+    int64_t best_cost = INT64_MAX;
+    for (int v = 1; v <= V_MOST; v++) {
+        int64_t cost = 0;
+        for (int64_t at = 0, now; at < dy_blocks; at += now) {
+            now = tile_v(v, dy_blocks - at);
+            cost += tile_cost(strip, (int)now);
+        }
+        if (cost < best_cost) best = v, best_cost = cost;
+    }
+    return best;
+}
+
+/* Cuts the threads into a grid over blocks of x, blocks of dy and images, so that the largest part
+ * is smallest; parts over images need partial sums, so they come last. */
+static void choose_parts(plan *p, int threads) {
+    int64_t best = INT64_MAX;
+    for (int64_t image = 1; image <= threads; image++) {
+        for (int64_t x = 1; x * image <= threads; x++) {
+            int64_t dy = threads / (x * image);
+            if (image > p->s.n || x > p->x_blocks || dy > p->dy_blocks) continue;
+            int64_t cost =
+                ceil_div(p->s.n, image) * ceil_div(p->x_blocks, x) * ceil_div(p->dy_blocks, dy);
+            if (cost >= best) continue;
+            best = cost;
+            p->parts_image = image, p->parts_x = x, p->parts_dy = dy;
+        }
+    }
+    if (best == INT64_MAX) p->parts_image = p->parts_x = p->parts_dy = 1;
+}
+
+static void choose_chunk(plan *p) {
+    const sh_conv_shape *s = &p->s;
+    int64_t pixels = s->oh * s->ow, x_floats = s->ih * s->iw * (p->x_blocked ? LANES : 1);
+    int64_t image_bytes = (pixels * p->v * LANES + x_floats) * (int64_t)sizeof(float);
+    if (image_bytes <= CHUNK_BYTES) {
+        p->chunk_images = least(CHUNK_BYTES / image_bytes, s->n);
+        p->chunk_rows = s->oh;
+    } else {
+        int64_t pieces = least(ceil_div(image_bytes, CHUNK_BYTES), s->oh);
+        p->chunk_images = 1;
+        p->chunk_rows = ceil_div(s->oh, pieces);
+    }
+    p->pack_dy = p->chunk_images > 1;
+    p->pack_x = p->pack_dy || !p->x_blocked;
+    p->x_rows = least((p->chunk_rows - 1) * s->stride_h + s->kh, s->ih);
+    p->x_row = p->x_blocked ? s->iw * LANES : (s->ow - 1) * s->stride_w + s->kw;
+    p->x_pack = p->pack_x ? aligned(p->chunk_images * p->x_rows * p->x_row) : 0;
+    p->dy_pack =
+        p->pack_dy ? aligned(p->chunk_images * pixels * LANES * ceil_div(p->dy_blocks, p->parts_dy))
+                   : 0;
+}
+
+static int64_t weight_sums(const plan *p) { return p->x_blocks * p->strips * p->strip * p->s.oc; }
+
+static plan plan_make(const sh_conv_shape *shape, bool x_blocked, int threads) {
+    plan p = {.s = *shape, .x_blocked = x_blocked};
+    p.x_blocks = x_blocked ? shape->ic / LANES : shape->ic;
+    p.dy_blocks = shape->oc / LANES;
+    p.strips = x_blocked ? shape->kh * shape->kw : shape->kh;
+    p.strip = x_blocked ? LANES : shape->kw;
+    p.v = choose_v(p.strip, p.dy_blocks);
+    p.sums = aligned(weight_sums(&p)) + aligned(shape->oc);
+    choose_parts(&p, threads);
+    choose_chunk(&p);
+    return p;
+}
+
+/* What one thread works on now. */
+typedef struct work {
+    const plan *p;
+    const float *x, *dy;      // whole inputs
+    float *x_pack, *dy_pack;  // this thread's room
+    float *sums;            // (B, G, strips, strip, 8); a tile of V blocks fills V of the G as one
+    float *bias;            // (G, 8) or NULL
+    range xs, dys;          // blocks of x and dy
+    int64_t image, images;  // this chunk
+    range rows;
+    bool fresh;  // the first chunk overwrites the sums
+} work;
+
+/* The first input row that the chunk's output rows touch. */
+static int64_t first_row(const work *w) {
+    return most(0, w->rows.from * w->p->s.stride_h - w->p->s.pad_h);
+}
+
+/* Copies the chunk of one block of x: images side by side, plain rows with their padding. */
+static void pack_x(const work *w, int64_t block) {
+    const plan *p = w->p;
+    const sh_conv_shape *s = &p->s;
+    int64_t width = s->iw * (p->x_blocked ? LANES : 1), left = p->x_blocked ? 0 : s->pad_w;
+    int64_t from = first_row(w);
+    int64_t rows = least(s->ih, (w->rows.to - 1) * s->stride_h - s->pad_h + s->kh) - from;
+    int64_t copied = most(0, least(width, p->x_row - left));
+    for (int64_t i = 0; i < w->images; i++) {
+        const float *in = w->x + ((w->image + i) * p->x_blocks + block) * s->ih * width;
+        for (int64_t r = 0; r < rows; r++) {
+            float *out = w->x_pack + (i * p->x_rows + r) * p->x_row;
+            int64_t zeros = least(left, p->x_row);
+            memset(out, 0, (size_t)zeros * sizeof(float));
+            memcpy(out + zeros, in + (from + r) * width, (size_t)copied * sizeof(float));
+            memset(out + zeros + copied, 0, (size_t)(p->x_row - zeros - copied) * sizeof(float));
+        }
+    }
+}
+
+/* Copies the chunk of all blocks of dy: (G, images, oh * ow, 8). Images of power-of-two sizes lie
+ * at strides that would fall into the same few cache sets. */
+static void pack_dy(const work *w) {
+    const plan *p = w->p;
+    int64_t floats = p->s.oh * p->s.ow * LANES;
+    for (int64_t g = w->dys.from; g < w->dys.to; g++)
+        for (int64_t i = 0; i < w->images; i++)
+            memcpy(w->dy_pack + ((g - w->dys.from) * p->chunk_images + i) * floats,
+                   w->dy + ((w->image + i) * p->dy_blocks + g) * floats,
+                   (size_t)floats * sizeof(float));
+}
+
+/* dy of block g at the first pixel of the chunk. */
+static const float *dy_at(const work *w, int64_t g) {
+    const plan *p = w->p;
+    int64_t floats = p->s.oh * p->s.ow * LANES;
+    if (p->pack_dy) return w->dy_pack + (g - w->dys.from) * p->chunk_images * floats;
+    return w->dy + (w->image * p->dy_blocks + g) * floats + w->rows.from * p->s.ow * LANES;
+}
+
+static tile_box box_make(const work *w) {
+    const plan *p = w->p;
+    int64_t dy_image = p->s.oh * p->s.ow * LANES;
+    return (tile_box){
+        .images = w->images,
+        .x_image = p->x_rows * p->x_row,
+        .x_row = p->x_row * p->s.stride_h,
+        .x_col = p->s.stride_w * (p->x_blocked ? LANES : 1),
+        .dy_image = dy_image,
+        .dy_row = p->s.ow * LANES,
+        .dy_block = dy_image * (p->pack_dy ? p->chunk_images : 1),
+    };
+}
+
+/* All tiles of one strip, over the pixels whose taps lie inside x. */
+static void strip_sum(const work *w, tile_box *box, const float *x, const float *dy, int64_t strip,
+                      int v, float *sums) {
+    const plan *p = w->p;
+    const sh_conv_shape *s = &p->s;
+    int64_t kh = p->x_blocked ? strip / s->kw : strip, kw = p->x_blocked ? strip % s->kw : 0;
+    range rows = inside(w->rows, s->stride_h, s->pad_h, kh, s->ih), cols = {0, s->ow};
+    if (p->x_blocked) cols = inside(cols, s->stride_w, s->pad_w, kw, s->iw);
+    box->rows = rows.to - rows.from, box->cols = cols.to - cols.from;
+    if (box->rows > 0 && box->cols > 0) {  // otherwise the offsets would point outside
+        x += (rows.from * s->stride_h - s->pad_h + kh - (p->pack_x ? first_row(w) : 0)) * p->x_row;
+        if (p->x_blocked) x += (cols.from * s->stride_w - s->pad_w + kw) * LANES;
+        dy += ((rows.from - w->rows.from) * s->ow + cols.from) * LANES;
+    }
+    int64_t pieces = ceil_div(p->strip, tile_most[v]);
+    for (int64_t i = 0; i < pieces; i++) {
+        range t = slice(p->strip, pieces, i);
+        tiles[v][t.to - t.from](box, x + t.from, dy, sums + t.from * v * LANES, w->fresh);
+    }
+}
+
+/* The sum of `pixels` vectors of dy; four chains hide the latency of an add. */
+static void pixel_sum(const float *dy, int64_t pixels, v8 *sum_out) {
+    const v8_memory *in = (const v8_memory *)dy;
+    v8 a[4] = {0};
+    int64_t at = 0;
+    for (; at + 4 <= pixels; at += 4) {
+        a[0] += in[at], a[1] += in[at + 1];
+        a[2] += in[at + 2], a[3] += in[at + 3];
+    }
+    for (; at < pixels; at++) a[0] += in[at];
+    *sum_out = (a[0] + a[1]) + (a[2] + a[3]);
+}
+
+static void bias_sum(const work *w, int64_t g, int v) {
+    int64_t pixels = (w->rows.to - w->rows.from) * w->p->s.ow * w->images;
+    for (int64_t i = g; i < g + v; i++) {
+        v8 sum;
+        pixel_sum(dy_at(w, i), pixels, &sum);
+        v8_memory *out = (v8_memory *)(w->bias + i * LANES);
+        if (!w->fresh) sum += *out;
+        *out = sum;
+    }
+}
+
+static void chunk_sum(const work *w) {
+    const plan *p = w->p;
+    tile_box box = box_make(w);
+    int64_t group = p->strips * p->strip * LANES;  // sums of one pair of blocks
+    if (p->pack_dy) pack_dy(w);
+    for (int64_t b = w->xs.from; b < w->xs.to; b++) {
+        const float *x = w->x + (w->image * p->x_blocks + b) * p->s.ih * p->x_row;
+        if (p->pack_x) {
+            pack_x(w, b);
+            x = w->x_pack;
+        }
+        for (int64_t g = w->dys.from, v; g < w->dys.to; g += v) {
+            v = tile_v(p->v, w->dys.to - g);
+            if (w->bias != NULL && b == w->xs.from) bias_sum(w, g, (int)v);
+            float *sums = w->sums + (b * p->dy_blocks + g) * group;
+            for (int64_t k = 0; k < p->strips; k++)
+                strip_sum(w, &box, x, dy_at(w, g), k, (int)v, sums + k * p->strip * v * LANES);
+        }
+    }
+}
+
+/* All chunks of a part's images. */
+static void part_sum(work *w, range images) {
+    const plan *p = w->p;
+    w->fresh = true;
+    for (int64_t n = images.from; n < images.to; n += p->chunk_images) {
+        w->image = n, w->images = least(p->chunk_images, images.to - n);
+        for (int64_t r = 0; r < p->s.oh; r += p->chunk_rows) {
+            w->rows = (range){r, least(r + p->chunk_rows, p->s.oh)};
+            chunk_sum(w);
+            w->fresh = false;
+        }
+    }
+}
+
+/* Adds the partial sums of the other image parts, in order. */
+static void join(const plan *p, float *sums, int64_t count) {
+    for (int64_t part = 1; part < p->parts_image; part++) {
+        const float *more = sums + part * p->sums;
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) sums[i] += more[i];
+    }
+}
+
+/* Writes the sums of block b of x and v blocks of dy from g on to dw. */
+static void finish_tile(const sh_conv_weight_call *call, const plan *p, int64_t b, int64_t g, int v,
+                        const float *sums) {
+    int64_t taps = p->s.kh * p->s.kw, channels = p->x_blocked ? LANES : 1;
+    int64_t strip_step = p->x_blocked ? 1 : p->strip, step = p->x_blocked ? taps : 1;
+    for (int64_t o = 0; o < v * LANES; o++) {
+        float *dw = call->dw + ((g * LANES + o) * p->s.ic + b * channels) * taps;
+        for (int64_t k = 0; k < p->strips; k++) {
+            for (int64_t t = 0; t < p->strip; t++) {
+                float sum = sums[(k * p->strip + t) * v * LANES + o];
+                float *out = dw + k * strip_step + t * step;
+                *out = call->accumulate ? *out + sum : sum;
+            }
+        }
+    }
+}
+
+/* One block of x and the blocks of dy of one part: grouped into tiles as part_sum did. */
+static void finish(const sh_conv_weight_call *call, const plan *p, int64_t b, range dys) {
+    int64_t group = p->strips * p->strip * LANES;
+    for (int64_t g = dys.from, v; g < dys.to; g += v) {
+        v = tile_v(p->v, dys.to - g);
+        float *sums = (float *)call->scratch + (b * p->dy_blocks + g) * group;
+        join(p, sums, v * group);
+        finish_tile(call, p, b, g, (int)v, sums);
+    }
+}
+
+static void finish_bias(const sh_conv_weight_call *call, const plan *p) {
+    float *bias = (float *)call->scratch + aligned(weight_sums(p));
+    join(p, bias, p->s.oc);
+    for (int64_t o = 0; o < p->s.oc; o++)
+        call->db[o] = call->accumulate ? call->db[o] + bias[o] : bias[o];
+}
+
+static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t part) {
+    int64_t dy_part = part % p->parts_dy, x_part = part / p->parts_dy % p->parts_x;
+    int64_t image_part = part / (p->parts_dy * p->parts_x);
+    float *sums = (float *)call->scratch + image_part * p->sums;
+    float *packs = (float *)call->scratch + p->parts_image * p->sums;
+    work w = {
+        .p = p,
+        .x = call->x,
+        .dy = call->dy,
+        .x_pack = packs + part * (p->x_pack + p->dy_pack),
+        .sums = sums,
+        .bias = call->db != NULL && x_part == 0 ? sums + aligned(weight_sums(p)) : NULL,
+        .xs = slice(p->x_blocks, p->parts_x, x_part),
+        .dys = slice(p->dy_blocks, p->parts_dy, dy_part),
+    };
+    w.dy_pack = w.x_pack + p->x_pack;
+    part_sum(&w, slice(p->s.n, p->parts_image, image_part));
+}
+
+static void run(const sh_conv_weight_call *call) {
+    const plan p = plan_make(call->shape, call->x_blocked, call->threads);
+    const int64_t parts = p.parts_image * p.parts_x * p.parts_dy;
+#pragma omp parallel num_threads(call->threads) if (parts > 1)
+    {
+#pragma omp for schedule(static)
+        for (int64_t part = 0; part < parts; part++) run_part(call, &p, part);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < p.x_blocks * p.parts_dy; i++)
+            finish(call, &p, i / p.parts_dy, slice(p.dy_blocks, p.parts_dy, i % p.parts_dy));
+    }
+    if (call->db != NULL) finish_bias(call, &p);
+}
+
+static size_t scratch_bytes(const sh_conv_shape *shape, bool x_blocked, int threads) {
+    const plan p = plan_make(shape, x_blocked, threads);
+    int64_t parts = p.parts_image * p.parts_x * p.parts_dy;
+    return (size_t)(p.parts_image * p.sums + parts * (p.x_pack + p.dy_pack)) * sizeof(float);
+}
+
+static bool supports(const sh_conv_shape *s, bool x_blocked) {
+    if (s->groups != 1 || s->dilation_h != 1 || s->dilation_w != 1) return false;
+    if (s->oc % LANES != 0 || (x_blocked && s->ic % LANES != 0)) return false;
+    return s->n > 0 && s->ic > 0 && s->oc > 0 && s->oh > 0 && s->ow > 0 && s->kh > 0 && s->kw > 0;
+}
+
+static void bias(const float *dy, int64_t n, int64_t oc, int64_t pixels, float *db,
+                 bool accumulate) {
+    int64_t blocks = oc / LANES;
+#pragma omp parallel for schedule(static) if (n * oc * pixels >= 1 << 15)
+    for (int64_t g = 0; g < blocks; g++) {
+        v8 sum = {0};
+        for (int64_t i = 0; i < n; i++) {
+            v8 image = {0};
+            pixel_sum(dy + (i * blocks + g) * pixels * LANES, pixels, &image);
+            sum += image;
+        }
+        for (int64_t o = 0; o < LANES; o++)
+            db[g * LANES + o] = accumulate ? db[g * LANES + o] + sum[o] : sum[o];
+    }
+}
+
+const sh_conv_weight_kernels SH_SIMD(sh_conv_weight_table) = {
+    .supports = supports,
+    .scratch_bytes = scratch_bytes,
+    .run = run,
+    .bias = bias,
+};
