@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Asked from the top: formats with a magic number first, text takes the rest. */
-#define READERS(X) X(synthetic) X(idx) X(text)
+#define READERS(X) X(synthetic) X(idx) X(npy) X(npz) X(libsvm) X(csv) X(text)
 
 #define DECLARE(name) extern const sh_reader sh_reader_##name;
 READERS(DECLARE)

@@ -26,8 +26,8 @@ typedef struct sh_source {
     const float *values;    // (stored, info.values) for VALUES
     char *vocabulary;       // text in characters, else NULL
 
-    sh_blob blobs[2];   // what the pointers above point into
-    void *memory[2];    // likewise
+    sh_blob blobs[3];   // what the pointers above point into: files
+    void *memory[2];    // likewise: samples and targets made here
     size_t view_count;  // views that hold it, beside the opener; main task only
 } sh_source;
 
