@@ -1,0 +1,251 @@
+/* Batches go round through two queues: the worker takes from `ready` and gives back to `empty`, the
+ * loader task the other way. Without a task (depth 0) the worker makes its batch itself, by the
+ * same function, so the depth cannot change what comes. */
+#include "data/loader.h"
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/task.h"
+#include "data/augment.h"
+
+struct sh_loader {
+    const sh_dataset *dataset;
+    sh_loader_options options;
+    size_t sample_count;      // per epoch
+    size_t batch_count;       // per epoch
+    size_t x_bytes, y_bytes;  // per sample
+    bool augments;
+
+    /* The maker's, that is the task's once it runs. */
+    int64_t epoch, index;  // of the next batch
+    int64_t order_epoch;   // that `order` belongs to, -1: none
+    uint32_t *order;       // (sample_count) when samples are shuffled
+    float *scratch;        // one sample, when augmenting
+
+    sh_arena memory;
+    sh_batch *batches;  // (slots)
+    size_t slots;
+    bool taken;  // depth 0: the one batch is out
+    sh_queue *ready, *empty;
+    sh_task *task;
+};
+
+/* Token windows overlap; an epoch sees about every token once. */
+static size_t samples_per_epoch(const sh_dataset *dataset) {
+    size_t count = dataset->info.count;
+    if (!dataset->info.tokens) return count;
+    return (count - 1) / (size_t)dataset->info.sample.dim[0] + 1;
+}
+
+static size_t target_bytes(const sh_data_info *info) {
+    switch (info->target) {
+        case SH_TARGET_CLASS:
+            return sizeof(int32_t);
+        case SH_TARGET_VALUES:
+            return (size_t)info->values * sizeof(float);
+        case SH_TARGET_TOKENS:
+            return sh_shape_count(&info->sample) * sizeof(int32_t);
+        case SH_TARGET_NONE:
+            break;
+    }
+    return 0;
+}
+
+/* The sample at a position of an epoch. Windows of text start anywhere when shuffled (each position
+ * draws its own offset), side by side when not. */
+static size_t sample_at(const sh_loader *loader, const sh_rng *rng, uint64_t position) {
+    const sh_data_info *info = &loader->dataset->info;
+    if (info->tokens) {
+        if (!loader->options.shuffle) return position * (size_t)info->sample.dim[0];
+        sh_philox_block block = sh_rng_at(rng, position);
+        uint64_t word = block.word[0] | (uint64_t)block.word[1] << 32;
+        return (size_t)((unsigned __int128)word * info->count >> 64);
+    }
+    return loader->options.shuffle ? loader->order[position] : position;
+}
+
+static void set_order(sh_loader *loader) {
+    if (loader->order == NULL || loader->order_epoch == loader->epoch) return;
+    sh_rng rng = sh_rng_stream(loader->options.seed, SH_RNG_ORDER, 0, (uint64_t)loader->epoch);
+    sh_rng_shuffle(&rng, loader->order, loader->sample_count);
+    loader->order_epoch = loader->epoch;
+}
+
+static void put_sample(const sh_loader *loader, const sh_rng *moves, size_t sample,
+                       uint64_t position, void *x, void *y) {
+    const sh_dataset *dataset = loader->dataset;
+    if (!loader->augments) {
+        dataset->get(dataset, sample, x, y);
+        return;
+    }
+    const int64_t *dim = dataset->info.sample.dim;
+    sh_move move = sh_augment_draw(moves, position, loader->options.crop, loader->options.flip);
+    dataset->get(dataset, sample, loader->scratch, y);
+    sh_augment_apply(move, dim[0], dim[1], dim[2], loader->scratch, x);
+}
+
+/* Makes the next batch; false after the last. */
+static bool make_batch(sh_loader *loader, sh_batch *batch) {
+    const sh_loader_options *options = &loader->options;
+    if (options->epochs > 0 && loader->epoch >= options->epochs) return false;
+    set_order(loader);
+    uint64_t epoch = (uint64_t)loader->epoch;
+    sh_rng offsets = sh_rng_stream(options->seed, SH_RNG_ORDER, 1, epoch);
+    sh_rng moves = sh_rng_stream(options->seed, SH_RNG_AUGMENT, 0, epoch);
+    size_t first = (size_t)loader->index * options->batch;
+    size_t left = loader->sample_count - first;
+    batch->count = left < options->batch ? left : options->batch;
+    batch->epoch = loader->epoch;
+    batch->index = loader->index;
+    batch->position = first;
+    for (size_t i = 0; i < batch->count; i++) {
+        size_t sample = sample_at(loader, &offsets, first + i);
+        put_sample(loader, &moves, sample, first + i, (char *)batch->x + i * loader->x_bytes,
+                   (char *)batch->y + i * loader->y_bytes);
+    }
+    if ((size_t)++loader->index == loader->batch_count) {
+        loader->index = 0;
+        loader->epoch++;
+    }
+    return true;
+}
+
+static sh_status loader_main(void *argument) {
+    sh_loader *loader = argument;
+    void *batch;
+    while (sh_queue_pop(loader->empty, &batch)) {
+        if (!make_batch(loader, batch)) break;
+        if (!sh_queue_push(loader->ready, batch)) break;
+    }
+    sh_queue_close(loader->ready);
+    return SH_OK;
+}
+
+static sh_status check_options(const sh_dataset *dataset, const sh_loader_options *options,
+                               size_t sample_count, size_t batch_count) {
+    if (options->batch == 0) return SH_FAIL(SH_E_USAGE, "a batch must hold at least one sample");
+    if (batch_count == 0) {
+        SH_FAIL(SH_E_USAGE, "a batch of %zu is larger than the %zu samples of an epoch",
+                options->batch, sample_count);
+        return sh_error_hint("use a smaller batch");
+    }
+    if (options->epoch < 0 || options->index < 0 || (size_t)options->index > batch_count)
+        return SH_FAIL(SH_E_USAGE, "cannot start at epoch %lld, batch %lld: an epoch has %zu",
+                       (long long)options->epoch, (long long)options->index, batch_count);
+    if (options->shuffle && !dataset->info.tokens && sample_count > UINT32_MAX)
+        return SH_FAIL(SH_E_UNSUPPORTED, "cannot shuffle %zu samples, 2^32 at most", sample_count);
+    bool augments = options->crop != 0 || options->flip;
+    if (augments && (dataset->info.tokens || dataset->info.sample.rank != 3)) {
+        SH_FAIL(SH_E_USAGE, "crop and flip are for images");
+        return sh_error_hint("remove them: the samples are not (C, H, W)");
+    }
+    int64_t side = dataset->info.sample.dim[1] < dataset->info.sample.dim[2]
+                       ? dataset->info.sample.dim[1]
+                       : dataset->info.sample.dim[2];
+    if (augments && (options->crop < 0 || options->crop >= side))
+        return SH_FAIL(SH_E_USAGE, "a crop of %lld does not fit images of side %lld",
+                       (long long)options->crop, (long long)side);
+    return SH_OK;
+}
+
+/* One arena for the slots, the order and the scratch sample. */
+static sh_status take_memory(sh_loader *loader) {
+    size_t x_bytes = sh_round_up(loader->x_bytes * loader->options.batch, SH_ALIGN);
+    size_t y_bytes = sh_round_up(loader->y_bytes * loader->options.batch + 1, SH_ALIGN);
+    bool has_order = loader->options.shuffle && !loader->dataset->info.tokens;
+    size_t order_bytes = has_order ? loader->sample_count * sizeof(uint32_t) : 0;
+    size_t scratch_bytes = loader->augments ? loader->x_bytes : 0;
+    size_t bytes = loader->slots * (x_bytes + y_bytes) + sh_round_up(order_bytes, SH_ALIGN) +
+                   sh_round_up(scratch_bytes, SH_ALIGN);
+    SH_TRY(sh_arena_init(&loader->memory, "batches", bytes));
+    for (size_t i = 0; i < loader->slots; i++) {
+        loader->batches[i].x = sh_arena_take(&loader->memory, x_bytes);
+        loader->batches[i].y = sh_arena_take(&loader->memory, y_bytes);
+    }
+    if (has_order) loader->order = sh_arena_take(&loader->memory, order_bytes);
+    if (loader->augments) loader->scratch = sh_arena_take(&loader->memory, scratch_bytes);
+    return SH_OK;
+}
+
+static sh_status start_task(sh_loader *loader) {
+    SH_TRY(sh_queue_create(loader->slots, &loader->ready));
+    SH_TRY(sh_queue_create(loader->slots, &loader->empty));
+    for (size_t i = 0; i < loader->slots; i++) sh_queue_push(loader->empty, &loader->batches[i]);
+    return sh_task_spawn("loader", loader_main, loader, &loader->task);
+}
+
+sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *options,
+                           sh_loader **loader_out) {
+    size_t samples = samples_per_epoch(dataset);
+    size_t batches = options->batch == 0 ? 0 : samples / options->batch;
+    if (options->batch != 0 && !options->drop_last && samples % options->batch != 0) batches++;
+    SH_TRY(check_options(dataset, options, samples, batches));
+    sh_loader *loader = sh_alloc(1, sizeof *loader);
+    if (loader == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the loader");
+    *loader = (sh_loader){.dataset = dataset,
+                          .options = *options,
+                          .sample_count = samples,
+                          .batch_count = batches,
+                          .x_bytes = sh_shape_count(&dataset->info.sample) * sizeof(float),
+                          .y_bytes = target_bytes(&dataset->info),
+                          .augments = options->crop != 0 || options->flip,
+                          .epoch = options->epoch,
+                          .index = options->index,
+                          .order_epoch = -1,
+                          .slots = options->depth + 1};
+    if ((size_t)loader->index == batches) {  // the end of an epoch is the start of the next
+        loader->index = 0;
+        loader->epoch++;
+    }
+    sh_status status = SH_OK;
+    loader->batches = sh_alloc(loader->slots, sizeof *loader->batches);
+    if (loader->batches == NULL) status = SH_FAIL(SH_E_MEMORY, "out of memory for the loader");
+    if (status == SH_OK) status = take_memory(loader);
+    if (status == SH_OK && options->depth > 0) status = start_task(loader);
+    if (status != SH_OK) {
+        sh_loader_destroy(loader);
+        return status;
+    }
+    *loader_out = loader;
+    return SH_OK;
+}
+
+void sh_loader_destroy(sh_loader *loader) {
+    if (loader == NULL) return;
+    if (loader->empty != NULL) sh_queue_close(loader->empty);
+    if (loader->ready != NULL) sh_queue_close(loader->ready);
+    if (loader->empty != NULL) {  // a closed queue is drained first: leave the task nothing
+        void *batch;
+        while (sh_queue_pop(loader->empty, &batch)) continue;
+    }
+    sh_task_wait(loader->task);
+    sh_queue_destroy(loader->empty);
+    sh_queue_destroy(loader->ready);
+    sh_arena_fini(&loader->memory);
+    sh_free(loader->batches);
+    sh_free(loader);
+}
+
+size_t sh_loader_batches(const sh_loader *loader) { return loader->batch_count; }
+
+sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out) {
+    if (loader->task == NULL) {
+        SH_ASSERT(!loader->taken);
+        bool made = make_batch(loader, &loader->batches[0]);
+        loader->taken = made;
+        *batch_out = made ? &loader->batches[0] : NULL;
+        return SH_OK;
+    }
+    void *batch;
+    *batch_out = sh_queue_pop(loader->ready, &batch) ? batch : NULL;
+    return SH_OK;
+}
+
+void sh_loader_release(sh_loader *loader, const sh_batch *batch) {
+    SH_ASSERT(batch >= loader->batches);
+    SH_ASSERT(batch < loader->batches + loader->slots);
+    if (loader->task == NULL)
+        loader->taken = false;
+    else
+        sh_queue_push(loader->empty, &loader->batches[batch - loader->batches]);
+}

@@ -1,0 +1,244 @@
+/* Opening the data of a run: the parts, their split, one normalisation, and whether they fit. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "data/reader.h"
+#include "data/view.h"
+
+static const double TEXT_HOLD_OUT = 0.1;
+
+typedef struct opened {
+    sh_source *train, *validation, *test;
+    bool train_has_parts;
+} opened;
+
+static sh_status fail_parts(const sh_source *a, const sh_source *b, const char *what) {
+    SH_FAIL(SH_E_SHAPE, "'%s' does not fit the training data '%s': %s", b->name, a->name, what);
+    return sh_error_hint("'shoal data info' shows what a file holds");
+}
+
+/* Labels above the classes of training would index past the last output. */
+static sh_status check_labels(const sh_source *train, const sh_source *part) {
+    for (size_t i = 0; i < part->stored; i++)
+        if (part->labels[i] >= train->info.classes) {
+            SH_FAIL(SH_E_FORMAT,
+                    "'%s': sample %zu has label %d, but training has classes 0 to %lld", part->name,
+                    i, part->labels[i], (long long)train->info.classes - 1);
+            return sh_error_hint("check that both files belong together");
+        }
+    return SH_OK;
+}
+
+static sh_status check_part(const sh_source *train, sh_source *part) {
+    if (part == NULL) return SH_OK;
+    if (!sh_shape_equal(&train->info.sample, &part->info.sample)) {
+        char a[SH_SHAPE_TEXT], b[SH_SHAPE_TEXT], what[2 * SH_SHAPE_TEXT + 32];
+        snprintf(what, sizeof what, "samples of shape %s against %s",
+                 sh_shape_text(&part->info.sample, b), sh_shape_text(&train->info.sample, a));
+        return fail_parts(train, part, what);
+    }
+    if (train->info.tokens != part->info.tokens) return fail_parts(train, part, "text and numbers");
+    if (train->info.target != part->info.target)
+        return fail_parts(
+            train, part,
+            part->info.target == SH_TARGET_NONE ? "it has no labels" : "another kind of target");
+    if (train->info.values != part->info.values)
+        return fail_parts(train, part, "another number of targets per sample");
+    if (train->info.target == SH_TARGET_CLASS) SH_TRY(check_labels(train, part));
+    part->info.classes = train->info.classes;
+    return SH_OK;
+}
+
+static sh_status open_part(const sh_data_options *options, const char *path, const sh_source *train,
+                           sh_source **source_out) {
+    sh_read read = {.path = path, .part = SH_PART_TEST, .options = options};
+    read.vocabulary = train->vocabulary;
+    read.target = train->info.target == SH_TARGET_TOKENS ? SH_TARGET_NONE : train->info.target;
+    if (train->info.sample.rank == 1 && !train->info.tokens) read.width = train->info.sample.dim[0];
+    SH_TRY(sh_source_open(&read, NULL, source_out));
+    sh_status status = check_part(train, *source_out);
+    if (status != SH_OK) {
+        sh_source_release(*source_out);
+        *source_out = NULL;
+    }
+    return status;
+}
+
+static sh_status open_sources(const sh_data_options *options, opened *o) {
+    sh_read read = {.path = options->train, .part = SH_PART_TRAIN, .options = options};
+    SH_TRY(sh_source_open(&read, &o->train_has_parts, &o->train));
+    if (o->train == NULL) {
+        SH_FAIL(SH_E_FORMAT, "'%s' has no training part", options->train);
+        return sh_error_hint("it needs the arrays x_train and y_train, or x and y");
+    }
+    if (o->train->info.target == SH_TARGET_NONE) {
+        SH_FAIL(SH_E_FORMAT, "'%s' has no labels to train on", options->train);
+        return sh_error_hint("name the label file with 'data: {labels: FILE}'");
+    }
+    if (options->test != NULL)
+        SH_TRY(open_part(options, options->test, o->train, &o->test));
+    else if (o->train_has_parts)
+        SH_TRY(open_part(options, options->train, o->train, &o->test));
+    if (options->validation != NULL)
+        SH_TRY(open_part(options, options->validation, o->train, &o->validation));
+    return SH_OK;
+}
+
+static sh_status view_all(sh_source *source, sh_dataset **dataset_out) {
+    if (source == NULL) return SH_OK;
+    size_t count = source->info.tokens ? source->stored : source->info.count;
+    return sh_view_create(source, 0, count, NULL, dataset_out);
+}
+
+/* Text is split in place, the end held out: its windows overlap, so a random choice would leak. */
+static sh_status split_text(sh_source *source, double part, sh_data *data) {
+    size_t context = (size_t)source->info.sample.dim[0], count = source->stored;
+    size_t held = (size_t)(part * (double)count);
+    if (held <= context || count - held <= context) {
+        SH_FAIL(SH_E_SHAPE,
+                "'%s' has %zu tokens; holding out %zu leaves less than a context of "
+                "%zu",
+                source->name, count, held, context);
+        return sh_error_hint("use a longer text, a shorter context, or a validation file");
+    }
+    SH_TRY(sh_view_create(source, 0, count - held, NULL, &data->train));
+    return sh_view_create(source, count - held, held, NULL, &data->validation);
+}
+
+static int compare_u32(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* A random part by the seed; both lists in file order, which is kind to mapped files. */
+static sh_status split_samples(sh_source *source, double part, uint64_t seed, sh_data *data) {
+    size_t count = source->info.count, held = (size_t)llround(part * (double)count);
+    if (held == 0 || held >= count || count > UINT32_MAX) {
+        SH_FAIL(SH_E_USAGE, "cannot hold out %g of the %zu samples of '%s'", part, count,
+                source->name);
+        return sh_error_hint("both parts need at least one sample");
+    }
+    uint32_t *order = sh_alloc(count, sizeof *order);
+    uint32_t *validation = sh_alloc(held, sizeof *validation);
+    if (order == NULL || validation == NULL) {
+        sh_free(order);
+        sh_free(validation);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for splitting '%s'", source->name);
+    }
+    sh_rng rng = sh_rng_stream(seed, SH_RNG_SPLIT, 0, 0);
+    sh_rng_shuffle(&rng, order, count);
+    memcpy(validation, order + count - held, held * sizeof *order);
+    qsort(order, count - held, sizeof *order, compare_u32);
+    qsort(validation, held, sizeof *validation, compare_u32);
+    sh_status status = sh_view_create(source, 0, held, validation, &data->validation);
+    if (status != SH_OK) {
+        sh_free(order);
+        return status;
+    }
+    return sh_view_create(source, 0, count - held, order, &data->train);
+}
+
+static sh_status make_views(const sh_data_options *options, opened *o, sh_data *data) {
+    double part = options->hold_out;
+    if (!(part >= 0 && part < 1)) return SH_FAIL(SH_E_USAGE, "hold_out %g is not in [0, 1)", part);
+    // A text without any other part keeps its end for validation.
+    if (o->train->info.tokens && part == 0 && o->test == NULL) part = TEXT_HOLD_OUT;
+    if (o->validation != NULL || part == 0) {
+        SH_TRY(view_all(o->train, &data->train));
+        SH_TRY(view_all(o->validation, &data->validation));
+    } else if (o->train->info.tokens) {
+        SH_TRY(split_text(o->train, part, data));
+    } else {
+        SH_TRY(split_samples(o->train, part, options->seed, data));
+    }
+    SH_TRY(view_all(o->test, &data->test));
+    if (data->test == NULL) data->test = data->validation;
+    return SH_OK;
+}
+
+static sh_status finish(const sh_data_options *options, const sh_source *train, sh_data *data) {
+    SH_TRY(sh_view_measure(data->train, options->normalise, &data->normal));
+    SH_TRY(sh_view_normalise(data->train, &data->normal));
+    if (data->validation != NULL) SH_TRY(sh_view_normalise(data->validation, &data->normal));
+    if (data->test != NULL && data->test != data->validation)
+        SH_TRY(sh_view_normalise(data->test, &data->normal));
+    data->fingerprint = sh_view_fingerprint(data->train);
+    if (train->vocabulary == NULL) return SH_OK;
+    data->vocabulary = sh_strdup(train->vocabulary);
+    return data->vocabulary != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
+}
+
+static void describe(const sh_log *log, const char *part, const sh_dataset *dataset) {
+    if (dataset == NULL) return;
+    char text[SH_SHAPE_TEXT];
+    const sh_data_info *info = &dataset->info;
+    const char *unit = info->tokens ? "windows" : "samples";
+    SH_INFO(log, "%s: %zu %s of %s from '%s', %lld %s", part, info->count, unit,
+            sh_shape_text(&info->sample, text), sh_view_source(dataset)->name,
+            (long long)(info->target == SH_TARGET_VALUES ? info->values : info->classes),
+            info->tokens                       ? "tokens"
+            : info->target == SH_TARGET_VALUES ? "values"
+                                               : "classes");
+}
+
+sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_data *data_out) {
+    if (options->train == NULL || options->train[0] == '\0') {
+        SH_FAIL(SH_E_USAGE, "no training data is named");
+        return sh_error_hint("for example 'data: {train: digits}' or --data digits");
+    }
+    opened o = {0};
+    sh_data data = {0};
+    sh_status status;
+    SH_TRY_OUT(open_sources(options, &o));
+    SH_TRY_OUT(make_views(options, &o, &data));
+    SH_TRY_OUT(finish(options, o.train, &data));
+    describe(log, "train", data.train);
+    describe(log, "validation", data.validation);
+    if (data.test != data.validation) describe(log, "test", data.test);
+    *data_out = data;
+    data = (sh_data){0};
+out:
+    sh_data_close(&data);
+    sh_source_release(o.train);
+    sh_source_release(o.validation);
+    sh_source_release(o.test);
+    return status;
+}
+
+void sh_data_close(sh_data *data) {
+    if (data->test != data->validation) sh_dataset_destroy(data->test);
+    sh_dataset_destroy(data->validation);
+    sh_dataset_destroy(data->train);
+    sh_free(data->normal.mean);
+    sh_free(data->normal.scale);
+    sh_free(data->vocabulary);
+    *data = (sh_data){0};
+}
+
+sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *options,
+                          const sh_normal *normal, const char *vocabulary,
+                          sh_dataset **dataset_out) {
+    sh_read read = {
+        .path = path_or_name, .part = SH_PART_TEST, .options = options, .vocabulary = vocabulary};
+    if (normal != NULL) read.width = (int64_t)normal->count;
+    sh_source *source = NULL;
+    sh_dataset *dataset = NULL;
+    SH_TRY(sh_source_open(&read, NULL, &source));
+    if (source == NULL) {  // a file of parts without a test part
+        read.part = SH_PART_TRAIN;
+        SH_TRY(sh_source_open(&read, NULL, &source));
+        if (source == NULL) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", path_or_name);
+    }
+    sh_status status = view_all(source, &dataset);
+    if (status == SH_OK) status = sh_view_normalise(dataset, normal);
+    sh_source_release(source);
+    if (status != SH_OK) {
+        sh_dataset_destroy(dataset);
+        return status;
+    }
+    *dataset_out = dataset;
+    return SH_OK;
+}

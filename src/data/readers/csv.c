@@ -1,0 +1,297 @@
+/* CSV: numbers between commas, semicolons or tabs (whichever the first line has most of), with or
+ * without a header, fields quoted or not. One column is the label. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/number.h"
+#include "data/reader.h"
+
+enum { COLUMNS_MOST = 1 << 20 };
+
+typedef struct csv {
+    const char *name;
+    const uint8_t *at, *end;
+    size_t line;  // from 1
+    uint8_t separator;
+    size_t columns;
+    size_t label;  // column, or `columns` for none
+    /* growing: */
+    float *cells;
+    double *targets;
+    size_t cell_count, cell_capacity, row_count, target_capacity;
+} csv;
+
+typedef struct field {
+    const uint8_t *at, *end;  // within the quotes
+    bool last;                // the line ends behind it
+    bool quoted;
+} field;
+
+static bool at_line_end(const csv *c) { return c->at == c->end || *c->at == '\n'; }
+
+static sh_status take_quoted(csv *c, field *f) {
+    size_t start_line = c->line;
+    f->quoted = true;
+    f->at = ++c->at;
+    for (; c->at < c->end; c->at++) {
+        if (*c->at == '\n') c->line++;
+        if (*c->at != '"') continue;
+        if (c->at + 1 < c->end && c->at[1] == '"')
+            c->at++;  // a doubled quote stands for one
+        else
+            break;
+    }
+    if (c->at == c->end)
+        return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: a quoted field does not end", c->name,
+                       start_line);
+    f->end = c->at++;
+    while (!at_line_end(c) && *c->at != c->separator) {
+        if (*c->at != ' ' && *c->at != '\r')
+            return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: text behind a quoted field", c->name,
+                           c->line);
+        c->at++;
+    }
+    return SH_OK;
+}
+
+/* The next field of the line; moves behind its separator or the end of the line. */
+static sh_status take_field(csv *c, field *f) {
+    *f = (field){0};
+    while (c->at < c->end && *c->at == ' ') c->at++;
+    if (c->at < c->end && *c->at == '"') {
+        SH_TRY(take_quoted(c, f));
+    } else {
+        f->at = c->at;
+        while (!at_line_end(c) && *c->at != c->separator) c->at++;
+        f->end = c->at;
+        while (f->end > f->at && (f->end[-1] == '\r' || f->end[-1] == ' ')) f->end--;
+    }
+    f->last = at_line_end(c);
+    if (c->at < c->end) {
+        if (f->last) c->line++;
+        c->at++;
+    }
+    return SH_OK;
+}
+
+static void skip_blank_lines(csv *c) {
+    for (;;) {
+        const uint8_t *at = c->at;
+        while (at < c->end && (*at == ' ' || *at == '\r')) at++;
+        if (at == c->end) c->at = at;
+        if (at == c->end || *at != '\n') return;
+        c->at = at + 1;
+        c->line++;
+    }
+}
+
+static uint8_t find_separator(const uint8_t *at, const uint8_t *end) {
+    size_t comma = 0, semicolon = 0, tab = 0;
+    bool quoted = false;
+    for (; at < end && (quoted || *at != '\n'); at++) {
+        if (*at == '"') quoted = !quoted;
+        if (quoted) continue;
+        comma += *at == ',';
+        semicolon += *at == ';';
+        tab += *at == '\t';
+    }
+    if (semicolon > comma && semicolon >= tab) return ';';
+    return tab > comma ? '\t' : ',';
+}
+
+/* Counts the columns of the first line and tells whether it is a header: some field is text. */
+static sh_status look_at_first_line(csv *c, bool *header_out) {
+    csv ahead = *c;
+    bool is_header = false;
+    size_t columns = 0;
+    for (field f = {0}; !f.last; columns++) {
+        double number;
+        SH_TRY(take_field(&ahead, &f));
+        if (columns == COLUMNS_MOST)
+            return SH_FAIL(SH_E_FORMAT, "'%s' has more than %d columns", c->name, COLUMNS_MOST);
+        if (f.at != f.end && !sh_number_is(f.at, f.end, &number)) is_header = true;
+    }
+    c->columns = columns;
+    *header_out = is_header;
+    return SH_OK;
+}
+
+static bool field_is(const field *f, const char *text) {
+    size_t length = strlen(text);
+    return (size_t)(f->end - f->at) == length && memcmp(f->at, text, length) == 0;
+}
+
+static sh_status fail_column(const csv *c, const char *wanted, bool has_header) {
+    SH_FAIL(SH_E_USAGE, "'%s' has no column '%s'", c->name, wanted);
+    return sh_error_hint(has_header ? "name one of the header, or an index from 0 to %zu"
+                                    : "the file has no header: use an index from 0 to %zu",
+                         c->columns - 1);
+}
+
+/* Passes the header, if there is one, and finds the label column: by name first, then by index. */
+static sh_status find_label(csv *c, const char *wanted, bool has_header) {
+    bool found = false;
+    field f = {0};
+    for (size_t i = 0; has_header && !f.last; i++) {
+        SH_TRY(take_field(c, &f));
+        if (wanted != NULL && !found && field_is(&f, wanted)) {
+            c->label = i;
+            found = true;
+        }
+    }
+    if (found) return SH_OK;
+    if (wanted == NULL) {
+        c->label = c->columns - 1;
+        return SH_OK;
+    }
+    char *rest;
+    long index = strtol(wanted, &rest, 10);
+    if (strcmp(wanted, "none") == 0) {
+        c->label = c->columns;
+        return SH_OK;
+    }
+    if (index < 0) index += (long)c->columns;
+    if (rest == wanted || *rest != '\0' || index < 0 || (size_t)index >= c->columns)
+        return fail_column(c, wanted, has_header);
+    c->label = (size_t)index;
+    return SH_OK;
+}
+
+static sh_status take_value(const csv *c, const field *f, size_t line, size_t column,
+                            double *value_out) {
+    int shown = f->end - f->at > 40 ? 40 : (int)(f->end - f->at);
+    if (f->at == f->end)
+        return SH_FAIL(SH_E_FORMAT, "'%s', line %zu, column %zu: the field is empty", c->name, line,
+                       column + 1);
+    if (!sh_number_is(f->at, f->end, value_out))
+        return SH_FAIL(SH_E_FORMAT, "'%s', line %zu, column %zu: '%.*s' is not a number", c->name,
+                       line, column + 1, shown, (const char *)f->at);
+    if (!isfinite((float)*value_out))
+        return SH_FAIL(SH_E_NUMERIC, "'%s', line %zu, column %zu: %.*s is not a finite float",
+                       c->name, line, column + 1, shown, (const char *)f->at);
+    return SH_OK;
+}
+
+static sh_status take_row(csv *c) {
+    size_t line = c->line, column = 0;
+    SH_TRY(sh_grow((void **)&c->cells, &c->cell_capacity, c->cell_count + c->columns,
+                   sizeof *c->cells));
+    SH_TRY(
+        sh_grow((void **)&c->targets, &c->target_capacity, c->row_count + 1, sizeof *c->targets));
+    for (field f = {0}; !f.last; column++) {
+        double value;
+        SH_TRY(take_field(c, &f));
+        if (column == c->columns)
+            return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: more than %zu columns", c->name, line,
+                           c->columns);
+        SH_TRY(take_value(c, &f, line, column, &value));
+        if (column == c->label)
+            c->targets[c->row_count] = value;
+        else
+            c->cells[c->cell_count++] = (float)value;
+    }
+    if (column < c->columns)
+        return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: %zu columns where %zu are expected", c->name,
+                       line, column, c->columns);
+    c->row_count++;
+    return SH_OK;
+}
+
+static sh_status read_all(csv *c, const sh_read *read) {
+    bool has_header = false;
+    const char *wanted = read->options != NULL ? read->options->label_column : NULL;
+    skip_blank_lines(c);
+    if (c->at == c->end) return SH_FAIL(SH_E_FORMAT, "'%s' has no lines", c->name);
+    c->separator = find_separator(c->at, c->end);
+    SH_TRY(look_at_first_line(c, &has_header));
+    // As many columns as training has features: there is no label here.
+    if (wanted == NULL && (size_t)read->width == c->columns) wanted = "none";
+    SH_TRY(find_label(c, wanted, has_header));
+    if (c->columns == 1 && c->label == 0) {
+        SH_FAIL(SH_E_FORMAT, "'%s' has one column and no features", c->name);
+        return sh_error_hint("columns are separated by ',', ';' or tabs");
+    }
+    for (skip_blank_lines(c); c->at < c->end; skip_blank_lines(c)) SH_TRY(take_row(c));
+    if (c->row_count == 0) return SH_FAIL(SH_E_FORMAT, "'%s' has a header and no rows", c->name);
+    return SH_OK;
+}
+
+static sh_status make_source(csv *c, const sh_read *read, sh_source **source_out) {
+    sh_source *source = NULL;
+    SH_TRY(sh_source_create(c->name, &source));
+    bool has_label = c->label < c->columns;
+    source->memory[0] = c->cells;
+    source->cells = c->cells;
+    c->cells = NULL;
+    source->cell = SH_CELL_F32;
+    source->stored = source->info.count = c->row_count;
+    source->info.sample = SH_SHAPE((int64_t)(has_label ? c->columns - 1 : c->columns));
+    sh_status status = sh_source_check(source);
+    if (status == SH_OK && has_label)
+        status = sh_source_set_targets(source, c->targets, read->target);
+    if (status != SH_OK) {
+        sh_source_release(source);
+        return status;
+    }
+    *source_out = source;
+    return SH_OK;
+}
+
+sh_status sh_csv_parse(const sh_read *read, const uint8_t *data, size_t bytes,
+                       sh_source **source_out) {
+    csv c = {.name = read->path, .at = data, .end = data + bytes, .line = 1};
+    if (bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) c.at += 3;  // a byte-order mark
+    sh_status status = read_all(&c, read);
+    if (status == SH_OK) status = make_source(&c, read, source_out);
+    sh_free(c.cells);
+    sh_free(c.targets);
+    return status;
+}
+
+static sh_status csv_open(const sh_read *read, sh_source **source_out) {
+    sh_blob blob = {0};
+    SH_TRY(sh_blob_open(read->path, &blob));
+    sh_status status = sh_csv_parse(read, blob.data, blob.bytes, source_out);
+    sh_blob_close(&blob);
+    return status;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+/* Two or more numbers in each of the fields of a line, with a separator between them. */
+static bool is_row_of_numbers(csv *c) {
+    size_t columns = 0;
+    for (field f = {0}; !f.last; columns++) {
+        double number;
+        if (take_field(c, &f) != SH_OK || !sh_number_is(f.at, f.end, &number)) return false;
+    }
+    return columns >= 2;
+}
+
+/* By the name, or by a first or second line of numbers. */
+static bool csv_detects(const char *path, const uint8_t *head, size_t head_bytes) {
+    static const char *const ends[] = {".csv", ".tsv", ".csv.gz", ".tsv.gz"};
+    if (head_bytes == 0) return false;
+    for (size_t i = 0; i < SH_COUNT(ends); i++)
+        if (ends_with(path, ends[i])) return true;
+    csv c = {.name = path, .at = head, .end = head + head_bytes};
+    c.separator = find_separator(c.at, c.end);
+    if (is_row_of_numbers(&c)) return true;
+    const uint8_t *second = memchr(head, '\n', head_bytes);
+    if (second == NULL || second + 1 == c.end) return false;
+    c.at = second + 1;
+    return is_row_of_numbers(&c);
+}
+
+extern const sh_reader sh_reader_csv;
+const sh_reader sh_reader_csv = {
+    .name = "csv",
+    .help = "numbers in .csv or .tsv files; 'label_column' by name or index, the last by default",
+    .detects = csv_detects,
+    .open = csv_open,
+};

@@ -1,0 +1,190 @@
+/* LIBSVM (also SVMlight): per line a label and index:value pairs with indices from 1, expanded to
+ * dense rows. Two passes: the first finds the sizes, the second fills. */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/number.h"
+#include "data/reader.h"
+
+enum { WIDTH_MOST = 1 << 22 };
+
+typedef struct libsvm {
+    const char *name;
+    const uint8_t *at, *end;
+    size_t line;  // from 1
+    size_t rows, width;
+    /* second pass; NULL in the first: */
+    float *cells;  // (rows, width)
+    double *targets;
+} libsvm;
+
+static bool at_line_end(const libsvm *l) {
+    return l->at == l->end || *l->at == '\n' || *l->at == '#';
+}
+
+static void skip_spaces(libsvm *l) {
+    while (l->at < l->end && (*l->at == ' ' || *l->at == '\t' || *l->at == '\r')) l->at++;
+}
+
+static sh_status fail_here(const libsvm *l, const char *why) {
+    int shown = 0;
+    while (shown < 24 && l->at + shown < l->end && l->at[shown] > ' ' && l->at[shown] < 127)
+        shown++;
+    return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: %s at '%.*s'", l->name, l->line, why, shown,
+                   (const char *)l->at);
+}
+
+static sh_status take_finite(libsvm *l, const char *what, double *number_out) {
+    if (!sh_number_take(&l->at, l->end, number_out)) return fail_here(l, what);
+    if (isfinite((float)*number_out)) return SH_OK;
+    return SH_FAIL(SH_E_NUMERIC, "'%s', line %zu: %g is not a finite float", l->name, l->line,
+                   *number_out);
+}
+
+static sh_status take_index(libsvm *l, size_t *index_out) {
+    size_t index = 0;
+    const uint8_t *start = l->at;
+    for (; l->at < l->end && *l->at >= '0' && *l->at <= '9'; l->at++) {
+        index = index * 10 + (size_t)(*l->at - '0');
+        if (index > WIDTH_MOST) {
+            l->at = start;
+            fail_here(l, "an index too large to expand");
+            return sh_error_hint("Shoal keeps dense rows of at most %d features", WIDTH_MOST);
+        }
+    }
+    if (l->at == start || l->at == l->end || *l->at != ':') {
+        l->at = start;
+        return fail_here(l, "no index:value pair");
+    }
+    if (index == 0) {
+        l->at = start;
+        fail_here(l, "index 0");
+        return sh_error_hint("indices count from 1");
+    }
+    l->at++;
+    *index_out = index;
+    return SH_OK;
+}
+
+static sh_status take_row(libsvm *l) {
+    double label = 0;
+    SH_TRY(take_finite(l, "no label", &label));
+    if (!at_line_end(l) && *l->at != ' ' && *l->at != '\t' && *l->at != '\r')
+        return fail_here(l, "no space behind the label");
+    if (l->targets != NULL) l->targets[l->rows] = label;
+    for (skip_spaces(l); !at_line_end(l); skip_spaces(l)) {
+        size_t index = 0;
+        double value = 0;
+        if (l->end - l->at > 4 && memcmp(l->at, "qid:", 4) == 0) {  // a ranking group: not used
+            while (!at_line_end(l) && *l->at != ' ' && *l->at != '\t') l->at++;
+            continue;
+        }
+        SH_TRY(take_index(l, &index));
+        SH_TRY(take_finite(l, "no value", &value));
+        if (l->cells != NULL)
+            l->cells[l->rows * l->width + index - 1] = (float)value;
+        else if (index > l->width)
+            l->width = index;
+    }
+    l->rows++;
+    return SH_OK;
+}
+
+/* One pass over all lines; blank ones and comments count for nothing. */
+static sh_status pass(libsvm *l) {
+    l->rows = 0;
+    for (l->line = 1; l->at < l->end; l->line++) {
+        skip_spaces(l);
+        if (!at_line_end(l)) SH_TRY(take_row(l));
+        while (l->at < l->end && *l->at != '\n') l->at++;
+        if (l->at < l->end) l->at++;
+    }
+    return SH_OK;
+}
+
+static sh_status check_size(const libsvm *l, const sh_read *read, size_t bytes) {
+    if (l->rows == 0) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", l->name);
+    if (l->width == 0) return SH_FAIL(SH_E_FORMAT, "'%s' holds labels without features", l->name);
+    if (read->width > 0 && l->width > (size_t)read->width) {
+        SH_FAIL(SH_E_SHAPE, "'%s' has %zu features, training has %lld", l->name, l->width,
+                (long long)read->width);
+        return sh_error_hint("check that both files belong together");
+    }
+    size_t width = read->width > 0 ? (size_t)read->width : l->width;
+    size_t dense = l->rows * width * sizeof(float), most = ((size_t)64 << 20) + 1024 * bytes;
+    if (dense <= most) return SH_OK;
+    SH_FAIL(SH_E_UNSUPPORTED, "'%s' is too sparse: %zu samples of %zu features take %.1f GiB dense",
+            l->name, l->rows, width, (double)dense / 0x1p30);
+    return sh_error_hint("choose fewer features, for example by hashing them");
+}
+
+static sh_status fill(libsvm *l, const sh_read *read, const uint8_t *data, sh_source *source) {
+    float *cells = sh_alloc(l->rows * l->width, sizeof *cells);
+    source->memory[0] = cells;
+    l->targets = sh_alloc(l->rows, sizeof *l->targets);
+    if (cells == NULL || l->targets == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu samples of %zu features of '%s'",
+                       l->rows, l->width, l->name);
+    l->cells = cells;
+    l->at = data;
+    SH_TRY(pass(l));
+    source->cells = cells;
+    source->cell = SH_CELL_F32;
+    source->stored = source->info.count = l->rows;
+    source->info.sample = SH_SHAPE((int64_t)l->width);
+    SH_TRY(sh_source_check(source));
+    return sh_source_set_targets(source, l->targets, read->target);
+}
+
+sh_status sh_libsvm_parse(const sh_read *read, const uint8_t *data, size_t bytes,
+                          sh_source **source_out) {
+    libsvm l = {.name = read->path, .at = data, .end = data + bytes};
+    SH_TRY(pass(&l));
+    SH_TRY(check_size(&l, read, bytes));
+    if (read->width > 0) l.width = (size_t)read->width;
+    sh_source *source = NULL;
+    SH_TRY(sh_source_create(read->path, &source));
+    sh_status status = fill(&l, read, data, source);
+    sh_free(l.targets);
+    if (status != SH_OK) {
+        sh_source_release(source);
+        return status;
+    }
+    *source_out = source;
+    return SH_OK;
+}
+
+static sh_status libsvm_open(const sh_read *read, sh_source **source_out) {
+    sh_blob blob = {0};
+    SH_TRY(sh_blob_open(read->path, &blob));
+    sh_status status = sh_libsvm_parse(read, blob.data, blob.bytes, source_out);
+    sh_blob_close(&blob);
+    return status;
+}
+
+/* By the name, or by a first line that is a number followed by index:value. */
+static bool libsvm_detects(const char *path, const uint8_t *head, size_t head_bytes) {
+    static const char *const ends[] = {".libsvm", ".svm", ".svmlight"};
+    if (head_bytes == 0) return false;
+    for (size_t i = 0; i < SH_COUNT(ends); i++)
+        if (strstr(path, ends[i]) != NULL) return true;
+    libsvm l = {.name = path, .at = head, .end = head + head_bytes};
+    double label, value;
+    size_t index = 0;
+    skip_spaces(&l);
+    if (!sh_number_take(&l.at, l.end, &label) || l.at == l.end || *l.at != ' ') return false;
+    skip_spaces(&l);
+    for (; l.at < l.end && *l.at >= '0' && *l.at <= '9' && index < WIDTH_MOST; l.at++)
+        index = index * 10 + (size_t)(*l.at - '0');
+    if (index == 0 || l.at == l.end || *l.at++ != ':') return false;
+    return sh_number_take(&l.at, l.end, &value);
+}
+
+extern const sh_reader sh_reader_libsvm;
+const sh_reader sh_reader_libsvm = {
+    .name = "libsvm",
+    .help = "label index:value ..., made dense; labels -1 and +1 become classes 0 and 1",
+    .detects = libsvm_detects,
+    .open = libsvm_open,
+};

@@ -1,0 +1,178 @@
+/* NPY, versions 1 to 3 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): a
+ * magic, a Python dictionary as text, then the elements. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/array.h"
+#include "data/reader.h"
+
+static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+
+typedef struct header {
+    const char *at, *end;
+    const char *name;
+} header;
+
+static sh_status fail_header(const header *h, const char *why) {
+    return SH_FAIL(SH_E_FORMAT, "'%s' has a bad NPY header: %s", h->name, why);
+}
+
+/* Finds 'key': in the dictionary and points behind it. */
+static bool find_key(const header *h, const char *key, const char **at_out) {
+    size_t length = strlen(key);
+    for (const char *at = h->at; at + length + 3 < h->end; at++) {
+        bool quoted = (*at == '\'' || *at == '"') && at[length + 1] == *at;
+        if (!quoted || memcmp(at + 1, key, length) != 0) continue;
+        at += length + 2;
+        while (at < h->end && *at == ' ') at++;
+        if (at == h->end || *at != ':') return false;
+        at++;
+        while (at < h->end && *at == ' ') at++;
+        *at_out = at;
+        return at < h->end;
+    }
+    return false;
+}
+
+static sh_status take_type(const header *h, sh_array *array) {
+    static const struct {
+        const char *code;
+        sh_array_type type;
+    } types[] = {{"u1", SH_ARRAY_U8},  {"b1", SH_ARRAY_U8},  {"i1", SH_ARRAY_I8},
+                 {"u2", SH_ARRAY_U16}, {"i2", SH_ARRAY_I16}, {"u4", SH_ARRAY_U32},
+                 {"i4", SH_ARRAY_I32}, {"u8", SH_ARRAY_U64}, {"i8", SH_ARRAY_I64},
+                 {"f4", SH_ARRAY_F32}, {"f8", SH_ARRAY_F64}};
+    const char *at;
+    if (!find_key(h, "descr", &at)) return fail_header(h, "it does not say 'descr'");
+    if (h->end - at < 5 || (*at != '\'' && *at != '"')) {
+        SH_FAIL(SH_E_UNSUPPORTED, "'%s' holds records, not numbers", h->name);
+        return sh_error_hint("save plain arrays of numbers");
+    }
+    const char *close = memchr(at + 1, *at, (size_t)(h->end - at - 1));
+    int length = close != NULL && close - at < 16 ? (int)(close - at - 1) : 15;
+    if (length > h->end - at - 1) length = (int)(h->end - at - 1);
+    for (size_t i = 0; length == 3 && i < SH_COUNT(types); i++)
+        if (memcmp(at + 2, types[i].code, 2) == 0 && memchr("<>|=", at[1], 4) != NULL) {
+            array->type = types[i].type;
+            array->big_endian = at[1] == '>';
+            return SH_OK;
+        }
+    SH_FAIL(SH_E_UNSUPPORTED, "'%s' has elements of type '%.*s'", h->name, length, at + 1);
+    return sh_error_hint("save it as uint8, int8 to int64, float32 or float64");
+}
+
+static sh_status take_order(const header *h) {
+    const char *at;
+    if (!find_key(h, "fortran_order", &at)) return fail_header(h, "it does not say the order");
+    if (h->end - at >= 5 && memcmp(at, "False", 5) == 0) return SH_OK;
+    if (h->end - at < 4 || memcmp(at, "True", 4) != 0)
+        return fail_header(h, "'fortran_order' is neither True nor False");
+    SH_FAIL(SH_E_UNSUPPORTED, "'%s' is in Fortran order", h->name);
+    return sh_error_hint("save numpy.ascontiguousarray(x)");
+}
+
+static sh_status take_shape(const header *h, sh_shape *shape_out) {
+    const char *at;
+    if (!find_key(h, "shape", &at) || *at != '(') return fail_header(h, "it has no shape");
+    sh_shape shape = {0};
+    for (at++; at < h->end && *at != ')';) {
+        if (*at == ' ' || *at == ',') {
+            at++;
+            continue;
+        }
+        if (shape.rank == SH_RANK_MOST) return fail_header(h, "too many dimensions");
+        int64_t number = 0;
+        const char *start = at;
+        for (; at < h->end && *at >= '0' && *at <= '9'; at++) {
+            number = number * 10 + (*at - '0');
+            if (number > (int64_t)1 << 48) return fail_header(h, "an absurd dimension");
+        }
+        if (at < h->end && *at == 'L') at++;  // Python 2
+        if (at == start) return fail_header(h, "a dimension is not a number");
+        shape.dim[shape.rank++] = number;
+    }
+    if (at == h->end) return fail_header(h, "the shape does not end");
+    *shape_out = shape;
+    return SH_OK;
+}
+
+sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
+    header h = {.name = name};
+    if (bytes < 10 || memcmp(data, magic, sizeof magic) != 0)
+        return SH_FAIL(SH_E_FORMAT, "'%s' is not an NPY file: its first bytes are wrong", name);
+    if (data[6] < 1 || data[6] > 3)
+        return SH_FAIL(SH_E_UNSUPPORTED, "'%s' is NPY of version %d; 1 to 3 are known", name,
+                       data[6]);
+    size_t offset = data[6] == 1 ? 10 : 12;
+    size_t length = data[8] | (size_t)data[9] << 8;
+    if (data[6] > 1 && bytes >= 12) length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
+    if (bytes < offset || length > bytes - offset)
+        return SH_FAIL(SH_E_FORMAT, "'%s' ends at byte %zu, within its header", name, bytes);
+    h.at = (const char *)data + offset;
+    h.end = h.at + length;
+    sh_array array = {0};
+    SH_TRY(take_type(&h, &array));
+    SH_TRY(take_order(&h));
+    SH_TRY(take_shape(&h, &array.shape));
+    offset += length;
+    array.data = data + offset;
+    SH_TRY(sh_array_check(&array, name, offset, bytes - offset));
+    if (array.shape.rank == 0) array.shape = SH_SHAPE(1);
+    *array_out = array;
+    return SH_OK;
+}
+
+/* The y file of an x file, when there is one: the last x in the file name that stands alone
+ * ("x.npy", "x_train.npy", "train-x.npy") becomes a y. */
+static char *labels_beside(const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *file = slash != NULL ? slash + 1 : path;
+    for (const char *at = file + strlen(file); at-- > file;) {
+        bool starts = at == file || strchr("_-.", at[-1]) != NULL;
+        bool ends = strchr("_-.", at[1]) != NULL;
+        if ((*at != 'x' && *at != 'X') || !starts || !ends) continue;
+        char *found = sh_strdup(path);
+        if (found == NULL) return NULL;
+        found[at - path] = (char)(*at + 1);
+        if (!sh_file_exists(found) && *at == 'X') found[at - path] = 'y';
+        if (sh_file_exists(found)) return found;
+        sh_free(found);
+    }
+    return NULL;
+}
+
+static sh_status npy_open(const sh_read *read, sh_source **source_out) {
+    const char *given = read->options != NULL ? read->options->labels : NULL;
+    bool use_given = given != NULL && read->part == SH_PART_TRAIN;
+    char *labels = use_given ? sh_strdup(given) : labels_beside(read->path);
+    sh_source *source = NULL;
+    sh_array x, y;
+    sh_status status;
+    SH_TRY_OUT(sh_source_create(read->path, &source));
+    SH_TRY_OUT(sh_blob_open(read->path, &source->blobs[0]));
+    SH_TRY_OUT(sh_npy_parse(read->path, source->blobs[0].data, source->blobs[0].bytes, &x));
+    if (labels != NULL) {
+        SH_TRY_OUT(sh_blob_open(labels, &source->blobs[1]));
+        SH_TRY_OUT(sh_npy_parse(labels, source->blobs[1].data, source->blobs[1].bytes, &y));
+    }
+    SH_TRY_OUT(sh_source_take_arrays(source, &x, labels != NULL ? &y : NULL, read->target));
+    *source_out = source;
+    source = NULL;
+out:
+    sh_source_release(source);
+    sh_free(labels);
+    return status;
+}
+
+static bool npy_detects(__attribute__((unused)) const char *path, const uint8_t *head,
+                        size_t head_bytes) {
+    return head_bytes >= sizeof magic && memcmp(head, magic, sizeof magic) == 0;
+}
+
+extern const sh_reader sh_reader_npy;
+const sh_reader sh_reader_npy = {
+    .name = "npy",
+    .help = "a NumPy array; labels from 'labels:', or from y.npy beside x.npy",
+    .detects = npy_detects,
+    .open = npy_open,
+};

@@ -1,0 +1,188 @@
+/* Data made from the seed, for benchmarks and tests.
+ *
+ *   synthetic:classes=10,shape=3x32x32,count=4096      images of bytes, one pattern per class
+ *   synthetic:tokens=65,context=256,count=4096         windows of random tokens
+ *
+ * A modest pool is filled once and repeats, so that making data costs no training time. Images are
+ * the mean of their class's pattern and of noise, so that a network can learn them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "data/reader.h"
+
+static const char prefix[] = "synthetic:";
+enum { POOL_BYTES = 8 << 20, POOL_SAMPLES_LEAST = 16, CONTEXT_MOST = 1 << 20 };
+
+typedef struct plan {
+    int64_t classes, count, tokens, context;
+    sh_shape shape;
+} plan;
+
+static sh_status fail_spec(const char *spec, const char *at, const char *why) {
+    SH_FAIL(SH_E_USAGE, "'%s': %s at '%s'", spec, why, at);
+    return sh_error_hint(
+        "for example synthetic:classes=10,shape=3x32x32,count=4096 or "
+        "synthetic:tokens=65,context=256,count=4096");
+}
+
+/* A positive number that ends at a comma, an x or the end. */
+static bool take_number(const char **at_inout, int64_t most, int64_t *number_out) {
+    int64_t number = 0;
+    const char *at = *at_inout;
+    if (*at < '0' || *at > '9') return false;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        number = number * 10 + (*at - '0');
+        if (number > most) return false;
+    }
+    if (number == 0 || (*at != ',' && *at != 'x' && *at != '\0')) return false;
+    *at_inout = at;
+    *number_out = number;
+    return true;
+}
+
+static bool take_shape(const char **at_inout, sh_shape *shape_out) {
+    sh_shape shape = {0};
+    for (;;) {
+        if (shape.rank == 3) return false;
+        if (!take_number(at_inout, 1 << 24, &shape.dim[shape.rank])) return false;
+        shape.rank++;
+        if (**at_inout != 'x') break;
+        (*at_inout)++;
+    }
+    if (shape.rank == 2) shape = SH_SHAPE(1, shape.dim[0], shape.dim[1]);
+    *shape_out = shape;
+    size_t cells;
+    return sh_shape_count_checked(&shape, &cells) && cells <= (size_t)1 << 28;
+}
+
+static bool take_key(const char **at_inout, const char *key) {
+    size_t length = strlen(key);
+    if (strncmp(*at_inout, key, length) != 0 || (*at_inout)[length] != '=') return false;
+    *at_inout += length + 1;
+    return true;
+}
+
+static sh_status parse(const char *spec, plan *plan_out) {
+    plan p = {.classes = 10, .count = 4096, .shape = SH_SHAPE(1, 28, 28), .context = 0};
+    const char *at = spec + strlen(prefix);
+    while (*at != '\0') {
+        const char *start = at;
+        bool good;
+        if (take_key(&at, "classes"))
+            good = take_number(&at, SH_CLASSES_MOST, &p.classes);
+        else if (take_key(&at, "count"))
+            good = take_number(&at, (int64_t)1 << 31, &p.count);
+        else if (take_key(&at, "tokens"))
+            good = take_number(&at, 65536, &p.tokens);
+        else if (take_key(&at, "context"))
+            good = take_number(&at, CONTEXT_MOST, &p.context);
+        else if (take_key(&at, "shape"))
+            good = take_shape(&at, &p.shape);
+        else
+            return fail_spec(spec, start, "unknown key");
+        if (!good || (*at != ',' && *at != '\0')) return fail_spec(spec, start, "bad value");
+        if (*at == ',') at++;
+    }
+    *plan_out = p;
+    return SH_OK;
+}
+
+static void random_bytes(sh_rng rng, uint8_t *out, size_t count) {
+    for (size_t i = 0; i < count; i += 16) {
+        sh_philox_block block = sh_rng_at(&rng, i / 16);
+        memcpy(out + i, block.word, count - i < 16 ? count - i : 16);
+    }
+}
+
+static sh_status make_images(const sh_read *read, const plan *p, sh_source *source) {
+    size_t cells = sh_shape_count(&p->shape), pool = POOL_BYTES / cells;
+    if (pool < POOL_SAMPLES_LEAST) pool = POOL_SAMPLES_LEAST;
+    if (pool > source->info.count) pool = source->info.count;
+    uint8_t *bytes = sh_alloc(pool + 1, cells);  // the last one is scratch for a pattern
+    int32_t *labels = sh_alloc(pool, sizeof *labels);
+    source->memory[0] = bytes;
+    source->memory[1] = labels;
+    if (bytes == NULL || labels == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", read->path);
+    uint8_t *pattern = bytes + pool * cells;
+    uint64_t seed = read->options != NULL ? read->options->seed : 0;
+    for (size_t c = 0; c < (size_t)p->classes && c < pool; c++) {
+        random_bytes(sh_rng_stream(seed, SH_RNG_SYNTHETIC, 0, c), pattern, cells);
+        for (size_t i = c; i < pool; i += (size_t)p->classes) {
+            uint8_t *image = bytes + i * cells;
+            random_bytes(sh_rng_stream(seed, SH_RNG_SYNTHETIC, 1 + read->part, i), image, cells);
+            for (size_t k = 0; k < cells; k++) image[k] = (uint8_t)((image[k] + pattern[k]) / 2);
+            labels[i] = (int32_t)c;
+        }
+    }
+    source->info.sample = p->shape;
+    source->info.target = SH_TARGET_CLASS;
+    source->info.classes = p->classes;
+    source->cell = SH_CELL_U8;
+    source->cells = bytes;
+    source->labels = labels;
+    source->stored = source->period = pool;
+    return SH_OK;
+}
+
+/* `count` windows side by side: count * context + 1 tokens, of which a pool is kept. */
+static sh_status make_tokens(const sh_read *read, const plan *p, sh_source *source) {
+    size_t context = (size_t)p->context, count = source->info.count;
+    size_t total = count * context + 1, pool = (size_t)1 << 20;
+    if (pool > total) pool = total;
+    size_t kept = pool + context + 1;  // a window may start at the end of the pool
+    uint16_t *tokens = sh_alloc(kept, sizeof *tokens);
+    if (tokens == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", read->path);
+    source->memory[0] = tokens;
+    uint64_t seed = read->options != NULL ? read->options->seed : 0;
+    sh_rng rng = sh_rng_stream(seed, SH_RNG_SYNTHETIC, 1 + read->part, 0);
+    for (size_t i = 0; i < kept; i++)
+        tokens[i] = i < pool ? (uint16_t)((uint64_t)sh_rng_u32(&rng) * (uint64_t)p->tokens >> 32)
+                             : tokens[i - pool];
+    source->info.sample = SH_SHAPE(p->context);
+    source->info.tokens = true;
+    source->info.target = SH_TARGET_TOKENS;
+    source->info.classes = p->tokens;
+    source->info.count = total - context;
+    source->cell = SH_CELL_U16;
+    source->cells = tokens;
+    source->stored = total;
+    source->period = pool;
+    return SH_OK;
+}
+
+static sh_status synthetic_open(const sh_read *read, sh_source **source_out) {
+    plan p;
+    SH_TRY(parse(read->path, &p));
+    if (p.context == 0)
+        p.context =
+            read->options != NULL && read->options->context > 0 ? read->options->context : 256;
+    if (p.context > CONTEXT_MOST) return fail_spec(read->path, "context", "too long a context");
+    sh_source *source = NULL;
+    SH_TRY(sh_source_create(read->path, &source));
+    source->info.count = (size_t)(read->part == SH_PART_TEST ? (p.count + 7) / 8 : p.count);
+    sh_status status = p.tokens > 0 ? make_tokens(read, &p, source) : make_images(read, &p, source);
+    if (status == SH_OK) status = sh_source_check(source);
+    if (status != SH_OK) {
+        sh_source_release(source);
+        return status;
+    }
+    *source_out = source;
+    return SH_OK;
+}
+
+static bool synthetic_detects(const char *path, __attribute__((unused)) const uint8_t *head,
+                              __attribute__((unused)) size_t head_bytes) {
+    return strncmp(path, prefix, strlen(prefix)) == 0;
+}
+
+extern const sh_reader sh_reader_synthetic;
+const sh_reader sh_reader_synthetic = {
+    .name = "synthetic",
+    .help = "made from the seed: synthetic:classes=10,shape=3x32x32,count=4096 or :tokens=65,...",
+    .detects = synthetic_detects,
+    .open = synthetic_open,
+    .has_parts = true,
+};

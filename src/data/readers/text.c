@@ -1,0 +1,216 @@
+/* Text as tokens: its bytes (a vocabulary of 256), or its characters, numbered in code-point order
+ * as they occur in the training text. Sample i is the window of T tokens from token i, its target
+ * the same window moved by one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/reader.h"
+
+enum { CODE_POINTS = 0x110000, CONTEXT_DEFAULT = 64, UNKNOWN = 0xffff };
+
+/* Decodes strictly (no overlong forms, no surrogates). Returns the length, 0 for bad UTF-8. */
+static size_t decode(const uint8_t *at, size_t left, uint32_t *point_out) {
+    uint8_t first = at[0];
+    if (first < 0x80) {
+        *point_out = first;
+        return 1;
+    }
+    size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (first < 0xc2 || first > 0xf4 || left < length) return 0;
+    uint32_t point = first & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((at[i] & 0xc0) != 0x80) return 0;
+        point = point << 6 | (at[i] & 0x3fu);
+    }
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (point < least[length] || point >= CODE_POINTS || (point >= 0xd800 && point < 0xe000))
+        return 0;
+    *point_out = point;
+    return length;
+}
+
+static size_t encode(uint32_t point, char out[4]) {
+    if (point < 0x80) {
+        out[0] = (char)point;
+        return 1;
+    }
+    size_t length = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+    for (size_t i = length - 1; i > 0; i--, point >>= 6) out[i] = (char)(0x80 | (point & 0x3f));
+    out[0] = (char)((0xf00 >> length & 0xff) | point);
+    return length;
+}
+
+/* Where a byte stands, for messages. */
+static size_t line_of(const uint8_t *data, size_t at) {
+    size_t line = 1;
+    for (size_t i = 0; i < at; i++) line += data[i] == '\n';
+    return line;
+}
+
+static sh_status fail_at(const char *name, const uint8_t *data, size_t at, const char *what) {
+    SH_FAIL(SH_E_FORMAT, "'%s': %s at byte %zu (line %zu)", name, what, at, line_of(data, at));
+    return sh_error_hint("'tokens: bytes' accepts any file");
+}
+
+/* Marks the characters that occur and counts them all. */
+static sh_status scan(const char *name, const uint8_t *data, size_t bytes, uint16_t *token_of,
+                      size_t *count_out) {
+    size_t count = 0;
+    for (size_t at = 0, length; at < bytes; at += length, count++) {
+        uint32_t point;
+        length = decode(data + at, bytes - at, &point);
+        if (length == 0) return fail_at(name, data, at, "not valid UTF-8");
+        if (point == 0) return fail_at(name, data, at, "a zero byte");
+        token_of[point] = 0;
+    }
+    *count_out = count;
+    return SH_OK;
+}
+
+/* Numbers the marked characters in order and writes them as UTF-8. */
+static sh_status number_characters(sh_source *source, uint16_t *token_of) {
+    size_t count = 0, length = 0, bytes = 0;
+    char out[4];
+    for (uint32_t point = 0; point < CODE_POINTS; point++)
+        if (token_of[point] != UNKNOWN) {
+            count++;
+            bytes += encode(point, out);
+        }
+    if (count >= UNKNOWN) {
+        SH_FAIL(SH_E_FORMAT, "'%s' uses %zu different characters", source->name, count);
+        return sh_error_hint("use 'tokens: bytes'");
+    }
+    char *vocabulary = sh_alloc(bytes + 1, 1);
+    if (vocabulary == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", source->name);
+    uint16_t next = 0;
+    for (uint32_t point = 0; point < CODE_POINTS; point++)
+        if (token_of[point] != UNKNOWN) {
+            token_of[point] = next++;
+            length += encode(point, vocabulary + length);
+        }
+    source->vocabulary = vocabulary;
+    source->info.classes = (int64_t)count;
+    return SH_OK;
+}
+
+/* Takes the characters of training as they are numbered there. */
+static sh_status take_vocabulary(sh_source *source, const char *vocabulary, uint16_t *token_of) {
+    const uint8_t *data = (const uint8_t *)vocabulary;
+    size_t bytes = strlen(vocabulary), count = 0;
+    for (size_t point = 0; point < CODE_POINTS; point++) token_of[point] = UNKNOWN;
+    for (size_t at = 0, length; at < bytes; at += length, count++) {
+        uint32_t point;
+        length = decode(data + at, bytes - at, &point);
+        if (length == 0 || count >= UNKNOWN || token_of[point] != UNKNOWN)
+            return fail_at("vocabulary", data, at, "not a list of different characters");
+        token_of[point] = (uint16_t)count;
+    }
+    source->vocabulary = sh_strdup(vocabulary);
+    if (source->vocabulary == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory");
+    source->info.classes = (int64_t)count;
+    return SH_OK;
+}
+
+static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes, size_t count,
+                           const uint16_t *token_of) {
+    source->cell = source->info.classes <= 256 ? SH_CELL_U8 : SH_CELL_U16;
+    void *cells = sh_alloc(count, sh_cell_bytes(source->cell));
+    if (cells == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu tokens of '%s'", count, source->name);
+    source->memory[0] = cells;
+    source->cells = cells;
+    for (size_t at = 0, i = 0, length; at < bytes; at += length, i++) {
+        uint32_t point = 0;
+        length = decode(data + at, bytes - at, &point);
+        uint16_t token = token_of[point];
+        if (token == UNKNOWN)
+            return fail_at(source->name, data, at, "a character that training never saw");
+        if (source->cell == SH_CELL_U8)
+            ((uint8_t *)cells)[i] = (uint8_t)token;
+        else
+            ((uint16_t *)cells)[i] = token;
+    }
+    return SH_OK;
+}
+
+static sh_status read_characters(sh_source *source, const char *vocabulary, const uint8_t *data,
+                                 size_t bytes, size_t *count_out) {
+    uint16_t *token_of = sh_alloc(CODE_POINTS, sizeof *token_of);
+    if (token_of == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", source->name);
+    memset(token_of, 0xff, CODE_POINTS * sizeof *token_of);
+    sh_status status = scan(source->name, data, bytes, token_of, count_out);
+    if (status == SH_OK)
+        status = vocabulary != NULL ? take_vocabulary(source, vocabulary, token_of)
+                                    : number_characters(source, token_of);
+    if (status == SH_OK) status = translate(source, data, bytes, *count_out, token_of);
+    sh_free(token_of);
+    return status;
+}
+
+static sh_status text_fill(const sh_read *read, sh_source *source, const uint8_t *data,
+                           size_t bytes) {
+    const sh_data_options *options = read->options;
+    const char *kind = options != NULL && options->tokens != NULL ? options->tokens : "chars";
+    int64_t context = options != NULL && options->context > 0 ? options->context : CONTEXT_DEFAULT;
+    size_t count = bytes;
+    if (strcmp(kind, "bytes") == 0) {
+        source->cell = SH_CELL_U8;
+        source->cells = data;
+        source->info.classes = 256;
+    } else if (strcmp(kind, "chars") == 0) {
+        SH_TRY(read_characters(source, read->vocabulary, data, bytes, &count));
+    } else {
+        SH_FAIL(SH_E_USAGE, "unknown tokens '%s'", kind);
+        return sh_error_hint("use chars or bytes");
+    }
+    if (count <= (size_t)context) {
+        SH_FAIL(SH_E_FORMAT, "'%s' has %zu tokens, too few for a context of %lld", source->name,
+                count, (long long)context);
+        return sh_error_hint("use a longer text or a shorter context");
+    }
+    source->stored = count;
+    source->info.tokens = true;
+    source->info.target = SH_TARGET_TOKENS;
+    source->info.sample = SH_SHAPE(context);
+    source->info.count = count - (size_t)context;
+    return sh_source_check(source);
+}
+
+sh_status sh_text_parse(const sh_read *read, const uint8_t *data, size_t bytes,
+                        sh_source **source_out) {
+    sh_source *source = NULL;
+    SH_TRY(sh_source_create(read->path, &source));
+    sh_status status = text_fill(read, source, data, bytes);
+    if (status != SH_OK) {
+        sh_source_release(source);
+        return status;
+    }
+    *source_out = source;
+    return SH_OK;
+}
+
+static sh_status text_open(const sh_read *read, sh_source **source_out) {
+    sh_blob blob = {0};
+    SH_TRY(sh_blob_open(read->path, &blob));
+    sh_status status = sh_text_parse(read, blob.data, blob.bytes, source_out);
+    if (status == SH_OK)
+        (*source_out)->blobs[0] = blob;
+    else
+        sh_blob_close(&blob);
+    return status;
+}
+
+/* Whatever no other format wants. */
+static bool text_detects(__attribute__((unused)) const char *path,
+                         __attribute__((unused)) const uint8_t *head, size_t head_bytes) {
+    return head_bytes > 0;
+}
+
+extern const sh_reader sh_reader_text;
+const sh_reader sh_reader_text = {
+    .name = "text",
+    .help = "plain text as characters or bytes; the last 10 % are for validation",
+    .detects = text_detects,
+    .open = text_open,
+};

@@ -1,0 +1,52 @@
+/* A source: all samples of one file as they lie in memory, before splits and normalisation. Readers
+ * make sources; views (view.h) make datasets of them. Bytes stay bytes: MNIST takes 47 MB of mapped
+ * file, not 188 MB of floats. */
+#ifndef SH_DATA_SOURCE_H
+#define SH_DATA_SOURCE_H
+
+#include "data/blob.h"
+#include "data/dataset.h"
+
+typedef enum sh_cell {
+    SH_CELL_U8,
+    SH_CELL_U16,  // tokens of a vocabulary above 256
+    SH_CELL_F32,
+} sh_cell;
+
+enum { SH_CLASSES_MOST = 65536 };
+
+typedef struct sh_source {
+    sh_data_info info;  // tokens: `count` windows, one at each offset
+    char *name;         // path, for messages
+    sh_cell cell;
+    const void *cells;      // (stored, sample...), or `stored` tokens in a row
+    size_t stored;          // samples or tokens in memory
+    size_t period;          // sample i is stored at i % period; 0: at i
+    const int32_t *labels;  // (stored) for CLASS
+    const float *values;    // (stored, info.values) for VALUES
+    char *vocabulary;       // text in characters, else NULL
+
+    sh_blob blobs[3];   // what the pointers above point into: files
+    void *memory[2];    // likewise: samples and targets made here
+    size_t view_count;  // views that hold it, beside the opener; main task only
+} sh_source;
+
+sh_status sh_source_create(const char *name, sh_source **source_out);
+/* Drops one hold; the last one frees. NULL is welcome. */
+void sh_source_release(sh_source *source);
+sh_source *sh_source_acquire(sh_source *source);
+
+size_t sh_cell_bytes(sh_cell cell);
+
+/* Turns targets as read into classes or values. Classes: all integral, from 0 (or only -1 and +1,
+ * which become 0 and 1) and below SH_CLASSES_MOST; else values. `wanted` forces one of them
+ * (NONE: decide here). Keeps `targets` (count doubles) no longer than the call. */
+sh_status sh_source_set_targets(sh_source *source, const double *targets, sh_target wanted);
+
+/* What every source must satisfy: not empty, shape in bounds. */
+sh_status sh_source_check(const sh_source *source);
+
+/* Position of the first NaN or infinity, or `count`. */
+size_t sh_find_not_finite(const float *values, size_t count);
+
+#endif

@@ -1,0 +1,202 @@
+#include "data/view.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+typedef struct view {
+    sh_dataset base;
+    sh_source *source;
+    size_t first;
+    uint32_t *index;      // NULL: a range
+    size_t cells;         // per sample
+    size_t channels;      // of the normalisation, 0: none
+    size_t inner;         // cells per channel; 1: one mean per feature
+    float *mean, *scale;  // (channels)
+} view;
+
+static const view *view_of(const sh_dataset *dataset) { return (const view *)dataset; }
+
+const sh_source *sh_view_source(const sh_dataset *dataset) { return view_of(dataset)->source; }
+
+size_t sh_view_at(const sh_dataset *dataset, size_t index) {
+    const view *v = view_of(dataset);
+    SH_DCHECK(index < dataset->info.count);
+    size_t at = v->index != NULL ? v->index[index] : v->first + index;
+    return v->source->period != 0 ? at % v->source->period : at;
+}
+
+/* The loops below are plain so that the compiler turns them into vector code. */
+static void bytes_plain(const uint8_t *from, size_t count, float *restrict x) {
+    for (size_t i = 0; i < count; i++) x[i] = (float)from[i];
+}
+
+static void bytes_channel(const uint8_t *from, size_t count, float mean, float scale,
+                          float *restrict x) {
+    for (size_t i = 0; i < count; i++) x[i] = ((float)from[i] - mean) * scale;
+}
+
+static void bytes_features(const uint8_t *from, size_t count, const float *mean, const float *scale,
+                           float *restrict x) {
+    for (size_t i = 0; i < count; i++) x[i] = ((float)from[i] - mean[i]) * scale[i];
+}
+
+static void floats_channel(const float *from, size_t count, float mean, float scale,
+                           float *restrict x) {
+    for (size_t i = 0; i < count; i++) x[i] = (from[i] - mean) * scale;
+}
+
+static void floats_features(const float *from, size_t count, const float *mean, const float *scale,
+                            float *restrict x) {
+    for (size_t i = 0; i < count; i++) x[i] = (from[i] - mean[i]) * scale[i];
+}
+
+static void put_target(const view *v, size_t at, void *y) {
+    if (y == NULL) return;
+    size_t values = (size_t)v->base.info.values;
+    if (v->base.info.target == SH_TARGET_CLASS)
+        *(int32_t *)y = v->source->labels[at];
+    else if (v->base.info.target == SH_TARGET_VALUES)
+        memcpy(y, v->source->values + at * values, values * sizeof(float));
+}
+
+static void get_bytes(const sh_dataset *dataset, size_t index, void *x, void *y) {
+    const view *v = view_of(dataset);
+    size_t at = sh_view_at(dataset, index), inner = v->inner;
+    const uint8_t *from = (const uint8_t *)v->source->cells + at * v->cells;
+    put_target(v, at, y);
+    if (v->channels == 0)
+        bytes_plain(from, v->cells, x);
+    else if (inner == 1)
+        bytes_features(from, v->cells, v->mean, v->scale, x);
+    else
+        for (size_t c = 0; c < v->channels; c++)
+            bytes_channel(from + c * inner, inner, v->mean[c], v->scale[c], (float *)x + c * inner);
+}
+
+static void get_floats(const sh_dataset *dataset, size_t index, void *x, void *y) {
+    const view *v = view_of(dataset);
+    size_t at = sh_view_at(dataset, index), inner = v->inner;
+    const float *from = (const float *)v->source->cells + at * v->cells;
+    put_target(v, at, y);
+    if (v->channels == 0)
+        memcpy(x, from, v->cells * sizeof *from);
+    else if (inner == 1)
+        floats_features(from, v->cells, v->mean, v->scale, x);
+    else
+        for (size_t c = 0; c < v->channels; c++)
+            floats_channel(from + c * inner, inner, v->mean[c], v->scale[c],
+                           (float *)x + c * inner);
+}
+
+static void get_tokens_u8(const sh_dataset *dataset, size_t index, void *x, void *y) {
+    const view *v = view_of(dataset);
+    const uint8_t *from = (const uint8_t *)v->source->cells + sh_view_at(dataset, index);
+    int32_t *restrict inputs = x, *restrict targets = y;
+    for (size_t i = 0; i < v->cells; i++) inputs[i] = from[i];
+    if (targets != NULL)
+        for (size_t i = 0; i < v->cells; i++) targets[i] = from[i + 1];
+}
+
+static void get_tokens_u16(const sh_dataset *dataset, size_t index, void *x, void *y) {
+    const view *v = view_of(dataset);
+    const uint16_t *from = (const uint16_t *)v->source->cells + sh_view_at(dataset, index);
+    int32_t *restrict inputs = x, *restrict targets = y;
+    for (size_t i = 0; i < v->cells; i++) inputs[i] = from[i];
+    if (targets != NULL)
+        for (size_t i = 0; i < v->cells; i++) targets[i] = from[i + 1];
+}
+
+static void view_destroy(sh_dataset *dataset) {
+    view *v = (view *)dataset;
+    sh_source_release(v->source);
+    sh_free(v->index);
+    sh_free(v->mean);
+    sh_free(v->scale);
+    sh_free(v);
+}
+
+sh_status sh_view_create(sh_source *source, size_t first, size_t count, uint32_t *index,
+                         sh_dataset **dataset_out) {
+    view *v = sh_alloc(1, sizeof *v);
+    if (v == NULL) {
+        sh_free(index);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for a view of '%s'", source->name);
+    }
+    v->base.info = source->info;
+    v->base.destroy = view_destroy;
+    v->source = sh_source_acquire(source);
+    v->first = first;
+    v->index = index;
+    v->cells = sh_shape_count(&source->info.sample);
+    v->base.info.count = count;
+    if (source->info.tokens) {
+        v->base.get = source->cell == SH_CELL_U8 ? get_tokens_u8 : get_tokens_u16;
+        SH_ASSERT(count > v->cells);
+        v->base.info.count = count - v->cells;
+    } else {
+        v->base.get = source->cell == SH_CELL_U8 ? get_bytes : get_floats;
+    }
+    *dataset_out = &v->base;
+    return SH_OK;
+}
+
+sh_status sh_view_normalise(sh_dataset *dataset, const sh_normal *normal) {
+    view *v = (view *)dataset;
+    if (normal == NULL || normal->count == 0 || dataset->info.tokens) return SH_OK;
+    const sh_shape *sample = &dataset->info.sample;
+    size_t channels = (size_t)sample->dim[0];  // features where the rank is 1
+    if (normal->count != channels) {
+        char text[SH_SHAPE_TEXT];
+        SH_FAIL(SH_E_SHAPE, "'%s' has samples of shape %s; training had %zu %s", v->source->name,
+                sh_shape_text(sample, text), normal->count,
+                sample->rank == 1 ? "features" : "channels");
+        return sh_error_hint("use data of the shape the model was trained on");
+    }
+    float *mean = sh_alloc(channels, sizeof *mean), *scale = sh_alloc(channels, sizeof *scale);
+    if (mean == NULL || scale == NULL) {
+        sh_free(mean);
+        sh_free(scale);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for normalising '%s'", v->source->name);
+    }
+    memcpy(mean, normal->mean, channels * sizeof *mean);
+    memcpy(scale, normal->scale, channels * sizeof *scale);
+    sh_free(v->mean);
+    sh_free(v->scale);
+    v->mean = mean;
+    v->scale = scale;
+    v->channels = channels;
+    v->inner = v->cells / channels;
+    return SH_OK;
+}
+
+static uint64_t mix_bytes(uint64_t hash, const void *data, size_t bytes) {
+    const uint8_t *at = data;
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001b3;  // FNV-1a
+    return hash;
+}
+
+uint64_t sh_view_fingerprint(const sh_dataset *dataset) {
+    enum { SAMPLES_MOST = 256, SAMPLE_BYTES_MOST = 4096 };
+    const view *v = view_of(dataset);
+    const sh_data_info *info = &dataset->info;
+    uint64_t hash = 0xcbf29ce484222325;
+    const int64_t sizes[] = {(int64_t)info->count, info->tokens, info->target,
+                             info->classes,        info->values, (int64_t)v->cells};
+    hash = mix_bytes(hash, sizes, sizeof sizes);
+    size_t cell = sh_cell_bytes(v->source->cell), bytes = v->cells * cell;
+    size_t picks = info->count < SAMPLES_MOST ? info->count : SAMPLES_MOST;
+    for (size_t i = 0; i < picks; i++) {
+        size_t at = sh_view_at(dataset, i * (info->count / picks));
+        size_t offset = (info->tokens ? at : at * v->cells) * cell;
+        hash = mix_bytes(hash, (const uint8_t *)v->source->cells + offset,
+                         bytes < SAMPLE_BYTES_MOST ? bytes : SAMPLE_BYTES_MOST);
+        if (info->target == SH_TARGET_CLASS)
+            hash = mix_bytes(hash, &v->source->labels[at], sizeof(int32_t));
+    }
+    return hash;
+}
+
+void sh_dataset_destroy(sh_dataset *dataset) {
+    if (dataset != NULL) dataset->destroy(dataset);
+}
