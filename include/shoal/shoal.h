@@ -1,0 +1,180 @@
+/* libshoal: neural networks trained from C. The `shoal` program uses nothing else.
+ *
+ *   shoal_config   the options of a run, from a run file and from single settings
+ *   shoal_run      data, model and optimizer of such a run: train, evaluate, predict, save
+ *   shoal_model    a model alone, fed with arrays of your own
+ *
+ * Functions return SHOAL_OK or another code; shoal_error_text() then says what went wrong and
+ * shoal_error_hint() what to do next, both for the calling thread until its next failure. The
+ * library never prints and never exits. Objects are used by one thread at a time; different objects
+ * by different threads, except that kernels of all of them share one OpenMP team.
+ *
+ * Strings returned as `char *` are yours: shoal_free() them. NULL is welcome in every destroy. */
+#ifndef SHOAL_SHOAL_H
+#define SHOAL_SHOAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHOAL_API __attribute__((visibility("default")))
+
+typedef enum shoal_status {
+    SHOAL_OK = 0,
+    SHOAL_E_USAGE,       /* you asked for something that cannot be */
+    SHOAL_E_IO,          /* the operating system said no */
+    SHOAL_E_FORMAT,      /* a file is malformed */
+    SHOAL_E_SHAPE,       /* sizes that do not fit together */
+    SHOAL_E_MEMORY,      /* not enough memory */
+    SHOAL_E_NUMERIC,     /* the numbers failed: NaN, infinity */
+    SHOAL_E_UNSUPPORTED, /* valid, but this build or machine cannot */
+    SHOAL_E_INTERRUPTED, /* stopped on request, after a checkpoint */
+    SHOAL_E_PEER,        /* another worker left */
+} shoal_status;
+
+SHOAL_API const char *shoal_version(void);
+SHOAL_API const char *shoal_error_text(void);
+SHOAL_API const char *shoal_error_hint(void); /* "" when there is none */
+SHOAL_API void shoal_free(void *memory);
+
+/* ---- Options of a run ------------------------------------------------------------------------ */
+
+typedef struct shoal_config shoal_config;
+
+SHOAL_API shoal_status shoal_config_create(shoal_config **config_out);
+SHOAL_API void shoal_config_destroy(shoal_config *config);
+/* Adds what a run file says; later settings win over earlier ones. */
+SHOAL_API shoal_status shoal_config_read(shoal_config *config, const char *path);
+/* One setting by its key: ("optimizer.lr", "0.1"), ("model", "lenet"), ("epochs", "3"). */
+SHOAL_API shoal_status shoal_config_set(shoal_config *config, const char *key, const char *value);
+/* Takes `argv[*index]` if it is a flag (--lr 0.1) and moves the index past it; leaves it otherwise.
+ */
+SHOAL_API shoal_status shoal_config_flag(shoal_config *config, int argc, char **argv, int *index);
+/* The whole as a run file that gives the same run. */
+SHOAL_API char *shoal_config_print(const shoal_config *config);
+/* All options with their help, as text or as a Markdown table. */
+SHOAL_API void shoal_config_help(FILE *file, bool markdown);
+
+/* ---- A run ----------------------------------------------------------------------------------- */
+
+typedef struct shoal_run shoal_run;
+
+typedef struct shoal_progress {
+    int64_t step, steps;             /* finished, and in the whole run */
+    int64_t epoch, epochs;           /* from 1 */
+    int64_t samples;                 /* of this process */
+    double train_loss;               /* of the last step */
+    double test_loss, test_accuracy; /* of the last evaluation; NaN: none yet */
+    double lr, samples_per_s;
+    bool epoch_end;
+} shoal_progress;
+
+/* What the caller lends to a run. Every member may be NULL or 0. */
+typedef struct shoal_hooks {
+    void *user;
+    void (*line)(void *user, int level, const char *text); /* words; 0 debug, 1 info, 2 warning */
+    void (*progress)(void *user, const shoal_progress *progress); /* after each step */
+    bool (*stop)(void *user); /* asked after each step: true ends with a checkpoint */
+    const char *data_folder;  /* where `mnist` and its like are kept */
+    const char *cache_folder; /* where kernel choices are remembered */
+    int64_t unix_ns;          /* the time of day, for the log */
+} shoal_hooks;
+
+/* Opens the data, builds the model, takes all memory. With `resume` set, continues from there. */
+SHOAL_API shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
+                                      shoal_run **run_out);
+SHOAL_API void shoal_run_close(shoal_run *run);
+/* Trains to the end, with evaluation, metrics and checkpoints in the run's folder. */
+SHOAL_API shoal_status shoal_run_train(shoal_run *run);
+SHOAL_API const char *shoal_run_folder(const shoal_run *run);
+
+typedef struct shoal_result {
+    double loss;     /* mean over samples, or tokens */
+    double accuracy; /* NaN where the target is not a class */
+    int64_t samples;
+} shoal_result;
+
+/* `part`: "train", "validation" or "test". */
+SHOAL_API shoal_status shoal_run_evaluate(shoal_run *run, const char *part,
+                                          shoal_result *result_out);
+/* Loads parameters from a checkpoint (a run folder, a snapshot, or a bare model file). */
+SHOAL_API shoal_status shoal_run_load(shoal_run *run, const char *path);
+/* Outputs for every sample of a part, row by row; `row` gets `width` floats. */
+SHOAL_API shoal_status shoal_run_predict(shoal_run *run, const char *part,
+                                         void (*row)(void *user, int64_t index, const float *output,
+                                                     int64_t width),
+                                         void *user);
+/* Table of layers: shapes, parameters, work, memory, kernels. */
+SHOAL_API shoal_status shoal_run_explain(shoal_run *run, FILE *file);
+
+typedef struct shoal_timing {
+    double median_ms, p10_ms, p90_ms; /* per step */
+    double samples_per_s;             /* at the median; tokens for text */
+    int64_t steps;
+} shoal_timing;
+
+/* Steps on data already in memory, timed one by one after `warmup` of them. */
+SHOAL_API shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps,
+                                       double seconds, shoal_timing *timing_out);
+
+/* ---- A model of your own data ------------------------------------------------------------------
+ */
+
+typedef struct shoal_model shoal_model;
+
+typedef struct shoal_model_options {
+    const char *model; /* as in a run file: "mlp", "{name: mlp, hidden: [64]}", "[{dense: 10}]" */
+    const int64_t *sample; /* shape of one sample: {784}, {3, 32, 32}, {T} for tokens */
+    int sample_rank;
+    bool tokens;           /* samples are int32 tokens below `outputs` */
+    int64_t outputs;       /* classes, or target values */
+    const char *loss;      /* NULL: cross-entropy */
+    const char *optimizer; /* NULL: "{name: sgd, lr: 0.01}"; a map as in a run file */
+    uint64_t seed;
+    int threads; /* 0: all cores */
+} shoal_model_options;
+
+SHOAL_API shoal_status shoal_model_create(const shoal_model_options *options,
+                                          shoal_model **model_out);
+SHOAL_API void shoal_model_destroy(shoal_model *model);
+SHOAL_API int64_t shoal_model_param_count(const shoal_model *model);
+/* One training step on `count` samples: x (count, sample...), y int32 classes (count) or float
+ * values (count, outputs). The mean loss goes to loss_out unless NULL. */
+SHOAL_API shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y,
+                                        int64_t count, double *loss_out);
+/* output_out (count, outputs). */
+SHOAL_API shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
+                                           float *output_out);
+/* One safetensors file; any model of the same layers loads it. */
+SHOAL_API shoal_status shoal_model_save(shoal_model *model, const char *path);
+SHOAL_API shoal_status shoal_model_load(shoal_model *model, const char *path);
+
+/* ---- What there is -----------------------------------------------------------------------------
+ */
+
+/* Rows of a registry: kind is one of shoal_list_kind(0), (1), … until NULL ("models", "layers",
+ * "losses", "optimizers", "schedules", "readers", "data"). Calls `row` for each. */
+SHOAL_API const char *shoal_list_kind(size_t index);
+SHOAL_API shoal_status shoal_list(const char *kind,
+                                  void (*row)(void *user, const char *name, const char *help),
+                                  void *user);
+
+/* Data sets: fetches `name` into the folder, describes or checks a file or name. */
+SHOAL_API shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks);
+SHOAL_API shoal_status shoal_data_info(const shoal_config *config, const char *path,
+                                       const shoal_hooks *hooks, FILE *file);
+SHOAL_API shoal_status shoal_data_check(const shoal_config *config, const char *path,
+                                        const shoal_hooks *hooks);
+/* What this machine offers, and what is missing. */
+SHOAL_API void shoal_doctor(const shoal_hooks *hooks, FILE *file);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

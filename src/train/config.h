@@ -1,0 +1,42 @@
+/* The options of a run: one struct, one table. `shoal train --help`, the run file, the flags and
+ * docs/run-file.md all come from the rows in config.c. */
+#ifndef SH_TRAIN_CONFIG_H
+#define SH_TRAIN_CONFIG_H
+
+#include "base/option.h"
+#include "data/dataset.h"
+#include "nn/loss.h"
+#include "optim/optim.h"
+#include "optim/schedule.h"
+
+typedef struct sh_config {
+    sh_node *model;
+    sh_data_options data;
+    int64_t batch;
+    bool drop_last;
+    sh_loss_options loss;
+    sh_optim_options optim;
+    sh_schedule_options schedule;
+    double clip_norm, clip_value;
+    int64_t accumulate;
+    int64_t epochs, steps;
+    int64_t workers, threads;
+    int64_t seed;
+    char *out, *name, *resume, *load;
+    bool overwrite;
+    int64_t checkpoint_every, checkpoint_keep;
+    int64_t eval_every, eval_batch;
+    double target;  // stop once the test accuracy is there
+    int64_t log_every;
+    bool trace;
+    char *kernels;  // measure, default
+} sh_config;
+
+extern const sh_option_table sh_config_table;
+
+sh_status sh_config_init(sh_config *config);
+void sh_config_fini(sh_config *config);
+/* What single rows cannot see: settings that do not go together. */
+sh_status sh_config_check(const sh_config *config);
+
+#endif
