@@ -1,0 +1,225 @@
+/* The run's folder: run file, metrics, log, trace and checkpoints; what is there already is never
+ * overwritten without being told so. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "tensor/kernels/machine.h"
+#include "train/run.h"
+
+static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for names"); }
+
+static bool holds_run(const char *folder) {
+    char *file = sh_path_join(folder, "run.yaml");
+    bool holds = file != NULL && sh_file_exists(file);
+    sh_free(file);
+    return holds;
+}
+
+/* runs/NAME, or the next free runs/NAME-2, -3, … ; with `existing` the last one that is taken. */
+static char *default_folder(const char *name, bool existing) {
+    char *before = NULL;
+    for (int i = 1;; i++) {
+        char *folder = i == 1 ? sh_format("runs/%s", name) : sh_format("runs/%s-%d", name, i);
+        if (folder == NULL || !holds_run(folder)) {
+            bool take_before = existing && before != NULL;
+            sh_free(take_before ? folder : before);
+            return take_before ? before : folder;
+        }
+        sh_free(before);
+        before = folder;
+    }
+}
+
+static bool resumes_itself(const shoal_run *run) {
+    return run->config.resume != NULL && strcmp(run->config.resume, "auto") == 0;
+}
+
+/* With --resume DIR and no --out, the run goes on in DIR. */
+static sh_status choose_folder(shoal_run *run) {
+    const sh_config *config = &run->config;
+    bool resumes = config->resume != NULL;
+    if (config->out != NULL)
+        run->folder = sh_strdup(config->out);
+    else if (resumes && !resumes_itself(run) && holds_run(config->resume))
+        run->folder = sh_strdup(config->resume);
+    else
+        run->folder = default_folder(config->name != NULL ? config->name : "run", resumes);
+    if (run->folder == NULL) return no_memory();
+    if (resumes || !holds_run(run->folder) || config->overwrite) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "'%s' already holds a run", run->folder);
+    return sh_error_hint("--resume continues it, --overwrite starts afresh, --out DIR goes elsewhere");
+}
+
+static sh_status in_folder(const shoal_run *run, const char *name, char **path_out) {
+    *path_out = sh_path_join(run->folder, name);
+    return *path_out != NULL ? SH_OK : no_memory();
+}
+
+/* Snapshots of an older run would be newer than those to come. */
+static sh_status remove_snapshots(const shoal_run *run) {
+    char *folder;
+    SH_TRY(in_folder(run, "checkpoints", &folder));
+    sh_status status = sh_checkpoint_remove_all(folder);
+    sh_free(folder);
+    return status;
+}
+
+static sh_status write_run_file(const shoal_run *run) {
+    char *path, *text = sh_options_print(sh_config_table, &run->config);
+    if (text == NULL) return no_memory();
+    sh_status status = in_folder(run, "run.yaml", &path);
+    if (status == SH_OK) status = sh_file_write(path, text, strlen(text));
+    sh_free(path);
+    sh_free(text);
+    return status;
+}
+
+static void pass_line(void *self, sh_log_level level, const char *text) {
+    const shoal_run *run = self;
+    if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (int)level, text);
+}
+
+static sh_status open_files(shoal_run *run) {
+    char *path = NULL;
+    SH_TRY(in_folder(run, "log.txt", &path));
+    sh_run_log_options log = {.path = path,
+                              .clock = &sh_clock_real,
+                              .unix_ns = run->hooks.unix_ns,
+                              .next = {.line = pass_line, .self = run}};
+    sh_status status = sh_run_log_open(&log, &run->run_log);
+    sh_free(path);
+    SH_TRY(status);
+    run->log = sh_run_log_sink(run->run_log);
+
+    SH_TRY(in_folder(run, "metrics.jsonl", &path));
+    status = sh_metrics_open(path, run->config.resume != NULL ? run->step : SH_METRICS_FRESH,
+                             &run->metrics);
+    sh_free(path);
+    SH_TRY(status);
+    if (!run->config.trace) return SH_OK;
+
+    SH_TRY(in_folder(run, "trace.json", &path));
+    status = sh_chrome_trace_open(path, 0, &sh_clock_real, &run->trace_file);
+    sh_free(path);
+    SH_TRY(status);
+    run->trace = sh_chrome_trace_sink(run->trace_file);
+    run->model.trace = &run->trace;
+    return SH_OK;
+}
+
+static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slots[2]) {
+    for (int i = 0; i < run->optim.slot_count; i++)
+        slots[i] = (sh_checkpoint_slot){run->optim.kind->slot_names[i], run->optim.slots[i]};
+    return (sh_checkpoint){
+        .params = &run->model.net->params,
+        .weights = run->model.blocks.weights,
+        .state = &run->model.net->states,
+        .state_values = run->model.blocks.states,
+        .slots = slots,
+        .slot_count = (size_t)run->optim.slot_count,
+    };
+}
+
+static sh_status check_same_data(const shoal_run *run, const sh_checkpoint_info *info,
+                                 const char *source) {
+    char mine[32];
+    snprintf(mine, sizeof mine, "%016lx", (unsigned long)run->data.fingerprint);
+    if (info->data != NULL && strcmp(info->data, mine) != 0) {
+        SH_FAIL(SH_E_USAGE, "'%s' was trained on other data", source);
+        return sh_error_hint("--load %s starts a new run from its parameters", source);
+    }
+    if ((int64_t)info->seed != run->config.seed)
+        return SH_FAIL(SH_E_USAGE, "'%s' was trained with seed %lu, this run has %ld", source,
+                       (unsigned long)info->seed, (long)run->config.seed);
+    return SH_OK;
+}
+
+/* The kernel choices of the first part of the run come first, then everything else. */
+sh_status sh_run_resume(shoal_run *run) {
+    if (run->config.resume == NULL) return SH_OK;
+    const char *source = resumes_itself(run) ? run->folder : run->config.resume;
+    sh_checkpoint_slot slots[2];
+    sh_checkpoint checkpoint = checkpoint_of(run, slots);
+    SH_TRY(sh_checkpoint_load(source, &run->log, &checkpoint));
+    sh_checkpoint_info *info = &checkpoint.info;
+    sh_status status = check_same_data(run, info, source);
+    if (status == SH_OK && info->kernels != NULL)
+        status = sh_tuner_load(run->model.tuner, source, info->kernels, strlen(info->kernels));
+    run->step = info->step;
+    run->epoch = info->epoch;
+    run->batch = info->batch;
+    run->samples = info->samples;
+    run->best = info->best;
+    sh_checkpoint_info_fini(info);
+    return status;
+}
+
+sh_status sh_run_open_folder(shoal_run *run) {
+    SH_TRY(choose_folder(run));
+    SH_TRY(sh_make_folders(run->folder));
+    if (run->config.overwrite && run->config.resume == NULL) SH_TRY(remove_snapshots(run));
+    SH_TRY(sh_run_resume(run));
+    SH_TRY(open_files(run));
+    return write_run_file(run);
+}
+
+sh_status sh_run_save(shoal_run *run) {
+    char fingerprint[32], *folder;
+    snprintf(fingerprint, sizeof fingerprint, "%016lx", (unsigned long)run->data.fingerprint);
+    SH_TRY(in_folder(run, "checkpoints", &folder));
+    sh_checkpoint_slot slots[2];
+    sh_checkpoint checkpoint = checkpoint_of(run, slots);
+    checkpoint.info = (sh_checkpoint_info){
+        .step = run->step,
+        .epoch = run->epoch,
+        .batch = run->batch,
+        .samples = run->samples,
+        .seed = (uint64_t)run->config.seed,
+        .best = run->best,
+        .data = fingerprint,
+        .model = run->model.net->text,
+        .kernels = sh_tuner_print(run->model.tuner, true),
+    };
+    sh_status status = sh_make_folders(folder);
+    if (status == SH_OK)
+        status = sh_checkpoint_save(folder, &checkpoint, (int)run->config.checkpoint_keep);
+    sh_free(checkpoint.info.kernels);
+    sh_free(folder);
+    return status;
+}
+
+/* One file per machine and set of libraries: another processor has other winners. */
+static char *kernels_path(const shoal_run *run) {
+    if (run->cache_folder == NULL) return NULL;
+    char machine[SH_MACHINE_TEXT], hash[SH_BLAKE2_HEX];
+    sh_machine_text(machine);
+    sh_blake2_hex(machine, strlen(machine), hash);
+    hash[16] = '\0';
+    return sh_format("%s/kernels-%s.json", run->cache_folder, hash);
+}
+
+void sh_run_load_kernels(shoal_run *run) {
+    char *path = kernels_path(run);
+    sh_mapped file;
+    if (path != NULL && sh_file_exists(path) && sh_file_map(path, &file) == SH_OK) {
+        if (sh_tuner_load(run->model.tuner, path, (const char *)file.data, file.bytes) != SH_OK)
+            SH_WARN(&run->log, "%s; measuring anew", sh_error_last()->text);
+        sh_file_unmap(&file);
+    }
+    sh_free(path);
+}
+
+void sh_run_save_kernels(shoal_run *run) {
+    char *path = sh_tuner_changed(run->model.tuner) ? kernels_path(run) : NULL;
+    char *text = path != NULL ? sh_tuner_print(run->model.tuner, false) : NULL;
+    if (text != NULL && (sh_make_folders(run->cache_folder) != SH_OK ||
+                         sh_file_write(path, text, strlen(text)) != SH_OK))
+        SH_WARN(&run->log, "kernel choices are not remembered: %s", sh_error_last()->text);
+    sh_free(text);
+    sh_free(path);
+}

@@ -1,0 +1,216 @@
+/* The training loop: batches in, metrics and checkpoints out. */
+#include <math.h>
+#include <sys/resource.h>
+
+#include "tensor/kernels/reduce.h"
+#include "train/run.h"
+
+static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
+static double seconds_between(int64_t begin, int64_t end) { return (double)(end - begin) * 1e-9; }
+
+/* What has been summed up since the last line of metrics. */
+typedef struct interval {
+    double loss_sum;
+    int64_t counted, correct, samples, begin_ns;
+} interval;
+
+static double part(int64_t some, int64_t all) { return all > 0 ? (double)some / (double)all : NAN; }
+
+static double rate(const interval *since) {
+    double seconds = seconds_between(since->begin_ns, now());
+    return seconds > 0 ? (double)since->samples / seconds : 0.0;
+}
+
+static sh_status write_step(shoal_run *run, const interval *since) {
+    bool classes = run->model.loss.kind->classes;
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = run->step},
+        {"epoch", SH_METRIC_INT, .i = run->epoch + 1},
+        {"train_loss", SH_METRIC_REAL, .r = since->loss_sum / (double)since->counted},
+        {"train_accuracy", SH_METRIC_REAL, .r = classes ? part(since->correct, since->counted) : NAN},
+        {"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->step - 1)},
+        {"samples_per_s", SH_METRIC_REAL, .r = rate(since)},
+        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
+        {"grad_norm", SH_METRIC_REAL, .r = run->config.clip_norm > 0 ? run->grad_norm : NAN},
+    };
+    // The gradient norm is known only when clipping asks for it.
+    size_t count = SH_COUNT(fields) - (run->config.clip_norm > 0 ? 0 : 1);
+    return sh_metrics_write(run->metrics, "step", fields, count);
+}
+
+static sh_status write_eval(shoal_run *run) {
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = run->step},
+        {"epoch", SH_METRIC_INT, .i = run->epoch},
+        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
+        {"test_loss", SH_METRIC_REAL, .r = run->test.loss},
+        {"test_accuracy", SH_METRIC_REAL, .r = run->test.accuracy},
+        {"validation_loss", SH_METRIC_REAL, .r = run->validation.loss},
+        {"validation_accuracy", SH_METRIC_REAL, .r = run->validation.accuracy},
+    };
+    size_t count = SH_COUNT(fields) - (run->validation.samples > 0 ? 0 : 2);
+    return sh_metrics_write(run->metrics, "eval", fields, count);
+}
+
+static sh_status evaluate(shoal_run *run) {
+    if (run->data.test == NULL && run->data.validation == NULL) return SH_OK;
+    int64_t begin = now();
+    if (run->data.validation != NULL)
+        SH_TRY(sh_run_evaluate(run, run->data.validation, &run->validation));
+    if (run->data.test == run->data.validation || run->data.test == NULL)
+        run->test = run->validation;
+    else
+        SH_TRY(sh_run_evaluate(run, run->data.test, &run->test));
+    double score = isnan(run->test.accuracy) ? -run->test.loss : run->test.accuracy;
+    if (isnan(run->best) || score > run->best) run->best = score;
+    run->spent.eval_ns += now() - begin;
+    return write_eval(run);
+}
+
+static sh_status save(shoal_run *run) {
+    if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total)) {
+        SH_FAIL(SH_E_NUMERIC, "step %ld: parameters are not finite; no checkpoint is written",
+                (long)run->step);
+        return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)");
+    }
+    int64_t begin = now();
+    SH_TRY(sh_run_save(run));
+    run->spent.checkpoint_ns += now() - begin;
+    return SH_OK;
+}
+
+static void report(shoal_run *run, const interval *since, double loss, bool epoch_end) {
+    if (run->hooks.progress == NULL) return;
+    shoal_progress progress = {
+        .step = run->step,
+        .steps = run->steps,
+        .epoch = (run->step - 1) / run->steps_per_epoch + 1,
+        .epochs = (run->steps + run->steps_per_epoch - 1) / run->steps_per_epoch,
+        .samples = run->samples_here,
+        .train_loss = loss,
+        .test_loss = run->test.samples > 0 ? run->test.loss : NAN,
+        .test_accuracy = run->test.samples > 0 ? run->test.accuracy : NAN,
+        .lr = sh_schedule_lr(&run->schedule, run->step - 1),
+        .samples_per_s = rate(since),
+        .epoch_end = epoch_end,
+    };
+    run->hooks.progress(run->hooks.user, &progress);
+}
+
+/* Takes one batch through; the position moves past it. */
+static sh_status one_step(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
+    const sh_batch *batch;
+    int64_t begin = now();
+    SH_TRY(sh_loader_next(run->loader, &batch));
+    run->spent.data_ns += now() - begin;
+    SH_ASSERT(batch != NULL);
+    sh_loss_result result;
+    sh_status status = sh_run_step(run, batch, &result);
+    int64_t count = (int64_t)batch->count;
+    sh_loader_release(run->loader, batch);
+    SH_TRY(status);
+    run->step++;
+    run->samples += count;
+    run->samples_here += count;
+    since->loss_sum += result.sum;
+    since->counted += result.counted;
+    since->correct += result.correct;
+    since->samples += count;
+    *loss_out = result.sum / (double)result.counted;
+    *epoch_end_out = ++run->batch == run->steps_per_epoch;
+    if (*epoch_end_out) {
+        run->batch = 0;
+        run->epoch++;
+    }
+    return SH_OK;
+}
+
+static bool is_due(int64_t step, int64_t every, bool epoch_end, bool last) {
+    return last || (every > 0 ? step % every == 0 : epoch_end);
+}
+
+static bool reached_target(const shoal_run *run) {
+    return run->config.target > 0 && run->test.samples > 0 &&
+           run->test.accuracy >= run->config.target;
+}
+
+static sh_status interrupted(shoal_run *run, bool saved) {
+    if (!saved) SH_TRY(save(run));
+    SH_FAIL(SH_E_INTERRUPTED, "stopped after step %ld of %ld; the checkpoint is in '%s'",
+            (long)run->step, (long)run->steps, run->folder);
+    return sh_error_hint("shoal train --resume %s goes on from there", run->folder);
+}
+
+static sh_status loop(shoal_run *run) {
+    interval since = {.begin_ns = now()};
+    while (run->step < run->steps) {
+        double loss;
+        bool epoch_end;
+        SH_TRY(one_step(run, &since, &loss, &epoch_end));
+        bool last = run->step == run->steps, saved = false;
+        if (run->step % run->config.log_every == 0 || epoch_end || last) {
+            SH_TRY(write_step(run, &since));
+            since = (interval){.begin_ns = now()};
+        }
+        if (is_due(run->step, run->config.eval_every, epoch_end, last)) {
+            SH_TRY(evaluate(run));
+            since.begin_ns = now();
+        }
+        bool done = reached_target(run);
+        if (is_due(run->step, run->config.checkpoint_every, epoch_end, last || done)) {
+            SH_TRY(save(run));
+            saved = true;
+            since.begin_ns = now();
+        }
+        report(run, &since, loss, epoch_end || last || done);
+        if (done || last) break;
+        if (run->hooks.stop != NULL && run->hooks.stop(run->hooks.user))
+            return interrupted(run, saved);
+    }
+    return SH_OK;
+}
+
+static sh_status finish(shoal_run *run) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    double total = seconds_between(run->start_ns, now());
+    const sh_time_spent *s = &run->spent;
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = run->step},
+        {"seconds", SH_METRIC_REAL, .r = total},
+        {"samples", SH_METRIC_INT, .i = run->samples},
+        {"data_s", SH_METRIC_REAL, .r = (double)s->data_ns * 1e-9},
+        {"compute_s", SH_METRIC_REAL, .r = (double)s->compute_ns * 1e-9},
+        {"update_s", SH_METRIC_REAL, .r = (double)s->update_ns * 1e-9},
+        {"eval_s", SH_METRIC_REAL, .r = (double)s->eval_ns * 1e-9},
+        {"checkpoint_s", SH_METRIC_REAL, .r = (double)s->checkpoint_ns * 1e-9},
+        {"peak_rss_mib", SH_METRIC_REAL, .r = (double)usage.ru_maxrss / 1024.0},
+    };
+    SH_INFO(&run->log,
+            "time: %.1f s; data %.1f, forward and backward %.1f, update %.1f, evaluation %.1f, "
+            "checkpoints %.1f; peak memory %.0f MiB",
+            total, (double)s->data_ns * 1e-9, (double)s->compute_ns * 1e-9,
+            (double)s->update_ns * 1e-9, (double)s->eval_ns * 1e-9,
+            (double)s->checkpoint_ns * 1e-9, (double)usage.ru_maxrss / 1024.0);
+    return sh_metrics_write(run->metrics, "end", fields, SH_COUNT(fields));
+}
+
+shoal_status shoal_run_train(shoal_run *run) {
+    run->start_ns = now();
+    SH_TRY((sh_status)sh_run_make_optimizer(run));
+    SH_TRY(sh_run_open_folder(run));
+    if (run->step >= run->steps) {
+        SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);
+        return SHOAL_OK;
+    }
+    SH_TRY(sh_run_loader(run, 0, &run->loader));
+    SH_TRY(sh_run_prepare(run));
+    sh_run_save_kernels(run);
+    SH_INFO(&run->log, "%s: %ld parameters, %ld samples, batch %ld, %ld steps, %d threads, in %s",
+            run->config.name != NULL ? run->config.name : "run",
+            (long)run->model.net->params.total, (long)run->data.train->info.count,
+            (long)run->config.batch, (long)run->steps, sh_run_threads(run), run->folder);
+    if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
+    SH_TRY(loop(run));
+    return (shoal_status)finish(run);
+}

@@ -1,0 +1,87 @@
+#include "train/model.h"
+
+#include <unistd.h>
+
+sh_status sh_memory_check(const char *what, size_t bytes) {
+    double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if ((double)bytes <= have) return SH_OK;
+    SH_FAIL(SH_E_MEMORY, "%s needs %.1f GiB, this machine has %.1f GiB", what,
+            (double)bytes / 0x1p30, have / 0x1p30);
+    return sh_error_hint("take a smaller model or batch, or cut the batch with --accumulate");
+}
+
+sh_status sh_model_init(sh_model *model, sh_net *net, const sh_loss *loss, sh_tuner *tuner,
+                        uint64_t seed) {
+    *model = (sh_model){.net = net, .tuner = tuner};
+    if (loss != NULL) model->loss = *loss;
+    size_t weights = sh_round_up(net->params.total * sizeof(float), SH_ALIGN);
+    size_t bytes = weights + net->states.total * sizeof(float) + SH_ALIGN;
+    SH_TRY(sh_memory_check("the model", bytes));
+    SH_TRY(sh_arena_init(&model->weights, "parameters", bytes));
+    model->blocks.weights = sh_arena_take(&model->weights, weights);
+    model->blocks.states =
+        sh_arena_take(&model->weights, net->states.total * sizeof(float));
+    sh_net_init(net, seed, model->blocks.weights, model->blocks.states);
+    return SH_OK;
+}
+
+void sh_model_fini(sh_model *model) {
+    for (int i = 0; i < model->plan_count; i++) sh_plan_destroy(model->plans[i]);
+    sh_arena_fini(&model->work);
+    sh_arena_fini(&model->gradients);
+    sh_arena_fini(&model->weights);
+    sh_net_destroy(model->net);
+    sh_tuner_destroy(model->tuner);
+    *model = (sh_model){0};
+}
+
+static sh_status take_gradients(sh_model *model) {
+    if (model->blocks.gradients != NULL) return SH_OK;
+    size_t bytes = model->net->params.total * sizeof(float);
+    SH_TRY(sh_memory_check("the gradient", bytes));
+    SH_TRY(sh_arena_init(&model->gradients, "gradients", bytes + SH_ALIGN));
+    model->blocks.gradients = sh_arena_take(&model->gradients, bytes);
+    return SH_OK;
+}
+
+/* A larger plan needs a larger block; the older plans move along. */
+static sh_status grow_work(sh_model *model, size_t bytes) {
+    if (bytes <= model->work.size_bytes) return SH_OK;
+    SH_TRY(sh_memory_check("a step", bytes));
+    sh_arena_fini(&model->work);
+    SH_TRY(sh_arena_init(&model->work, "activations", bytes));
+    for (int i = 0; i < model->plan_count; i++)
+        sh_plan_bind(model->plans[i], &model->blocks, model->work.base);
+    return SH_OK;
+}
+
+sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan **plan_out) {
+    for (int i = 0; i < model->plan_count; i++) {
+        sh_plan *known = model->plans[i];
+        if (known->batch != batch || known->training != training) continue;
+        *plan_out = known;
+        return SH_OK;
+    }
+    if (model->plan_count == SH_PLANS_MOST)
+        return SH_FAIL(SH_E_UNSUPPORTED, "more than %d different batch sizes in one run",
+                       SH_PLANS_MOST);
+    if (training) SH_TRY(take_gradients(model));
+    sh_plan_options options = {
+        .batch = batch,
+        .training = training,
+        .loss = model->loss.kind != NULL ? &model->loss : NULL,
+        .tuner = model->tuner,
+        .trace = model->trace,
+    };
+    sh_plan *plan = NULL;
+    SH_TRY(sh_plan_create(model->net, &options, &plan));
+    sh_status status = grow_work(model, plan->memory_bytes);
+    if (status != SH_OK) {
+        sh_plan_destroy(plan);
+        return status;
+    }
+    sh_plan_bind(plan, &model->blocks, model->work.base);
+    model->plans[model->plan_count++] = plan;
+    *plan_out = plan;
+    return SH_OK;
+}

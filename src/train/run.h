@@ -1,0 +1,69 @@
+/* A run: what shoal_run_open makes and the files of this folder work on. */
+#ifndef SH_TRAIN_RUN_H
+#define SH_TRAIN_RUN_H
+
+#include "ckpt/checkpoint.h"
+#include "data/loader.h"
+#include "obs/chrome_trace.h"
+#include "obs/metrics.h"
+#include "obs/run_log.h"
+#include "shoal/shoal.h"
+#include "train/config.h"
+#include "train/model.h"
+
+/* Where the time of a run goes. */
+typedef struct sh_time_spent {
+    int64_t data_ns, compute_ns, update_ns, eval_ns, checkpoint_ns;
+} sh_time_spent;
+
+struct shoal_run {
+    sh_config config;
+    shoal_hooks hooks;
+    char *data_folder, *cache_folder;  // copies of the hooks'
+    sh_log log;                        // to the hooks, and into the run's log once it has a folder
+    sh_data data;
+    sh_model model;
+    sh_optim optim;        // made when training begins
+    sh_schedule schedule;
+    sh_loader *loader;
+
+    char *folder;          // NULL until training begins
+    sh_metrics *metrics;
+    sh_run_log *run_log;
+    sh_chrome_trace *trace_file;
+    sh_trace trace;
+
+    int64_t step, epoch, batch;  // finished steps; the epoch in progress and its finished batches
+    int64_t samples;             // seen over the whole run
+    int64_t samples_here;        // seen by this process
+    int64_t steps;               // of the whole run
+    int64_t steps_per_epoch;
+    double best;                 // test accuracy, or minus the test loss
+    double grad_norm;            // before clipping, of the last step
+    shoal_result test, validation;  // the last evaluation; samples 0: none
+    sh_time_spent spent;
+    int64_t start_ns;
+};
+
+/* Threads this run computes with. */
+int sh_run_threads(const shoal_run *run);
+/* The plans of a batch and its parts, so that nothing is made later. */
+sh_status sh_run_prepare(shoal_run *run);
+/* One optimizer step on a batch: forward, loss, backward, update. */
+sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
+sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
+/* Optimizer and schedule, zeroed. */
+sh_status sh_run_make_optimizer(shoal_run *run);
+/* The dataset of "train", "validation" or "test". */
+sh_status sh_run_part(const shoal_run *run, const char *part, const sh_dataset **dataset_out);
+sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out);
+
+/* The run's folder, files and checkpoints (folder.c). */
+sh_status sh_run_open_folder(shoal_run *run);
+sh_status sh_run_resume(shoal_run *run);
+sh_status sh_run_save(shoal_run *run);
+/* Kernel choices remembered on this machine. */
+void sh_run_load_kernels(shoal_run *run);
+void sh_run_save_kernels(shoal_run *run);
+
+#endif
