@@ -57,13 +57,15 @@ sh_status sh_manifest_write(const char *path, const sh_manifest *manifest) {
     if (root == NULL)
         return SH_FAIL(SH_E_FORMAT, "a text for '%s' is not valid UTF-8, or memory ran out", path);
     char checksum[SH_BLAKE2_HEX];
-    char *text = NULL;
+    char *text = NULL, *line = NULL;
     sh_status status;
     SH_TRY_OUT(checksum_of(root, checksum));
     json_object_set_new(root, "checksum", json_string(checksum));
     text = json_dumps(root, JSON_INDENT(2));
-    status = text != NULL ? sh_file_write(path, text, strlen(text)) : no_memory();
+    line = text != NULL ? sh_format("%s\n", text) : NULL;
+    status = line != NULL ? sh_file_write(path, line, strlen(line)) : no_memory();
 out:
+    sh_free(line);
     free(text);
     json_decref(root);
     return status;
@@ -111,16 +113,18 @@ static sh_status read_file(const char *source, const json_t *map, sh_manifest_fi
     return SH_OK;
 }
 
-static sh_status check_root(const char *source, json_t *root) {
+static sh_status check_format(const char *source, const json_t *root) {
     const char *format = json_string_value(json_object_get(root, "format"));
     if (format == NULL || strcmp(format, format_name) != 0)
         return bad(source, "it does not say that it is one");
     json_int_t version = json_integer_value(json_object_get(root, "version"));
-    if (version != FORMAT_VERSION) {
-        SH_FAIL(SH_E_UNSUPPORTED, "'%.300s' has format version %" JSON_INTEGER_FORMAT, source,
-                version);
-        return sh_error_hint("this Shoal (%s) reads version %d", SHOAL_VERSION, FORMAT_VERSION);
-    }
+    if (version == FORMAT_VERSION) return SH_OK;
+    SH_FAIL(SH_E_UNSUPPORTED, "'%.300s' has format version %" JSON_INTEGER_FORMAT, source, version);
+    return sh_error_hint("this Shoal (%s) reads version %d", SHOAL_VERSION, FORMAT_VERSION);
+}
+
+/* Takes the checksum out of `root`. */
+static sh_status check_checksum(const char *source, json_t *root) {
     const char *text = json_string_value(json_object_get(root, "checksum"));
     if (text == NULL || strlen(text) != SH_BLAKE2_HEX - 1)
         return bad(source, "its checksum is missing");
@@ -156,8 +160,9 @@ sh_status sh_manifest_parse(const char *source, const char *text, size_t bytes,
     json_t *root = sh_json_read_map(text, bytes, fault);
     if (root == NULL) return bad(source, fault);
     sh_manifest manifest = {0};
-    sh_status status = check_root(source, root);
+    sh_status status = check_format(source, root);
     if (status == SH_OK) status = read_root(source, root, &manifest);
+    if (status == SH_OK) status = check_checksum(source, root);
     json_decref(root);
     if (status == SH_OK)
         *manifest_out = manifest;

@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,7 +268,7 @@ static void run_in_pieces(problem *p, const char *name, double weight_decay, siz
 static void check_pieces(const char *name, double weight_decay) {
     problem whole = problem_make();
     run_in_pieces(&whole, name, weight_decay, 1);
-    for (size_t pieces = 2; pieces <= PARAMS; pieces++) {
+    for (size_t pieces = 3; pieces <= PARAMS; pieces += 4) {
         problem parts = problem_make();
         run_in_pieces(&parts, name, weight_decay, pieces);
         assert_memory_equal(whole.weights, parts.weights, whole.params.total * sizeof(float));
@@ -284,6 +285,21 @@ TEST(optim, buckets_give_the_same_bits_as_one_call) {
             check_pieces(sh_optim_at(kind)->name, 0.02);
         }
     }
+}
+
+TEST(optim, thread_counts_give_the_same_bits) {
+    int threads = omp_get_max_threads();
+    for (size_t kind = 0; sh_optim_at(kind) != NULL; kind++) {
+        problem one = problem_make(), three = problem_make();
+        omp_set_num_threads(1);
+        run_in_pieces(&one, sh_optim_at(kind)->name, 0.02, 1);
+        omp_set_num_threads(3);
+        run_in_pieces(&three, sh_optim_at(kind)->name, 0.02, 1);
+        assert_memory_equal(one.weights, three.weights, one.params.total * sizeof(float));
+        problem_free(&one);
+        problem_free(&three);
+    }
+    omp_set_num_threads(threads);
 }
 
 static size_t count_runs(const problem *p, double weight_decay, bool decay_all, bool adaptive) {
