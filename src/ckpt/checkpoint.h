@@ -54,6 +54,9 @@ typedef struct sh_checkpoint {
  * folder at a time. */
 sh_status sh_checkpoint_save(const char *folder, const sh_checkpoint *checkpoint, int keep);
 
+/* Parameters, state and the model's text alone, as one file. */
+sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkpoint);
+
 /* The manifest to go on from. `path` is a run's folder, its checkpoints folder or a manifest. In a
  * folder, the newest whole snapshot is taken, and damaged ones are skipped with a warning; a
  * damaged manifest that was named itself is an error. Caller frees `manifest_out` with sh_free and,

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 
 static const struct {
@@ -125,4 +126,23 @@ void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
     remove_waste(folder, &plan, true);
     remove_waste(folder, &plan, false);
     sh_free(steps);
+}
+
+sh_status sh_snapshots_remove_all(const char *folder) {
+    int64_t *steps = NULL;
+    size_t count = 0;
+    SH_TRY(sh_snapshots_list(folder, &steps, &count));
+    // Manifests go first, newest first: what is left at any moment is no snapshot.
+    const sh_snapshot_part order[] = {SH_SNAPSHOT_MANIFEST, SH_SNAPSHOT_OPTIMIZER,
+                                      SH_SNAPSHOT_MODEL};
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < SH_COUNT(order); k++) {
+            char name[SH_SNAPSHOT_NAME];
+            char *path = sh_path_join(folder, sh_snapshot_name(order[k], steps[i], name));
+            if (path != NULL) unlink(path);
+            sh_free(path);
+        }
+    }
+    sh_free(steps);
+    return SH_OK;
 }

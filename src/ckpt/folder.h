@@ -25,4 +25,7 @@ sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *cou
  * files without manifest up to it, and temporary files. What cannot be removed stays. */
 void sh_snapshots_prune(const char *folder, int64_t step, int keep);
 
+/* Removes every snapshot: the run that wrote them is to be started afresh. */
+sh_status sh_snapshots_remove_all(const char *folder);
+
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "ckpt/json.h"
+#include "base/json.h"
 
 enum { FORMAT_VERSION = 1 };
 static const char format_name[] = "shoal checkpoint";

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "ckpt/json.h"
+#include "base/json.h"
 
 #define FAIL_FORMAT(source, ...) fail_format((source), __LINE__, __VA_ARGS__)
 

@@ -23,7 +23,7 @@ static size_t describe(const sh_param_list *list, const float *values, sh_tensor
     return list != NULL ? list->count : 0;
 }
 
-static sh_status write_model(const char *path, const sh_checkpoint *checkpoint) {
+sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkpoint) {
     size_t count = checkpoint->params->count;
     if (checkpoint->state != NULL) count += checkpoint->state->count;
     sh_tensor_entry *entries = sh_alloc(count, sizeof *entries);
@@ -94,7 +94,7 @@ static void remove_part(const char *folder, sh_snapshot_part part, int64_t step)
 static sh_status save_files(const char *folder, const char *manifest_path,
                             const sh_checkpoint *checkpoint) {
     sh_manifest manifest = {.info = checkpoint->info};
-    SH_TRY(save_part(folder, SH_SNAPSHOT_MODEL, checkpoint, write_model, &manifest.model));
+    SH_TRY(save_part(folder, SH_SNAPSHOT_MODEL, checkpoint, sh_checkpoint_save_model, &manifest.model));
     if (checkpoint->slot_count > 0)
         SH_TRY(save_part(folder, SH_SNAPSHOT_OPTIMIZER, checkpoint, write_optimizer,
                          &manifest.optimizer));

@@ -226,6 +226,8 @@ void sh_loader_destroy(sh_loader *loader) {
     sh_free(loader);
 }
 
+size_t sh_loader_samples(const sh_loader *loader) { return loader->sample_count; }
+
 size_t sh_loader_batches(const sh_loader *loader) { return loader->batch_count; }
 
 sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out) {

@@ -35,6 +35,7 @@ sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *o
 /* Stops the task, also while it waits. */
 void sh_loader_destroy(sh_loader *loader);
 
+size_t sh_loader_samples(const sh_loader *loader);  // per epoch
 size_t sh_loader_batches(const sh_loader *loader);  // per epoch
 /* The next batch, owned by the loader until released; NULL after the last. */
 sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out);

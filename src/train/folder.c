@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "ckpt/folder.h"
 #include "tensor/kernels/machine.h"
 #include "train/run.h"
 
@@ -64,7 +65,7 @@ static sh_status in_folder(const shoal_run *run, const char *name, char **path_o
 static sh_status remove_snapshots(const shoal_run *run) {
     char *folder;
     SH_TRY(in_folder(run, "checkpoints", &folder));
-    sh_status status = sh_checkpoint_remove_all(folder);
+    sh_status status = sh_file_exists(folder) ? sh_snapshots_remove_all(folder) : SH_OK;
     sh_free(folder);
     return status;
 }

@@ -1,9 +1,9 @@
 #include "tensor/kernels/tuner.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/memory.h"
 
 typedef struct choice {
@@ -121,12 +121,10 @@ int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candida
 }
 
 sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes) {
-    json_error_t error;
-    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return SH_FAIL(SH_E_FORMAT, "kernel choices in '%s' are not a JSON object", source);
-    }
+    char fault[SH_JSON_FAULT];
+    json_t *root = sh_json_read_map(json, bytes, fault);
+    if (root == NULL)
+        return SH_FAIL(SH_E_FORMAT, "kernel choices in '%s': %s", source, fault);
     sh_status status = SH_OK;
     const char *key;
     json_t *value;

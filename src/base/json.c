@@ -1,4 +1,4 @@
-#include "ckpt/json.h"
+#include "base/json.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* JSON from outside: bounded before the JSON library sees it, which would take any nesting on the
  * stack and any number of values into memory. */
-#ifndef SH_CKPT_JSON_H
-#define SH_CKPT_JSON_H
+#ifndef SH_BASE_JSON_H
+#define SH_BASE_JSON_H
 
 #include <jansson.h>
 #include <stddef.h>

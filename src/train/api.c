@@ -1,0 +1,264 @@
+/* The public interface of runs: opening, closing, and the small functions around them. */
+#include <math.h>
+#include <omp.h>
+#include <sched.h>
+#include <string.h>
+
+#include "train/run.h"
+
+const char *shoal_version(void) { return SHOAL_VERSION; }
+const char *shoal_error_text(void) { return sh_error_last()->text; }
+const char *shoal_error_hint(void) { return sh_error_last()->hint; }
+void shoal_free(void *memory) { sh_free(memory); }
+
+/* The public codes are the internal ones under another name. */
+_Static_assert((int)SHOAL_E_PEER == (int)SH_E_PEER, "status codes have drifted apart");
+_Static_assert((int)SHOAL_E_NUMERIC == (int)SH_E_NUMERIC, "status codes have drifted apart");
+
+struct shoal_config {
+    sh_config config;
+};
+
+shoal_status shoal_config_create(shoal_config **config_out) {
+    shoal_config *config = sh_alloc(1, sizeof *config);
+    if (config == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    sh_status status = sh_config_init(&config->config);
+    if (status != SH_OK)
+        shoal_config_destroy(config);
+    else
+        *config_out = config;
+    return (shoal_status)status;
+}
+
+void shoal_config_destroy(shoal_config *config) {
+    if (config == NULL) return;
+    sh_config_fini(&config->config);
+    sh_free(config);
+}
+
+shoal_status shoal_config_read(shoal_config *config, const char *path) {
+    sh_node *node = NULL;
+    sh_status status = sh_node_read(path, &node);
+    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, &config->config, NULL);
+    sh_node_destroy(node);
+    return (shoal_status)status;
+}
+
+shoal_status shoal_config_set(shoal_config *config, const char *key, const char *value) {
+    return (shoal_status)sh_options_set(sh_config_table, key, value, &config->config);
+}
+
+shoal_status shoal_config_flag(shoal_config *config, int argc, char **argv, int *index) {
+    return (shoal_status)sh_options_flag(sh_config_table, argc, argv, index, &config->config, NULL);
+}
+
+char *shoal_config_print(const shoal_config *config) {
+    return sh_options_print(sh_config_table, &config->config);
+}
+
+void shoal_config_help(FILE *file, bool markdown) {
+    sh_options_help(sh_config_table, file, markdown);
+}
+
+static sh_status copy_config(const sh_config *from, sh_config *to) {
+    SH_TRY(sh_config_init(to));
+    char *text = sh_options_print(sh_config_table, from);
+    if (text == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    sh_node *node = NULL;
+    sh_status status = sh_node_parse("options", text, strlen(text), &node);
+    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, to, NULL);
+    sh_node_destroy(node);
+    sh_free(text);
+    return status;
+}
+
+static int cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return CPU_COUNT(&set);
+}
+
+int sh_run_threads(const shoal_run *run) { return sh_tuner_threads(run->model.tuner); }
+
+static void hook_line(void *self, sh_log_level level, const char *text) {
+    const shoal_run *run = self;
+    if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (int)level, text);
+}
+
+static sh_status take_hooks(shoal_run *run, const shoal_hooks *hooks) {
+    if (hooks != NULL) run->hooks = *hooks;
+    run->log = (sh_log){.line = hook_line, .self = run};
+    const char *data = run->hooks.data_folder, *cache = run->hooks.cache_folder;
+    run->data_folder = data != NULL ? sh_strdup(data) : NULL;
+    run->cache_folder = cache != NULL ? sh_strdup(cache) : NULL;
+    bool failed = (data != NULL && run->data_folder == NULL) ||
+                  (cache != NULL && run->cache_folder == NULL);
+    return failed ? SH_FAIL(SH_E_MEMORY, "out of memory for names") : SH_OK;
+}
+
+static sh_status open_data(shoal_run *run) {
+    sh_data_options options = run->config.data;
+    options.folder = run->data_folder;
+    options.seed = (uint64_t)run->config.seed;
+    return sh_data_open(&options, &run->log, &run->data);
+}
+
+static sh_net_input net_input(const sh_data_info *info) {
+    bool values = info->target == SH_TARGET_VALUES;
+    return (sh_net_input){.sample = info->sample, .tokens = info->tokens,
+                          .outputs = values ? info->values : info->classes};
+}
+
+static sh_status build_model(shoal_run *run) {
+    const sh_data_info *info = &run->data.train->info;
+    sh_net_input input = net_input(info);
+    sh_net *net = NULL;
+    sh_tuner *tuner = NULL;
+    SH_TRY(sh_net_from_node(run->config.model, &input, &net));
+    sh_loss loss;
+    int threads = run->config.threads > 0 ? (int)run->config.threads : cores();
+    sh_tuner_options tuning = {.clock = &sh_clock_real,
+                               .measure = strcmp(run->config.kernels, "measure") == 0,
+                               .threads = threads};
+    sh_status status =
+        sh_loss_init(&loss, &run->config.loss, info, sh_net_shape(net, sh_net_last(net)));
+    if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
+    if (status != SH_OK) {
+        sh_net_destroy(net);
+        return status;
+    }
+    omp_set_num_threads(threads);
+    SH_TRY(sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed));
+    if (tuning.measure) sh_run_load_kernels(run);
+    if (run->config.load == NULL) return SH_OK;
+    return (sh_status)shoal_run_load(run, run->config.load);
+}
+
+shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
+                            shoal_run **run_out) {
+    SH_TRY(sh_config_check(&config->config));
+    shoal_run *run = sh_alloc(1, sizeof *run);
+    if (run == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a run");
+    run->best = NAN;
+    sh_status status = copy_config(&config->config, &run->config);
+    if (status == SH_OK) status = take_hooks(run, hooks);
+    if (status == SH_OK) status = open_data(run);
+    if (status == SH_OK) status = build_model(run);
+    if (status != SH_OK)
+        shoal_run_close(run);
+    else
+        *run_out = run;
+    return (shoal_status)status;
+}
+
+void shoal_run_close(shoal_run *run) {
+    if (run == NULL) return;
+    sh_loader_destroy(run->loader);
+    sh_model_fini(&run->model);
+    sh_optim_fini(&run->optim);
+    sh_data_close(&run->data);
+    sh_metrics_close(run->metrics);
+    sh_chrome_trace_close(run->trace_file);
+    sh_run_log_close(run->run_log);
+    sh_config_fini(&run->config);
+    sh_free(run->folder);
+    sh_free(run->data_folder);
+    sh_free(run->cache_folder);
+    sh_free(run);
+}
+
+const char *shoal_run_folder(const shoal_run *run) { return run->folder; }
+
+sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
+    sh_loader_options options = {
+        .batch = (size_t)run->config.batch,
+        .seed = (uint64_t)run->config.seed,
+        .shuffle = true,
+        .drop_last = run->config.drop_last,
+        .crop = run->config.data.crop,
+        .flip = run->config.data.flip,
+        .epochs = epochs,
+        .epoch = run->epoch,
+        .index = run->batch,
+        .depth = 3,
+    };
+    return sh_loader_create(run->data.train, &options, loader_out);
+}
+
+/* The loader knows how many batches an epoch has; it also checks the batch against the data. */
+sh_status sh_run_make_optimizer(shoal_run *run) {
+    sh_loader *loader = NULL;
+    SH_TRY(sh_run_loader(run, 0, &loader));
+    run->steps_per_epoch = (int64_t)sh_loader_batches(loader);
+    sh_loader_destroy(loader);
+    const sh_config *config = &run->config;
+    run->steps = config->steps > 0 ? config->steps : config->epochs * run->steps_per_epoch;
+    size_t total = run->model.net->params.total;
+    SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
+    SH_TRY(sh_memory_check("the optimizer's state",
+                           total * sizeof(float) * (size_t)run->optim.slot_count));
+    return sh_schedule_init(&run->schedule, &config->schedule, run->optim.options.lr,
+                            config->batch, run->steps, run->steps_per_epoch);
+}
+
+sh_status sh_run_part(const shoal_run *run, const char *part, const sh_dataset **dataset_out) {
+    const sh_dataset *dataset = NULL;
+    if (strcmp(part, "train") == 0)
+        dataset = run->data.train;
+    else if (strcmp(part, "validation") == 0)
+        dataset = run->data.validation;
+    else if (strcmp(part, "test") == 0)
+        dataset = run->data.test;
+    else
+        return SH_FAIL(SH_E_USAGE, "'%s' is not a part of the data: train, validation or test",
+                       part);
+    if (dataset == NULL) {
+        SH_FAIL(SH_E_USAGE, "this run has no %s data", part);
+        return sh_error_hint("give it with --%s-data, or --part train", part);
+    }
+    *dataset_out = dataset;
+    return SH_OK;
+}
+
+shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *result_out) {
+    const sh_dataset *dataset;
+    SH_TRY(sh_run_part(run, part, &dataset));
+    return (shoal_status)sh_run_evaluate(run, dataset, result_out);
+}
+
+shoal_status shoal_run_load(shoal_run *run, const char *path) {
+    sh_net *net = run->model.net;
+    return (shoal_status)sh_checkpoint_load_model(path, &run->log, &net->params,
+                                                  run->model.blocks.weights, &net->states,
+                                                  run->model.blocks.states);
+}
+
+shoal_status shoal_run_predict(shoal_run *run, const char *part,
+                               void (*row)(void *user, int64_t index, const float *output,
+                                           int64_t width),
+                               void *user) {
+    const sh_dataset *dataset;
+    SH_TRY(sh_run_part(run, part, &dataset));
+    sh_loader_options options = {.batch = (size_t)run->config.batch, .epochs = 1, .depth = 2};
+    if (options.batch > dataset->info.count) options.batch = dataset->info.count;
+    sh_loader *loader = NULL;
+    SH_TRY(sh_loader_create(dataset, &options, &loader));
+    sh_status status = SH_OK;
+    int64_t index = 0;
+    for (;;) {
+        const sh_batch *batch;
+        sh_plan *plan;
+        SH_TRY_OUT(sh_loader_next(loader, &batch));
+        if (batch == NULL) break;
+        SH_TRY_OUT(sh_model_plan(&run->model, (int64_t)batch->count, false, &plan));
+        sh_step_context step = {.seed = (uint64_t)run->config.seed};
+        sh_plan_forward(plan, &step, batch->x);
+        int64_t width = (int64_t)(plan->output->count / batch->count);
+        for (size_t i = 0; i < batch->count; i++)
+            row(user, index++, (const float *)plan->output->data + (int64_t)i * width, width);
+        sh_loader_release(loader, batch);
+    }
+out:
+    sh_loader_destroy(loader);
+    return (shoal_status)status;
+}

@@ -1,0 +1,174 @@
+/* shoal_model: a net that the caller feeds with arrays of its own. */
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/safetensors.h"
+#include "optim/optim.h"
+#include "shoal/shoal.h"
+#include "train/config.h"
+#include "train/model.h"
+
+struct shoal_model {
+    sh_model model;
+    sh_optim optim;
+    sh_data_info info;
+    uint64_t seed;
+    int64_t step;
+};
+
+/* The optimizer's map is read through the run's own option rows. */
+static sh_status read_optimizer(const char *text, sh_config *config) {
+    SH_TRY(sh_config_init(config));
+    if (text == NULL) text = "{name: sgd, lr: 0.01}";
+    char *whole = sh_format("optimizer: %s", text);
+    if (whole == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    sh_node *node = NULL;
+    sh_status status = sh_node_parse("optimizer", whole, strlen(whole), &node);
+    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, config, NULL);
+    sh_node_destroy(node);
+    sh_free(whole);
+    return status;
+}
+
+static sh_status describe_data(const shoal_model_options *options, sh_data_info *info) {
+    if (options->sample_rank < 1 || options->sample_rank > 3)
+        return SH_FAIL(SH_E_USAGE, "a sample has 1 to 3 dimensions, not %d", options->sample_rank);
+    if (options->outputs < 1) return SH_FAIL(SH_E_USAGE, "a model needs at least one output");
+    *info = (sh_data_info){.sample = {.rank = options->sample_rank}, .tokens = options->tokens};
+    for (int i = 0; i < options->sample_rank; i++) info->sample.dim[i] = options->sample[i];
+    const sh_loss_kind *loss = sh_loss_find(options->loss != NULL ? options->loss : "cross-entropy");
+    bool values = loss != NULL && !loss->classes;
+    info->target = options->tokens ? SH_TARGET_TOKENS : values ? SH_TARGET_VALUES : SH_TARGET_CLASS;
+    info->classes = values ? 0 : options->outputs;
+    info->values = values ? options->outputs : 0;
+    return SH_OK;
+}
+
+static sh_status make_model(shoal_model *model, const shoal_model_options *options) {
+    SH_TRY(describe_data(options, &model->info));
+    const char *text = options->model != NULL ? options->model : "mlp";
+    sh_net_input input = {.sample = model->info.sample, .tokens = options->tokens,
+                          .outputs = options->outputs};
+    sh_node *node = NULL;
+    sh_net *net = NULL;
+    SH_TRY(sh_node_parse("model", text, strlen(text), &node));
+    sh_status status = sh_net_from_node(node, &input, &net);
+    sh_node_destroy(node);
+    SH_TRY(status);
+
+    char *name = (char *)(uintptr_t)(options->loss != NULL ? options->loss : "cross-entropy");
+    sh_loss_options loss_options = {.name = name, .ignore_index = -100, .delta = 1.0};
+    sh_loss loss;
+    sh_tuner *tuner = NULL;
+    int threads = options->threads > 0 ? options->threads : omp_get_max_threads();
+    sh_tuner_options tuning = {.clock = &sh_clock_real, .threads = threads};
+    status = sh_loss_init(&loss, &loss_options, &model->info, sh_net_shape(net, sh_net_last(net)));
+    if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
+    if (status != SH_OK) {
+        sh_net_destroy(net);
+        return status;
+    }
+    omp_set_num_threads(threads);
+    return sh_model_init(&model->model, net, &loss, tuner, options->seed);
+}
+
+shoal_status shoal_model_create(const shoal_model_options *options, shoal_model **model_out) {
+    shoal_model *model = sh_alloc(1, sizeof *model);
+    if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
+    model->seed = options->seed;
+    sh_config config;
+    sh_status status = read_optimizer(options->optimizer, &config);
+    if (status == SH_OK) status = make_model(model, options);
+    if (status == SH_OK)
+        status = sh_optim_init(&model->optim, &config.optim, model->model.net->params.total);
+    sh_config_fini(&config);
+    if (status != SH_OK)
+        shoal_model_destroy(model);
+    else
+        *model_out = model;
+    return (shoal_status)status;
+}
+
+void shoal_model_destroy(shoal_model *model) {
+    if (model == NULL) return;
+    sh_model_fini(&model->model);
+    sh_optim_fini(&model->optim);
+    sh_free(model);
+}
+
+int64_t shoal_model_param_count(const shoal_model *model) {
+    return (int64_t)model->model.net->params.total;
+}
+
+/* Labels and tokens come straight from the caller: one outside the table would read past it. */
+static sh_status check_range(const char *what, const int32_t *values, int64_t count, int64_t most) {
+    for (int64_t i = 0; i < count; i++)
+        if (values[i] < 0 || values[i] >= most)
+            return SH_FAIL(SH_E_USAGE, "%s %ld is %d, not from 0 to %ld", what, (long)i, values[i],
+                           (long)most - 1);
+    return SH_OK;
+}
+
+static sh_status check_batch(const shoal_model *model, const void *x, const void *y, int64_t count) {
+    const sh_data_info *info = &model->info;
+    int64_t tokens = count * (int64_t)sh_shape_count(&info->sample);
+    if (count < 1) return SH_FAIL(SH_E_USAGE, "a batch needs at least one sample");
+    if (info->tokens) SH_TRY(check_range("token", x, tokens, info->classes));
+    if (y == NULL || info->target == SH_TARGET_VALUES) return SH_OK;
+    return check_range("label", y, info->tokens ? tokens : count, info->classes);
+}
+
+shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, int64_t count,
+                              double *loss_out) {
+    SH_TRY(check_batch(model, x, y, count));
+    sh_plan *plan;
+    SH_TRY(sh_model_plan(&model->model, count, true, &plan));
+    sh_step_context context = {.training = true, .seed = model->seed, .step = model->step};
+    int64_t rows = model->info.tokens ? count * model->info.sample.dim[0] : count;
+    sh_plan_forward(plan, &context, x);
+    sh_loss_result result = sh_plan_loss(plan, y, 1.0 / (double)rows);
+    double loss = result.sum / (double)result.counted;
+    if (!isfinite(loss))
+        return (shoal_status)SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is %g", (long)model->step + 1,
+                                     loss);
+    sh_plan_backward(plan, NULL, NULL);
+    sh_optim_apply(&model->optim, &(sh_optim_step){.params = &model->model.net->params,
+                                                   .count = model->model.net->params.count,
+                                                   .weights = model->model.blocks.weights,
+                                                   .gradients = model->model.blocks.gradients,
+                                                   .gradient_scale = 1.0f,
+                                                   .lr = model->optim.options.lr,
+                                                   .step = ++model->step});
+    if (loss_out != NULL) *loss_out = loss;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
+                                 float *output_out) {
+    SH_TRY(check_batch(model, x, NULL, count));
+    sh_plan *plan;
+    SH_TRY(sh_model_plan(&model->model, count, false, &plan));
+    sh_step_context context = {.seed = model->seed};
+    sh_plan_forward(plan, &context, x);
+    memcpy(output_out, plan->output->data, plan->output->count * sizeof(float));
+    return SHOAL_OK;
+}
+
+shoal_status shoal_model_save(shoal_model *model, const char *path) {
+    const sh_net *net = model->model.net;
+    sh_checkpoint checkpoint = {.params = &net->params,
+                                .weights = model->model.blocks.weights,
+                                .state = &net->states,
+                                .state_values = model->model.blocks.states,
+                                .info = {.model = net->text}};
+    return (shoal_status)sh_checkpoint_save_model(path, &checkpoint);
+}
+
+shoal_status shoal_model_load(shoal_model *model, const char *path) {
+    const sh_net *net = model->model.net;
+    return (shoal_status)sh_checkpoint_load_model(path, NULL, &net->params,
+                                                  model->model.blocks.weights, &net->states,
+                                                  model->model.blocks.states);
+}
