@@ -7,7 +7,7 @@ static size_t put_member(char *at, const char *name, char type, const char *cont
     size_t bytes = strlen(content), padded = (bytes + 511) / 512 * 512;
     memset(at, 0, 512 + padded);
     snprintf(at, 100, "%s", name);
-    snprintf(at + 124, 12, "%011zo", bytes);
+    snprintf(at + 124, 12, "%011o", (unsigned)bytes);
     at[156] = type;
     memcpy(at + 257,
            "ustar\0"
