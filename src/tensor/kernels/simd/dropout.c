@@ -4,7 +4,7 @@
 #include "tensor/kernels/simd/lanes.h"
 
 /* BLOCKS blocks of Philox4x32-10 side by side; the inner loops become vector code. */
-enum { BLOCKS = 16, WORDS = 4 * BLOCKS, PIECE = 4096 };
+enum { BLOCKS = 32, WORDS = 4 * BLOCKS, PIECE = 4096 };
 
 typedef struct philox_state {
     uint32_t c0[BLOCKS], c1[BLOCKS], c2[BLOCKS], c3[BLOCKS];
@@ -14,8 +14,9 @@ LANE_FUNCTION uint32_t high_half(uint32_t a, uint32_t b) {
     return (uint32_t)((uint64_t)a * b >> 32);
 }
 
-/* Upper and lower halves of the products are written apart: so gcc sees vector multiplies. */
-static void philox_round(philox_state *s, uint32_t k0, uint32_t k1) {
+/* Upper and lower halves of the products are written apart and the loop stands alone: so gcc sees
+ * vector multiplies. */
+__attribute__((noinline)) static void philox_round(philox_state *s, uint32_t k0, uint32_t k1) {
     const uint32_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u;
     for (int i = 0; i < BLOCKS; i++) {
         uint32_t a = s->c0[i], b = s->c2[i];
