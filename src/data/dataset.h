@@ -46,8 +46,9 @@ typedef struct sh_data_options {
     char *train, *test,
         *validation;     // a name (mnist, digits, shakespeare, synthetic:...) or a path
     double hold_out;     // part of the training data kept for validation when there is none
-    char *labels;        // a separate label file, where the format needs one
-    char *label_column;  // CSV: name or index from 0, negative from the end; default the last
+    char *labels;        // a label file for `train`, where it does not lie beside the samples
+    char *label_column;  // CSV: name or index from 0, negative from the end, or "none"; default
+                         // the last
     int64_t context;     // text: tokens per sample
     char *tokens;        // text: "chars" or "bytes"
     char *normalise;     // "auto" (mean and deviation of the training set), "none", "unit" (0..1)
@@ -58,19 +59,20 @@ typedef struct sh_data_options {
 } sh_data_options;
 
 /* The three parts of the data a run uses. `validation` may be NULL; `test` falls back to the
- * validation part. All share one normalisation, taken from the training set. */
+ * validation part (then both are the same pointer, NULL where there is neither). All share one
+ * normalisation, taken from the training set. */
 typedef struct sh_data {
     sh_dataset *train, *validation, *test;
     sh_normal normal;
-    char *vocabulary;      // text: the characters in token order (UTF-8), else NULL
+    char *vocabulary;  // text: the characters in token order (UTF-8); NULL for bytes and numbers
     uint64_t fingerprint;  // of the training data, to refuse a resume on other data
 } sh_data;
 
 sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_data *data_out);
 void sh_data_close(sh_data *data);
 
-/* One file for eval, predict and `shoal data info`; `normal` and `vocabulary` come from training.
- */
+/* One file for eval, predict and `shoal data info`; `normal` and `vocabulary` come from training
+ * and may be NULL. A name gives its test part; "mnist:train" and "mnist:test" choose. */
 sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *options,
                           const sh_normal *normal, const char *vocabulary,
                           sh_dataset **dataset_out);

@@ -29,7 +29,9 @@ typedef struct sh_loader_options {
 
 typedef struct sh_loader sh_loader;
 
-/* Borrows the dataset. All memory is taken here. */
+/* Text: an epoch is about tokens / context windows, at offsets drawn per position when shuffling,
+ * side by side when not. What a crop leaves empty becomes 0, the mean of normalised data.
+ * Borrows the dataset. All memory is taken here. */
 sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *options,
                            sh_loader **loader_out);
 /* Stops the task, also while it waits. */
@@ -37,7 +39,8 @@ void sh_loader_destroy(sh_loader *loader);
 
 size_t sh_loader_samples(const sh_loader *loader);  // per epoch
 size_t sh_loader_batches(const sh_loader *loader);  // per epoch
-/* The next batch, owned by the loader until released; NULL after the last. */
+/* The next batch, owned by the loader until released; NULL after the last. At most depth + 1
+ * batches can be out at once. */
 sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out);
 void sh_loader_release(sh_loader *loader, const sh_batch *batch);
 

@@ -45,10 +45,8 @@ extern const sh_reader sh_reader_idx, sh_reader_text;
 static sh_status mnist_open(const sh_read *read, sh_source **source_out) {
     const char *file =
         read->part == SH_PART_TEST ? "t10k-images-idx3-ubyte" : "train-images-idx3-ubyte";
-    sh_data_options options = read->options != NULL ? *read->options : (sh_data_options){0};
-    options.labels = NULL;  // they are known
     sh_read inner = *read;
-    inner.options = &options;
+    inner.labels = NULL;  // they are known
     SH_TRY(open_with(&sh_reader_idx, &inner, "mnist", file, source_out));
     if ((*source_out)->info.target == SH_TARGET_CLASS) return SH_OK;
     sh_source_release(*source_out);

@@ -69,6 +69,7 @@ static sh_status open_part(const sh_data_options *options, const char *path, con
 
 static sh_status open_sources(const sh_data_options *options, opened *o) {
     sh_read read = {.path = options->train, .part = SH_PART_TRAIN, .options = options};
+    read.labels = options->labels;  // those of other parts lie beside them
     SH_TRY(sh_source_open(&read, &o->train_has_parts, &o->train));
     if (o->train == NULL) {
         SH_FAIL(SH_E_FORMAT, "'%s' has no training part", options->train);
@@ -223,6 +224,7 @@ sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *optio
                           sh_dataset **dataset_out) {
     sh_read read = {
         .path = path_or_name, .part = SH_PART_TEST, .options = options, .vocabulary = vocabulary};
+    read.labels = options != NULL ? options->labels : NULL;
     if (normal != NULL) read.width = (int64_t)normal->count;
     sh_source *source = NULL;
     sh_dataset *dataset = NULL;

@@ -12,6 +12,7 @@ typedef struct sh_read {
     const char *path;
     sh_part part;  // for names and formats that hold both
     const sh_data_options *options;
+    const char *labels;      // a label file that belongs to `path`, NULL: look beside it
     const char *vocabulary;  // text: the characters of training; NULL: build it
     sh_target target;        // what training has; NONE: the reader decides
     int64_t width;           // features that training has; 0: the file decides

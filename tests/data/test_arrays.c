@@ -18,7 +18,7 @@ static void add(buffer *b, const void *data, size_t bytes) {
 }
 
 static void add_number(buffer *b, uint64_t number, int bytes) {
-    for (int i = 0; i < bytes; i++) add(b, &(uint8_t){(uint8_t)(number >> 8 * i)}, 1);
+    for (int i = 0; i < bytes; i++, number >>= 8) add(b, &(uint8_t){(uint8_t)number}, 1);
 }
 
 /* An NPY file as numpy writes it: the header padded so that the elements start at 64. */

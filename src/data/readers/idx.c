@@ -78,10 +78,7 @@ static char *labels_beside(const char *path) {
 
 static sh_status open_labels(const sh_read *read, sh_source *source, sh_array *y_out,
                              bool *found_out) {
-    const char *given = read->options != NULL ? read->options->labels : NULL;
-    // Labels given by hand belong to the training file; other parts go by their names.
-    bool use_given = given != NULL && read->part == SH_PART_TRAIN;
-    char *path = use_given ? sh_strdup(given) : labels_beside(read->path);
+    char *path = read->labels != NULL ? sh_strdup(read->labels) : labels_beside(read->path);
     *found_out = path != NULL;
     if (path == NULL) return SH_OK;
     sh_status status = sh_blob_open(path, &source->blobs[1]);

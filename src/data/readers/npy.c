@@ -142,9 +142,7 @@ static char *labels_beside(const char *path) {
 }
 
 static sh_status npy_open(const sh_read *read, sh_source **source_out) {
-    const char *given = read->options != NULL ? read->options->labels : NULL;
-    bool use_given = given != NULL && read->part == SH_PART_TRAIN;
-    char *labels = use_given ? sh_strdup(given) : labels_beside(read->path);
+    char *labels = read->labels != NULL ? sh_strdup(read->labels) : labels_beside(read->path);
     sh_source *source = NULL;
     sh_array x, y;
     sh_status status;

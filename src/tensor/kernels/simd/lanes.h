@@ -33,17 +33,24 @@ LANE_FUNCTION vf vf_load(const float *x) {
 
 LANE_FUNCTION void vf_store(float *x, vf v) { memcpy(x, &v, sizeof v); }
 
-/* The first `count` < LANES values, the rest filled up. */
+/* The first `count` < LANES values, the rest filled up. Copied in powers of two: few branches. */
 LANE_FUNCTION vf vf_load_part(const float *x, size_t count, float rest) {
     float part[LANES];
-    for (size_t i = 0; i < LANES; i++) part[i] = i < count ? x[i] : rest;
+    vf_store(part, vf_all(rest));
+    size_t at = 0;
+    if (LANES > 4 && (count & 4)) memcpy(part, x, 4 * sizeof *x), at = 4;
+    if (count & 2) memcpy(part + at, x + at, 2 * sizeof *x), at += 2;
+    if (count & 1) part[at] = x[at];
     return vf_load(part);
 }
 
 LANE_FUNCTION void vf_store_part(float *x, vf v, size_t count) {
     float part[LANES];
     vf_store(part, v);
-    for (size_t i = 0; i < LANES && i < count; i++) x[i] = part[i];
+    size_t at = 0;
+    if (LANES > 4 && (count & 4)) memcpy(x, part, 4 * sizeof *x), at = 4;
+    if (count & 2) memcpy(x + at, part + at, 2 * sizeof *x), at += 2;
+    if (count & 1) x[at] = part[at];
 }
 
 /* Lanes of `yes` where the mask (of a comparison) is set, of `no` elsewhere. */
@@ -73,9 +80,15 @@ LANE_FUNCTION float vf_sum(vf v) {
 #endif
 }
 
+LANE_FUNCTION float larger(float a, float b) { return a > b ? a : b; }
+
 LANE_FUNCTION float vf_largest(vf v) {
-    float most = v[0];
-    for (int i = 1; i < LANES; i++) most = v[i] > most ? v[i] : most;
+    float x[LANES];
+    vf_store(x, v);
+    float most = larger(larger(x[0], x[2]), larger(x[1], x[3]));
+#if LANES == 8
+    most = larger(most, larger(larger(x[4], x[6]), larger(x[5], x[7])));
+#endif
     return most;
 }
 

@@ -50,36 +50,31 @@ LANE_FUNCTION best max_over(const float *x, ptrdiff_t row, ptrdiff_t column, int
     return b;
 }
 
-static best max_window(const sh_pool_shape *s, const window *w, const float *x) {
-    ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
-    if (is_whole(s, w) && s->kernel_height == s->kernel_width) {
-        if (s->kernel_width == 2) return max_over(x, row, column, 0, 2, 0, 2, 2);
-        if (s->kernel_width == 3) return max_over(x, row, column, 0, 3, 0, 3, 3);
-    }
-    return max_over(x, row, column, w->y0, w->y1, w->x0, w->x1, s->kernel_width);
-}
+typedef struct single {
+    float value;
+    int place;
+} single;
 
-/* One lane on its own, for lanes that fill no vector. */
-static float max_single(const sh_pool_shape *s, const window *w, const float *x, uint8_t *place) {
-    ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
-    float most = -INFINITY;
-    int at = w->y0 * s->kernel_width + w->x0;
-    for (int ky = w->y0; ky < w->y1; ky++)
-        for (int kx = w->x0; kx < w->x1; kx++) {
+/* The same for one lane on its own, where lanes fill no vector. */
+LANE_FUNCTION single max_single(const float *x, ptrdiff_t row, ptrdiff_t column, int y0, int y1,
+                                int x0, int x1, int kernel_width) {
+    single b = {-INFINITY, y0 * kernel_width + x0};
+    for (int ky = y0; ky < y1; ky++)
+        for (int kx = x0; kx < x1; kx++) {
             float v = x[ky * row + kx * column];
-            bool better = v > most || v != v;
-            most = better ? v : most;
-            at = better ? ky * s->kernel_width + kx : at;
+            bool better = (v > b.value) | (v != v);
+            b.value = better ? v : b.value;
+            b.place = better ? ky * kernel_width + kx : b.place;
         }
-    *place = (uint8_t)at;
-    return s->relu && most <= 0 ? 0.0f : most;
+    return b;
 }
 
-static void max_pixel(const sh_pool_shape *s, const window *w, const float *x, float *y,
-                      uint8_t *index) {
+LANE_FUNCTION void max_pixel(const sh_pool_shape *s, const float *x, int y0, int y1, int x0, int x1,
+                             int kernel_width, float *y, uint8_t *index) {
+    ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
     size_t lane = 0;
     for (; lane + LANES <= s->lanes; lane += LANES) {
-        best b = max_window(s, w, x + w->origin + lane);
+        best b = max_over(x + lane, row, column, y0, y1, x0, x1, kernel_width);
         if (s->relu) b.value = vf_keep(~(b.value <= 0.0f), b.value);
         vf_store(y + lane, b.value);
         if (index == NULL) continue;
@@ -87,10 +82,30 @@ static void max_pixel(const sh_pool_shape *s, const window *w, const float *x, f
         memcpy(index + lane, &place, sizeof place);
     }
     for (; lane < s->lanes; lane++) {
-        uint8_t place;
-        y[lane] = max_single(s, w, x + w->origin + lane, &place);
-        if (index != NULL) index[lane] = place;
+        single b = max_single(x + lane, row, column, y0, y1, x0, x1, kernel_width);
+        y[lane] = s->relu && b.value <= 0 ? 0.0f : b.value;
+        if (index != NULL) index[lane] = (uint8_t)b.place;
     }
+}
+
+/* `count` whole windows of one row of outputs; the kernel is constant at the common calls. */
+LANE_FUNCTION void max_span(const sh_pool_shape *s, const float *x, int kernel_height,
+                            int kernel_width, size_t count, float *y, uint8_t *index) {
+    size_t lanes = s->lanes, step = (size_t)s->stride_width * lanes;
+    for (size_t i = 0; i < count; i++)
+        max_pixel(s, x + i * step, 0, kernel_height, 0, kernel_width, kernel_width, y + i * lanes,
+                  index ? index + i * lanes : NULL);
+}
+
+static void max_whole(const sh_pool_shape *s, const float *x, size_t count, float *y,
+                      uint8_t *index) {
+    int height = s->kernel_height, width = s->kernel_width;
+    if (height == 2 && width == 2)
+        max_span(s, x, 2, 2, count, y, index);
+    else if (height == 3 && width == 3)
+        max_span(s, x, 3, 3, count, y, index);
+    else
+        max_span(s, x, height, width, count, y, index);
 }
 
 typedef struct sizes {
@@ -108,13 +123,25 @@ static sizes sizes_of(const sh_pool_shape *s) {
     return z;
 }
 
+/* Outputs [0, first) and [end, out_width) of a row reach over the sides of the image. */
 static void max_image(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
+    int first = (s->pad_left + s->stride_width - 1) / s->stride_width;
+    int last = s->width + s->pad_left - s->kernel_width;  // left edge of the last whole window
+    int end = last < 0 ? 0 : last / s->stride_width + 1;
+    end = end < s->out_width ? end : s->out_width;
     for (int oy = 0; oy < s->out_height; oy++)
-        for (int ox = 0; ox < s->out_width; ox++) {
+        for (int ox = 0; ox < s->out_width;) {
             window w = window_at(s, oy, ox);
-            max_pixel(s, &w, x, y, index);
-            y += s->lanes;
-            if (index != NULL) index += s->lanes;
+            size_t count = 1;
+            if (ox == first && ox < end && is_whole(s, &w)) {
+                count = (size_t)(end - ox);
+                max_whole(s, x + w.origin, count, y, index);
+            } else {
+                max_pixel(s, x + w.origin, w.y0, w.y1, w.x0, w.x1, s->kernel_width, y, index);
+            }
+            ox += (int)count;
+            y += count * s->lanes;
+            if (index != NULL) index += count * s->lanes;
         }
 }
 

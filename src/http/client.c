@@ -1,0 +1,100 @@
+#include "http/client.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/file.h"
+
+static const uint64_t BYTES_MOST = (uint64_t)1 << 30;
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static CURLcode start_code;
+
+static void start(void) { start_code = curl_global_init(CURL_GLOBAL_DEFAULT); }
+
+typedef struct transfer {
+    sh_writer writer;
+    const sh_http_options *options;
+    const char *what;
+    uint64_t received, most;
+    sh_status failed;  // SH_OK, or why a callback stopped the transfer
+} transfer;
+
+static size_t on_data(char *data, size_t size, size_t count, void *self) {
+    transfer *t = self;
+    size_t bytes = size * count;
+    if (bytes > t->most - t->received) {
+        t->failed = SH_FAIL(SH_E_FORMAT, "%s is larger than %llu bytes", t->what,
+                            (unsigned long long)t->most);
+        return CURL_WRITEFUNC_ERROR;
+    }
+    t->failed = sh_writer_write(&t->writer, data, bytes);
+    if (t->failed != SH_OK) return CURL_WRITEFUNC_ERROR;
+    t->received += bytes;
+    return bytes;
+}
+
+static int on_progress(void *self, curl_off_t total, curl_off_t done,
+                       __attribute__((unused)) curl_off_t up_total,
+                       __attribute__((unused)) curl_off_t up_done) {
+    transfer *t = self;
+    const sh_progress *progress = t->options->progress;
+    if (progress == NULL || progress->step == NULL) return 0;
+    if (progress->step(progress->self, t->what, (uint64_t)done, (uint64_t)total)) return 0;
+    t->failed = SH_FAIL(SH_E_INTERRUPTED, "the download of %s was stopped", t->what);
+    return 1;
+}
+
+static void configure(CURL *curl, const char *url, transfer *t, char *reason) {
+    const sh_http_options *o = t->options;
+    long connect = o->connect_ms_most > 0 ? (long)o->connect_ms_most : 15000;
+    long stall = o->stall_s_most > 0 ? (long)o->stall_s_most : 30;
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
+    curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 5L);
+    curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, connect);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1024L);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, stall);
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "shoal/" SHOAL_VERSION);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, reason);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
+}
+
+/* The status of a finished transfer, with a message. */
+static sh_status judge(const transfer *t, CURLcode code, const char *url, const char *reason) {
+    if (t->failed != SH_OK) return t->failed;
+    if (code == CURLE_OK) return SH_OK;
+    SH_FAIL(SH_E_IO, "cannot fetch '%s': %s", url,
+            reason[0] != '\0' ? reason : curl_easy_strerror(code));
+    return sh_error_hint("check the network and any proxy settings");
+}
+
+sh_status sh_http_get_file(const char *url, const char *path, const sh_http_options *options) {
+    static const sh_http_options none = {0};
+    char reason[CURL_ERROR_SIZE] = "";
+    pthread_once(&started, start);
+    CURL *curl = start_code == CURLE_OK ? curl_easy_init() : NULL;
+    if (curl == NULL) return SH_FAIL(SH_E_UNSUPPORTED, "libcurl does not start");
+    transfer t = {.options = options != NULL ? options : &none};
+    t.what = t.options->what != NULL ? t.options->what : url;
+    t.most = t.options->bytes_most > 0 ? t.options->bytes_most : BYTES_MOST;
+    sh_status status = sh_writer_open(&t.writer, path);
+    if (status == SH_OK) {
+        configure(curl, url, &t, reason);
+        status = judge(&t, curl_easy_perform(curl), url, reason);
+        if (status == SH_OK)
+            status = sh_writer_commit(&t.writer);
+        else
+            sh_writer_abandon(&t.writer);
+    }
+    curl_easy_cleanup(curl);
+    return status;
+}
