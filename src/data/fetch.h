@@ -11,7 +11,7 @@
  * `progress` may be NULL. Fails with SH_E_IO when nothing answers, SH_E_FORMAT when what came is
  * not what was asked for. */
 sh_status sh_data_get(const char *name, const char *folder, const sh_log *log,
-                      const sh_progress *progress);
+                      const sh_http_progress *progress);
 
 /* Is all of `name` in the folder (by presence, not by checksum)? */
 bool sh_data_has(const char *name, const char *folder);

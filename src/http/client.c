@@ -38,7 +38,7 @@ static int on_progress(void *self, curl_off_t total, curl_off_t done,
                        __attribute__((unused)) curl_off_t up_total,
                        __attribute__((unused)) curl_off_t up_done) {
     transfer *t = self;
-    const sh_progress *progress = t->options->progress;
+    const sh_http_progress *progress = t->options->progress;
     if (progress == NULL || progress->step == NULL) return 0;
     if (progress->step(progress->self, t->what, (uint64_t)done, (uint64_t)total)) return 0;
     t->failed = SH_FAIL(SH_E_INTERRUPTED, "the download of %s was stopped", t->what);

@@ -9,17 +9,17 @@
 
 /* Told about progress now and then; `total` is 0 while unknown. False stops the download, which
  * then fails with SH_E_INTERRUPTED. */
-typedef struct sh_progress {
+typedef struct sh_http_progress {
     bool (*step)(void *self, const char *what, uint64_t done_bytes, uint64_t total_bytes);
     void *self;
-} sh_progress;
+} sh_http_progress;
 
 typedef struct sh_http_options {
     const char *what;         // for progress and messages; NULL: the address
     int64_t connect_ms_most;  // 0: 15 s
     int64_t stall_s_most;     // gives up after this long below 1 kB/s; 0: 30 s
     uint64_t bytes_most;      // refuses larger files; 0: 1 GiB
-    const sh_progress *progress;
+    const sh_http_progress *progress;
 } sh_http_options;
 
 /* Downloads `url` (http or https; at most 5 redirects, to http or https only) into `path`. The

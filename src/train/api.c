@@ -15,10 +15,6 @@ void shoal_free(void *memory) { sh_free(memory); }
 _Static_assert((int)SHOAL_E_PEER == (int)SH_E_PEER, "status codes have drifted apart");
 _Static_assert((int)SHOAL_E_NUMERIC == (int)SH_E_NUMERIC, "status codes have drifted apart");
 
-struct shoal_config {
-    sh_config config;
-};
-
 shoal_status shoal_config_create(shoal_config **config_out) {
     shoal_config *config = sh_alloc(1, sizeof *config);
     if (config == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for options");
@@ -91,8 +87,8 @@ static sh_status take_hooks(shoal_run *run, const shoal_hooks *hooks) {
     const char *data = run->hooks.data_folder, *cache = run->hooks.cache_folder;
     run->data_folder = data != NULL ? sh_strdup(data) : NULL;
     run->cache_folder = cache != NULL ? sh_strdup(cache) : NULL;
-    bool failed = (data != NULL && run->data_folder == NULL) ||
-                  (cache != NULL && run->cache_folder == NULL);
+    bool failed =
+        (data != NULL && run->data_folder == NULL) || (cache != NULL && run->cache_folder == NULL);
     return failed ? SH_FAIL(SH_E_MEMORY, "out of memory for names") : SH_OK;
 }
 
@@ -105,7 +101,8 @@ static sh_status open_data(shoal_run *run) {
 
 static sh_net_input net_input(const sh_data_info *info) {
     bool values = info->target == SH_TARGET_VALUES;
-    return (sh_net_input){.sample = info->sample, .tokens = info->tokens,
+    return (sh_net_input){.sample = info->sample,
+                          .tokens = info->tokens,
                           .outputs = values ? info->values : info->classes};
 }
 
@@ -136,7 +133,7 @@ static sh_status build_model(shoal_run *run) {
 
 shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
                             shoal_run **run_out) {
-    SH_TRY(sh_config_check(&config->config));
+    SHOAL_TRY(sh_config_check(&config->config));
     shoal_run *run = sh_alloc(1, sizeof *run);
     if (run == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a run");
     run->best = NAN;
@@ -197,8 +194,8 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
     SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
     SH_TRY(sh_memory_check("the optimizer's state",
                            total * sizeof(float) * (size_t)run->optim.slot_count));
-    return sh_schedule_init(&run->schedule, &config->schedule, run->optim.options.lr,
-                            config->batch, run->steps, run->steps_per_epoch);
+    return sh_schedule_init(&run->schedule, &config->schedule, run->optim.options.lr, config->batch,
+                            run->steps, run->steps_per_epoch);
 }
 
 sh_status sh_run_part(const shoal_run *run, const char *part, const sh_dataset **dataset_out) {
@@ -221,8 +218,8 @@ sh_status sh_run_part(const shoal_run *run, const char *part, const sh_dataset *
 }
 
 shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *result_out) {
-    const sh_dataset *dataset;
-    SH_TRY(sh_run_part(run, part, &dataset));
+    const sh_dataset *dataset = NULL;
+    SHOAL_TRY(sh_run_part(run, part, &dataset));
     return (shoal_status)sh_run_evaluate(run, dataset, result_out);
 }
 
@@ -237,12 +234,12 @@ shoal_status shoal_run_predict(shoal_run *run, const char *part,
                                void (*row)(void *user, int64_t index, const float *output,
                                            int64_t width),
                                void *user) {
-    const sh_dataset *dataset;
-    SH_TRY(sh_run_part(run, part, &dataset));
+    const sh_dataset *dataset = NULL;
+    SHOAL_TRY(sh_run_part(run, part, &dataset));
     sh_loader_options options = {.batch = (size_t)run->config.batch, .epochs = 1, .depth = 2};
     if (options.batch > dataset->info.count) options.batch = dataset->info.count;
     sh_loader *loader = NULL;
-    SH_TRY(sh_loader_create(dataset, &options, &loader));
+    SHOAL_TRY(sh_loader_create(dataset, &options, &loader));
     sh_status status = SH_OK;
     int64_t index = 0;
     for (;;) {

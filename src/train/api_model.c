@@ -8,7 +8,7 @@
 #include "optim/optim.h"
 #include "shoal/shoal.h"
 #include "train/config.h"
-#include "train/model.h"
+#include "train/run.h"
 
 struct shoal_model {
     sh_model model;
@@ -38,7 +38,8 @@ static sh_status describe_data(const shoal_model_options *options, sh_data_info 
     if (options->outputs < 1) return SH_FAIL(SH_E_USAGE, "a model needs at least one output");
     *info = (sh_data_info){.sample = {.rank = options->sample_rank}, .tokens = options->tokens};
     for (int i = 0; i < options->sample_rank; i++) info->sample.dim[i] = options->sample[i];
-    const sh_loss_kind *loss = sh_loss_find(options->loss != NULL ? options->loss : "cross-entropy");
+    const sh_loss_kind *loss =
+        sh_loss_find(options->loss != NULL ? options->loss : "cross-entropy");
     bool values = loss != NULL && !loss->classes;
     info->target = options->tokens ? SH_TARGET_TOKENS : values ? SH_TARGET_VALUES : SH_TARGET_CLASS;
     info->classes = values ? 0 : options->outputs;
@@ -49,8 +50,8 @@ static sh_status describe_data(const shoal_model_options *options, sh_data_info 
 static sh_status make_model(shoal_model *model, const shoal_model_options *options) {
     SH_TRY(describe_data(options, &model->info));
     const char *text = options->model != NULL ? options->model : "mlp";
-    sh_net_input input = {.sample = model->info.sample, .tokens = options->tokens,
-                          .outputs = options->outputs};
+    sh_net_input input = {
+        .sample = model->info.sample, .tokens = options->tokens, .outputs = options->outputs};
     sh_node *node = NULL;
     sh_net *net = NULL;
     SH_TRY(sh_node_parse("model", text, strlen(text), &node));
@@ -111,7 +112,8 @@ static sh_status check_range(const char *what, const int32_t *values, int64_t co
     return SH_OK;
 }
 
-static sh_status check_batch(const shoal_model *model, const void *x, const void *y, int64_t count) {
+static sh_status check_batch(const shoal_model *model, const void *x, const void *y,
+                             int64_t count) {
     const sh_data_info *info = &model->info;
     int64_t tokens = count * (int64_t)sh_shape_count(&info->sample);
     if (count < 1) return SH_FAIL(SH_E_USAGE, "a batch needs at least one sample");
@@ -122,17 +124,17 @@ static sh_status check_batch(const shoal_model *model, const void *x, const void
 
 shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, int64_t count,
                               double *loss_out) {
-    SH_TRY(check_batch(model, x, y, count));
+    SHOAL_TRY(check_batch(model, x, y, count));
     sh_plan *plan;
-    SH_TRY(sh_model_plan(&model->model, count, true, &plan));
+    SHOAL_TRY(sh_model_plan(&model->model, count, true, &plan));
     sh_step_context context = {.training = true, .seed = model->seed, .step = model->step};
     int64_t rows = model->info.tokens ? count * model->info.sample.dim[0] : count;
     sh_plan_forward(plan, &context, x);
     sh_loss_result result = sh_plan_loss(plan, y, 1.0 / (double)rows);
     double loss = result.sum / (double)result.counted;
     if (!isfinite(loss))
-        return (shoal_status)SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is %g", (long)model->step + 1,
-                                     loss);
+        return (shoal_status)SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is %g",
+                                     (long)model->step + 1, loss);
     sh_plan_backward(plan, NULL, NULL);
     sh_optim_apply(&model->optim, &(sh_optim_step){.params = &model->model.net->params,
                                                    .count = model->model.net->params.count,
@@ -147,9 +149,9 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
 
 shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
                                  float *output_out) {
-    SH_TRY(check_batch(model, x, NULL, count));
+    SHOAL_TRY(check_batch(model, x, NULL, count));
     sh_plan *plan;
-    SH_TRY(sh_model_plan(&model->model, count, false, &plan));
+    SHOAL_TRY(sh_model_plan(&model->model, count, false, &plan));
     sh_step_context context = {.seed = model->seed};
     sh_plan_forward(plan, &context, x);
     memcpy(output_out, plan->output->data, plan->output->count * sizeof(float));

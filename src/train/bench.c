@@ -40,10 +40,10 @@ shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, doub
                              shoal_timing *timing_out) {
     if (steps < 1) return (shoal_status)SH_FAIL(SH_E_USAGE, "a benchmark needs at least one step");
     run->config.drop_last = true;
-    SH_TRY(sh_run_make_optimizer(run));
-    SH_TRY(sh_run_loader(run, 0, &run->loader));
+    SHOAL_TRY(sh_run_make_optimizer(run));
+    SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
     sh_plan *plan;
-    SH_TRY(sh_model_plan(&run->model, run->config.batch, true, &plan));
+    SHOAL_TRY(sh_model_plan(&run->model, run->config.batch, true, &plan));
     sh_run_save_kernels(run);
     double *times = sh_alloc((size_t)steps, sizeof *times);
     if (times == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for timings");

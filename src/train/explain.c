@@ -20,7 +20,7 @@ static size_t owned_params(const sh_net *net, const sh_layer *layer) {
 static void print_layer(const sh_net *net, const sh_plan *plan, const sh_layer *layer, FILE *file) {
     char shape[SH_SHAPE_TEXT];
     const sh_op *op = op_of(plan, layer);
-    const char *kernels = op == NULL                  ? "absorbed by a neighbour"
+    const char *kernels = op == NULL                      ? "absorbed by a neighbour"
                           : layer->kind->describe != NULL ? layer->kind->describe(op)
                                                           : "";
     double mib = op != NULL ? (double)op->out->count * sizeof(float) / 0x1p20 : 0.0;
@@ -34,17 +34,18 @@ static void print_memory(const shoal_run *run, const sh_plan *plan, FILE *file) 
     double params = (double)run->model.net->params.total * sizeof(float) * mib;
     double slots = params * run->optim.slot_count;
     double work = (double)plan->memory_bytes * mib;
-    fprintf(file, "\nmemory, MiB: parameters %.1f, gradients %.1f, optimizer %.1f, activations and "
+    fprintf(file,
+            "\nmemory, MiB: parameters %.1f, gradients %.1f, optimizer %.1f, activations and "
             "scratch %.1f (%.1f without reuse); in all %.1f\n",
             params, params, slots, work, (double)plan->unshared_bytes * mib,
             2 * params + slots + work);
 }
 
 shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
-    SH_TRY(sh_run_make_optimizer(run));
+    SHOAL_TRY(sh_run_make_optimizer(run));
     sh_plan *plan;
     int64_t part = (run->config.batch + run->config.accumulate - 1) / run->config.accumulate;
-    SH_TRY(sh_model_plan(&run->model, part, true, &plan));
+    SHOAL_TRY(sh_model_plan(&run->model, part, true, &plan));
     sh_run_save_kernels(run);
     const sh_net *net = run->model.net;
     char shape[SH_SHAPE_TEXT];

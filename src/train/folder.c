@@ -53,7 +53,8 @@ static sh_status choose_folder(shoal_run *run) {
     if (run->folder == NULL) return no_memory();
     if (resumes || !holds_run(run->folder) || config->overwrite) return SH_OK;
     SH_FAIL(SH_E_USAGE, "'%s' already holds a run", run->folder);
-    return sh_error_hint("--resume continues it, --overwrite starts afresh, --out DIR goes elsewhere");
+    return sh_error_hint(
+        "--resume continues it, --overwrite starts afresh, --out DIR goes elsewhere");
 }
 
 static sh_status in_folder(const shoal_run *run, const char *name, char **path_out) {

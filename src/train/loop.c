@@ -27,7 +27,8 @@ static sh_status write_step(shoal_run *run, const interval *since) {
         {"step", SH_METRIC_INT, .i = run->step},
         {"epoch", SH_METRIC_INT, .i = run->epoch + 1},
         {"train_loss", SH_METRIC_REAL, .r = since->loss_sum / (double)since->counted},
-        {"train_accuracy", SH_METRIC_REAL, .r = classes ? part(since->correct, since->counted) : NAN},
+        {"train_accuracy", SH_METRIC_REAL,
+         .r = classes ? part(since->correct, since->counted) : NAN},
         {"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->step - 1)},
         {"samples_per_s", SH_METRIC_REAL, .r = rate(since)},
         {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
@@ -190,27 +191,27 @@ static sh_status finish(shoal_run *run) {
             "time: %.1f s; data %.1f, forward and backward %.1f, update %.1f, evaluation %.1f, "
             "checkpoints %.1f; peak memory %.0f MiB",
             total, (double)s->data_ns * 1e-9, (double)s->compute_ns * 1e-9,
-            (double)s->update_ns * 1e-9, (double)s->eval_ns * 1e-9,
-            (double)s->checkpoint_ns * 1e-9, (double)usage.ru_maxrss / 1024.0);
+            (double)s->update_ns * 1e-9, (double)s->eval_ns * 1e-9, (double)s->checkpoint_ns * 1e-9,
+            (double)usage.ru_maxrss / 1024.0);
     return sh_metrics_write(run->metrics, "end", fields, SH_COUNT(fields));
 }
 
 shoal_status shoal_run_train(shoal_run *run) {
     run->start_ns = now();
-    SH_TRY((sh_status)sh_run_make_optimizer(run));
-    SH_TRY(sh_run_open_folder(run));
+    SHOAL_TRY((sh_status)sh_run_make_optimizer(run));
+    SHOAL_TRY(sh_run_open_folder(run));
     if (run->step >= run->steps) {
         SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);
         return SHOAL_OK;
     }
-    SH_TRY(sh_run_loader(run, 0, &run->loader));
-    SH_TRY(sh_run_prepare(run));
+    SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
+    SHOAL_TRY(sh_run_prepare(run));
     sh_run_save_kernels(run);
     SH_INFO(&run->log, "%s: %ld parameters, %ld samples, batch %ld, %ld steps, %d threads, in %s",
-            run->config.name != NULL ? run->config.name : "run",
-            (long)run->model.net->params.total, (long)run->data.train->info.count,
-            (long)run->config.batch, (long)run->steps, sh_run_threads(run), run->folder);
+            run->config.name != NULL ? run->config.name : "run", (long)run->model.net->params.total,
+            (long)run->data.train->info.count, (long)run->config.batch, (long)run->steps,
+            sh_run_threads(run), run->folder);
     if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
-    SH_TRY(loop(run));
+    SHOAL_TRY(loop(run));
     return (shoal_status)finish(run);
 }

@@ -19,8 +19,7 @@ sh_status sh_model_init(sh_model *model, sh_net *net, const sh_loss *loss, sh_tu
     SH_TRY(sh_memory_check("the model", bytes));
     SH_TRY(sh_arena_init(&model->weights, "parameters", bytes));
     model->blocks.weights = sh_arena_take(&model->weights, weights);
-    model->blocks.states =
-        sh_arena_take(&model->weights, net->states.total * sizeof(float));
+    model->blocks.states = sh_arena_take(&model->weights, net->states.total * sizeof(float));
     sh_net_init(net, seed, model->blocks.weights, model->blocks.states);
     return SH_OK;
 }

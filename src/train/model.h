@@ -10,13 +10,13 @@ typedef struct sh_model {
     sh_net *net;
     sh_loss loss;
     sh_tuner *tuner;
-    const sh_trace *trace;   // borrowed, may be NULL
+    const sh_trace *trace;  // borrowed, may be NULL
     sh_blocks blocks;
     sh_arena weights, gradients;  // weights also hold the states
-    sh_arena work;           // shared by all plans
+    sh_arena work;                // shared by all plans
     sh_plan *plans[SH_PLANS_MOST];
     int plan_count;
-    sh_plan *current;        // that ran backward last
+    sh_plan *current;  // that ran backward last
 } sh_model;
 
 /* Takes net and tuner over, also on failure. Parameters are drawn from the seed. */

@@ -11,6 +11,17 @@
 #include "train/config.h"
 #include "train/model.h"
 
+/* SH_TRY for the public functions, whose codes are the internal ones under another name. */
+#define SHOAL_TRY(expression)                               \
+    do {                                                    \
+        sh_status status_ = (sh_status)(expression);        \
+        if (status_ != SH_OK) return (shoal_status)status_; \
+    } while (0)
+
+struct shoal_config {
+    sh_config config;
+};
+
 /* Where the time of a run goes. */
 typedef struct sh_time_spent {
     int64_t data_ns, compute_ns, update_ns, eval_ns, checkpoint_ns;
@@ -23,11 +34,11 @@ struct shoal_run {
     sh_log log;                        // to the hooks, and into the run's log once it has a folder
     sh_data data;
     sh_model model;
-    sh_optim optim;        // made when training begins
+    sh_optim optim;  // made when training begins
     sh_schedule schedule;
     sh_loader *loader;
 
-    char *folder;          // NULL until training begins
+    char *folder;  // NULL until training begins
     sh_metrics *metrics;
     sh_run_log *run_log;
     sh_chrome_trace *trace_file;
@@ -38,8 +49,8 @@ struct shoal_run {
     int64_t samples_here;        // seen by this process
     int64_t steps;               // of the whole run
     int64_t steps_per_epoch;
-    double best;                 // test accuracy, or minus the test loss
-    double grad_norm;            // before clipping, of the last step
+    double best;                    // test accuracy, or minus the test loss
+    double grad_norm;               // before clipping, of the last step
     shoal_result test, validation;  // the last evaluation; samples 0: none
     sh_time_spent spent;
     int64_t start_ns;

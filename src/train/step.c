@@ -85,8 +85,9 @@ static sh_status explain_bad(shoal_run *run, sh_plan *plan, const sh_step_contex
             loss, layer,
             bad_weights ? "whose parameters are not finite since the last update"
                         : "whose output is not finite");
-    return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1); "
-                         "the last good checkpoint is kept");
+    return sh_error_hint(
+        "lower --lr, add a warm-up, or clip gradients (--clip-norm 1); "
+        "the last good checkpoint is kept");
 }
 
 static void update(shoal_run *run) {
@@ -96,8 +97,8 @@ static void update(shoal_run *run) {
     if (run->config.clip_value > 0)
         sh_clip_value(blocks->gradients, params->total, (float)run->config.clip_value);
     if (run->config.clip_norm > 0)
-        scale = sh_clip_norm(blocks->gradients, params->total, run->config.clip_norm,
-                             &run->grad_norm);
+        scale =
+            sh_clip_norm(blocks->gradients, params->total, run->config.clip_norm, &run->grad_norm);
     sh_optim_step step = {
         .params = params,
         .weights = blocks->weights,

@@ -1,4 +1,5 @@
-/* Sums and checks over long arrays, parallel, in an order that does not depend on the thread count. */
+/* Sums and checks over long arrays, parallel, in an order that does not depend on the thread count.
+ */
 #ifndef SH_TENSOR_KERNELS_REDUCE_H
 #define SH_TENSOR_KERNELS_REDUCE_H
 

@@ -123,8 +123,7 @@ int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candida
 sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes) {
     char fault[SH_JSON_FAULT];
     json_t *root = sh_json_read_map(json, bytes, fault);
-    if (root == NULL)
-        return SH_FAIL(SH_E_FORMAT, "kernel choices in '%s': %s", source, fault);
+    if (root == NULL) return SH_FAIL(SH_E_FORMAT, "kernel choices in '%s': %s", source, fault);
     sh_status status = SH_OK;
     const char *key;
     json_t *value;
