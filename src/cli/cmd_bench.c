@@ -1,0 +1,165 @@
+/* shoal bench: how fast a run trains on this machine. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "cli/common.h"
+
+typedef struct bench_options {
+    int64_t warmup, steps;
+    double seconds;
+    bool json;
+} bench_options;
+
+static const sh_option rows[] = {
+    {.key = "warmup",
+     .type = SH_OPTION_INT,
+     .at = offsetof(bench_options, warmup),
+     .initial = "5",
+     .least = 0,
+     .most = 1e9,
+     .help = "steps before the measured ones"},
+    {.key = "bench-steps",
+     .type = SH_OPTION_INT,
+     .at = offsetof(bench_options, steps),
+     .initial = "1000000",
+     .least = 1,
+     .most = 1e9,
+     .help = "measured steps, at most"},
+    {.key = "seconds",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(bench_options, seconds),
+     .initial = "5",
+     .least = 0.001,
+     .most = 1e6,
+     .help = "measured time, at most"},
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(bench_options, json),
+     .initial = "false",
+     .help = "the result as one line of JSON"},
+};
+
+typedef struct measured {
+    char *net, *batch;
+    int threads;
+    double cold_s;  // from the start of the process to the end of the first step; NaN: unknown
+    double rss_mib;
+    shoal_timing timing;
+} measured;
+
+/* Seconds since this process was started, by the kernel's own record (ticks since boot; the 22nd
+ * field, the second of which may hold spaces and parentheses). */
+static double process_age_s(void) {
+    char text[1024];
+    FILE *file = fopen("/proc/self/stat", "r");
+    if (file == NULL) return __builtin_nan("");
+    size_t bytes = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[bytes] = '\0';
+    char *at = strrchr(text, ')');
+    for (int field = 2; at != NULL && field < 22; field++) at = strchr(at + 1, ' ');
+    struct timespec now;
+    if (at == NULL || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return __builtin_nan("");
+    double start_s = strtod(at, NULL) / (double)sysconf(_SC_CLK_TCK);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - start_s;
+}
+
+static double peak_rss_mib(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss / 1024 : 0;
+}
+
+/* As many as the run was told; 0 means every core this process may use. */
+static int thread_count(const char *setting) {
+    int threads = (int)strtol(setting, NULL, 10);
+    cpu_set_t cores;
+    if (threads > 0 || sched_getaffinity(0, sizeof cores, &cores) != 0) return threads;
+    return CPU_COUNT(&cores);
+}
+
+static shoal_status measure(sh_args *args, measured *m) {
+    const bench_options *options = args->options;
+    shoal_hooks hooks = sh_args_hooks(args);
+    shoal_run *run = NULL;
+    CLI_TRY(shoal_run_open(args->config, &hooks, &run));
+    shoal_timing first;
+    shoal_status status = shoal_run_bench(run, 0, 1, options->seconds, &first);
+    m->cold_s = process_age_s();
+    if (status == SHOAL_OK)
+        status =
+            shoal_run_bench(run, options->warmup, options->steps, options->seconds, &m->timing);
+    m->rss_mib = peak_rss_mib();
+    shoal_run_close(run);
+    return status;
+}
+
+static void print_json(const measured *m) {
+    printf("{\"net\":");
+    sh_json_text(stdout, m->net);
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"ms", m->timing.median_ms}, {"p10", m->timing.p10_ms},
+                   {"p90", m->timing.p90_ms},   {"samples_s", m->timing.samples_per_s},
+                   {"rss_mib", m->rss_mib},     {"cold_s", m->cold_s}};
+    for (size_t i = 0; i < SH_COUNT(numbers); i++) {
+        printf(",\"%s\":", numbers[i].key);
+        sh_json_number(stdout, numbers[i].value);
+    }
+    printf(",\"threads\":%d,\"batch\":%s,\"steps\":%lld}\n", m->threads, m->batch,
+           (long long)m->timing.steps);
+}
+
+static void print_text(const measured *m) {
+    printf("net           %s, batch %s, %d thread%s\n", m->net, m->batch, m->threads,
+           m->threads == 1 ? "" : "s");
+    printf("step          %.3f ms (p10 %.3f, p90 %.3f; %lld steps)\n", m->timing.median_ms,
+           m->timing.p10_ms, m->timing.p90_ms, (long long)m->timing.steps);
+    printf("samples/s     %.0f\n", m->timing.samples_per_s);
+    printf("peak memory   %.1f MiB\n", m->rss_mib);
+    printf("first step    %.2f s after the start of the process\n", m->cold_s);
+}
+
+static shoal_status run_bench(sh_args *args) {
+    const bench_options *options = args->options;
+    if (strcmp(args->operands[0], "train") != 0) {
+        CLI_FAIL(SHOAL_E_USAGE, "there is no benchmark '%s'", args->operands[0]);
+        return CLI_HINT("shoal bench train");
+    }
+    CLI_TRY(sh_args_config(args, args->operand_count > 1 ? args->operands[1] : NULL));
+    measured m = {.net = sh_config_text(args->config, "model"),
+                  .batch = sh_config_text(args->config, "data.batch")};
+    char *threads = sh_config_text(args->config, "threads");
+    shoal_status status = SHOAL_OK;
+    if (m.net == NULL || m.batch == NULL || threads == NULL)
+        status = CLI_FAIL(SHOAL_E_MEMORY, "out of memory for settings");
+    if (status == SHOAL_OK) {
+        m.threads = thread_count(threads);
+        status = measure(args, &m);
+    }
+    if (status == SHOAL_OK) options->json ? print_json(&m) : print_text(&m);
+    sh_free(m.net);
+    sh_free(m.batch);
+    sh_free(threads);
+    return status;
+}
+
+const sh_command sh_command_bench = {
+    .name = "bench",
+    .help = "measure the speed of training",
+    .usage =
+        "  shoal bench train RUN.yaml [--key value]...\n"
+        "  shoal bench train --model lenet --data synthetic:classes=10,shape=1x28x28\n\n"
+        "Here --warmup counts steps; that of the schedule is --schedule.warmup.\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(bench_options),
+    .takes_run_options = true,
+    .operands_least = 1,
+    .operands_most = 2,
+    .run = run_bench,
+};

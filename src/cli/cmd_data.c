@@ -1,0 +1,59 @@
+/* shoal data: fetches data sets, describes and checks files. */
+#include <string.h>
+
+#include "cli/common.h"
+
+static shoal_status get(sh_args *args, const char *name, const shoal_hooks *hooks) {
+    CLI_TRY(shoal_data_get(name, hooks));
+    sh_say(args, "%s is in %s", name, hooks->data_folder != NULL ? hooks->data_folder : ".");
+    return SHOAL_OK;
+}
+
+static shoal_status info(sh_args *args, const char *path, const shoal_hooks *hooks) {
+    return shoal_data_info(args->config, path, hooks, stdout);
+}
+
+static shoal_status check(sh_args *args, const char *path, const shoal_hooks *hooks) {
+    CLI_TRY(shoal_data_check(args->config, path, hooks));
+    printf("%s: no fault found\n", path);
+    return SHOAL_OK;
+}
+
+typedef struct action {
+    const char *name;
+    shoal_status (*run)(sh_args *args, const char *path, const shoal_hooks *hooks);
+} action;
+
+static const action actions[] = {{"get", get}, {"info", info}, {"check", check}};
+
+static const char *action_name(const void *names, size_t index) {
+    (void)names;
+    return index < SH_COUNT(actions) ? actions[index].name : NULL;
+}
+
+static shoal_status run_data(sh_args *args) {
+    const char *name = args->operands[0];
+    for (size_t i = 0; i < SH_COUNT(actions); i++) {
+        if (strcmp(actions[i].name, name) != 0) continue;
+        CLI_TRY(sh_args_config(args, NULL));
+        shoal_hooks hooks = sh_args_hooks(args);
+        return actions[i].run(args, args->operands[1], &hooks);
+    }
+    CLI_FAIL(SHOAL_E_USAGE, "there is no 'data %s'", name);
+    const char *near = sh_nearest(name, action_name, NULL);
+    if (near != NULL) return CLI_HINT("did you mean 'shoal data %s'?", near);
+    return CLI_HINT("shoal data get, info or check");
+}
+
+const sh_command sh_command_data = {
+    .name = "data",
+    .help = "fetch a data set, describe or check a file",
+    .usage =
+        "  shoal data get NAME          fetch it into the data folder ($SHOAL_DATA)\n"
+        "  shoal data info PATH         samples, shapes, classes, ranges\n"
+        "  shoal data check PATH        read all of it and report the first fault\n",
+    .takes_run_options = true,
+    .operands_least = 2,
+    .operands_most = 2,
+    .run = run_data,
+};

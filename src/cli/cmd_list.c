@@ -1,0 +1,106 @@
+/* shoal list: everything that can be named in a run file. */
+#include <string.h>
+
+#include "cli/common.h"
+
+typedef struct list_options {
+    bool json;
+} list_options;
+
+static const sh_option rows[] = {
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(list_options, json),
+     .initial = "false",
+     .help = "one JSON object: a list of {name, help} per kind"},
+};
+
+typedef struct printer {
+    bool json, first;
+    int width;  // of the longest name
+} printer;
+
+static void measure(void *user, const char *name, const char *help) {
+    (void)help;
+    printer *p = user;
+    if ((int)strlen(name) > p->width) p->width = (int)strlen(name);
+}
+
+static void print_row(void *user, const char *name, const char *help) {
+    printer *p = user;
+    if (!p->json) {
+        printf("  %-*s  %s\n", p->width, name, help != NULL ? help : "");
+        return;
+    }
+    printf("%s{\"name\":", p->first ? "" : ",");
+    sh_json_text(stdout, name);
+    printf(",\"help\":");
+    sh_json_text(stdout, help != NULL ? help : "");
+    putchar('}');
+    p->first = false;
+}
+
+static const char commands_kind[] = "commands";
+
+/* The library's kinds, then the program's own. */
+static const char *kind_at(const void *names, size_t index) {
+    (void)names;
+    const char *kind = shoal_list_kind(index);
+    if (kind != NULL || index == 0) return kind;
+    return shoal_list_kind(index - 1) != NULL ? commands_kind : NULL;
+}
+
+static shoal_status each(const char *kind, void (*row)(void *, const char *, const char *),
+                         void *user) {
+    if (strcmp(kind, commands_kind) != 0) return shoal_list(kind, row, user);
+    const sh_command *command;
+    for (size_t i = 0; (command = sh_command_at(i)) != NULL; i++)
+        row(user, command->name, command->help);
+    return SHOAL_OK;
+}
+
+static shoal_status print_kind(const char *kind, bool json, bool first) {
+    printer p = {.json = json, .first = true};
+    CLI_TRY(each(kind, measure, &p));
+    if (json)
+        printf("%s\"%s\":[", first ? "" : ",", kind);
+    else
+        printf("%s%s\n", first ? "" : "\n", kind);
+    CLI_TRY(each(kind, print_row, &p));
+    if (json) putchar(']');
+    return SHOAL_OK;
+}
+
+static shoal_status refuse(const char *kind) {
+    CLI_FAIL(SHOAL_E_USAGE, "there is no kind '%s'", kind);
+    const char *near = sh_nearest(kind, kind_at, NULL);
+    if (near != NULL) return CLI_HINT("did you mean '%s'?", near);
+    return CLI_HINT("'shoal list' shows all kinds");
+}
+
+static shoal_status run_list(sh_args *args) {
+    const list_options *options = args->options;
+    const char *wanted = args->operand_count > 0 ? args->operands[0] : NULL, *kind;
+    bool first = true;
+    for (size_t i = 0; (kind = kind_at(NULL, i)) != NULL; i++) {
+        if (wanted != NULL && strcmp(kind, wanted) != 0) continue;
+        if (first && options->json) putchar('{');
+        CLI_TRY(print_kind(kind, options->json, first));
+        first = false;
+    }
+    if (first) return refuse(wanted != NULL ? wanted : "");
+    if (options->json) printf("}\n");
+    return SHOAL_OK;
+}
+
+const sh_command sh_command_list = {
+    .name = "list",
+    .help = "print what a run file can name: models, layers, optimizers and more",
+    .usage =
+        "  shoal list\n"
+        "  shoal list models\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(list_options),
+    .operands_most = 1,
+    .run = run_list,
+};

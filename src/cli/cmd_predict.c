@@ -1,0 +1,150 @@
+/* shoal predict: the outputs of a checkpoint, sample by sample, as CSV or NPY. */
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "cli/saved.h"
+
+typedef struct predict_options {
+    sh_saved_options saved;
+    char *output;
+    bool classes;
+} predict_options;
+
+static const sh_option rows[] = {
+    SH_SAVED_ROWS,
+    {.key = "output",
+     .letter = 'o',
+     .type = SH_OPTION_STRING,
+     .at = offsetof(predict_options, output),
+     .value = "FILE",
+     .help = "FILE.csv, or FILE.npy: float32 (samples, outputs); default CSV to stdout"},
+    {.key = "classes",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(predict_options, classes),
+     .initial = "false",
+     .help = "CSV: the likeliest class alone, without the scores"},
+};
+
+/* Rows come one after the other; where they go is decided once. */
+typedef struct sink {
+    FILE *file;
+    bool npy, classes_only;
+    int64_t count, width;
+} sink;
+
+enum { NPY_HEADER = 128 };
+
+/* The likeliest class; the first of equals. */
+static int64_t best_of(const float *output, int64_t width) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < width; i++)
+        if (output[i] > output[best]) best = i;
+    return best;
+}
+
+static void write_heading(const sink *s) {
+    fputs("sample", s->file);
+    if (s->width > 1) fputs(",class", s->file);
+    for (int64_t i = 0; i < s->width && !s->classes_only; i++)
+        fprintf(s->file, ",output%lld", (long long)i);
+    fputc('\n', s->file);
+}
+
+static void write_csv_row(const sink *s, int64_t index, const float *output) {
+    fprintf(s->file, "%lld", (long long)index);
+    if (s->width > 1) fprintf(s->file, ",%lld", (long long)best_of(output, s->width));
+    for (int64_t i = 0; i < s->width && !s->classes_only; i++)
+        fprintf(s->file, ",%.9g", (double)output[i]);
+    fputc('\n', s->file);
+}
+
+/* Stream errors stay in the file and are seen when it is finished. */
+static void take_row(void *user, int64_t index, const float *output, int64_t width) {
+    sink *s = user;
+    if (s->count++ == 0) {
+        s->width = width;
+        if (!s->npy) write_heading(s);
+    }
+    if (s->npy)
+        fwrite(output, sizeof(float), (size_t)width, s->file);
+    else
+        write_csv_row(s, index, output);
+}
+
+/* Version 1.0: magic, length of the rest, a Python dictionary padded with spaces. The room is
+ * fixed, because the number of rows is known only at the end. */
+static void write_npy_header(sink *s) {
+    char header[NPY_HEADER + 1];
+    int length = snprintf(header, sizeof header, "%cNUMPY%c%c%c%c", 0x93, 1, 0, NPY_HEADER - 10, 0);
+    snprintf(header + length, sizeof header - (size_t)length,
+             "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld, %lld), }",
+             (long long)s->count, (long long)s->width);
+    size_t end = (size_t)length + strlen(header + length);
+    memset(header + end, ' ', NPY_HEADER - end);
+    header[NPY_HEADER - 1] = '\n';
+    fwrite(header, 1, NPY_HEADER, s->file);
+}
+
+static shoal_status write_file(shoal_run *run, const predict_options *options, sink *s) {
+    sh_writer writer;
+    CLI_TRY((shoal_status)sh_writer_open(&writer, options->output));
+    s->file = writer.file;
+    if (s->npy) write_npy_header(s);
+    shoal_status status = shoal_run_predict(run, options->saved.part, take_row, s);
+    if (status == SHOAL_OK && s->npy && fseek(s->file, 0, SEEK_SET) == 0) write_npy_header(s);
+    if (status == SHOAL_OK) return (shoal_status)sh_writer_commit(&writer);
+    sh_writer_abandon(&writer);
+    return status;
+}
+
+static bool ends_in(const char *text, const char *end) {
+    size_t length = strlen(text), end_length = strlen(end);
+    return length > end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* Before the work, not after it. */
+static shoal_status check_output(const predict_options *options) {
+    const char *path = options->output;
+    if (path != NULL && !ends_in(path, ".csv") && !ends_in(path, ".npy")) {
+        CLI_FAIL(SHOAL_E_USAGE, "the output '%s' is neither .csv nor .npy", path);
+        return CLI_HINT("-o predictions.csv");
+    }
+    if (path != NULL && options->classes && ends_in(path, ".npy")) {
+        CLI_FAIL(SHOAL_E_USAGE, "--classes goes with CSV only");
+        return CLI_HINT("-o predictions.csv --classes");
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status run_predict(sh_args *args) {
+    const predict_options *options = args->options;
+    CLI_TRY(check_output(options));
+    shoal_run *run = NULL;
+    CLI_TRY(sh_saved_open(args, &options->saved, &run));
+    sink s = {.file = stdout, .classes_only = options->classes};
+    s.npy = options->output != NULL && ends_in(options->output, ".npy");
+    shoal_status status = options->output != NULL
+                              ? write_file(run, options, &s)
+                              : shoal_run_predict(run, options->saved.part, take_row, &s);
+    shoal_run_close(run);
+    if (status == SHOAL_OK && options->output != NULL)
+        sh_say(args, "%s: %lld samples, %lld outputs each", options->output, (long long)s.count,
+               (long long)s.width);
+    return status;
+}
+
+const sh_command sh_command_predict = {
+    .name = "predict",
+    .help = "write the outputs of a checkpoint, as CSV or NPY",
+    .usage =
+        "  shoal predict CHECKPOINT [--data DATA] [-o FILE.csv|FILE.npy] [--key value]...\n\n"
+        "CHECKPOINT is as for 'shoal eval'. A row has the sample's index, the likeliest class\n"
+        "and the outputs of the last layer.\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(predict_options),
+    .takes_run_options = true,
+    .operands_least = 1,
+    .operands_most = 1,
+    .run = run_predict,
+};

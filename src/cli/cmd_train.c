@@ -1,0 +1,201 @@
+/* shoal train: trains, shows how far it is, and on Ctrl-C stops where it can go on later. */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "cli/common.h"
+
+typedef struct train_options {
+    bool help_markdown;
+} train_options;
+
+static const sh_option rows[] = {
+    {.key = "help-markdown",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(train_options, help_markdown),
+     .initial = "false",
+     .help = "print the options of a run as a Markdown table, and end"},
+};
+
+/* What the hooks see of a training run. */
+typedef struct view {
+    sh_args *args;
+    bool live;
+    shoal_progress last;
+    int64_t first_step, first_samples;  // where the progress line began
+    int64_t start_ns;
+} view;
+
+static volatile sig_atomic_t caught;  // the signal that asks to stop, 0: none
+
+static void catch_signal(int number) { caught = number; }
+
+/* Each handler serves once: a second Ctrl-C ends the process at once. */
+static void catch_signals(void) {
+    struct sigaction action = {.sa_handler = catch_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static bool wants_stop(void *user) {
+    (void)user;
+    return caught != 0;
+}
+
+static void show_line(void *user, int level, const char *text) {
+    view *v = user;
+    shoal_hooks hooks = sh_args_hooks(v->args);
+    hooks.line(hooks.user, level, text);
+}
+
+/* The length of the run is known only once it goes: the line starts after the first step. */
+static void start_progress(view *v, const shoal_progress *now) {
+    sh_progress_options options = {.file = stderr,
+                                   .live = v->live,
+                                   .clock = &sh_clock_real,
+                                   .epochs = now->epochs,
+                                   .steps = now->steps,
+                                   .first_step = now->step};
+    if (sh_progress_create(&options, &v->args->progress) != SH_OK) return;  // it is only a view
+    v->first_step = now->step;
+    v->first_samples = now->samples;
+}
+
+static bool is_new_test(const shoal_progress *now, const shoal_progress *last) {
+    return !isnan(now->test_loss) && now->test_loss != last->test_loss;
+}
+
+static void show_progress(void *user, const shoal_progress *now) {
+    view *v = user;
+    if (v->args->progress == NULL && !v->args->quiet) start_progress(v, now);
+    sh_progress_point point = {.epoch = now->epoch,
+                               .step = now->step,
+                               .samples = now->samples - v->first_samples,
+                               .loss = now->train_loss,
+                               .test_loss = now->test_loss,
+                               .accuracy = now->test_accuracy};
+    if (now->epoch_end || is_new_test(now, &v->last))
+        sh_progress_epoch(v->args->progress, &point);
+    else
+        sh_progress_step(v->args->progress, &point);
+    v->last = *now;
+}
+
+static bool is_terminal(void) {
+    const char *kind = getenv("TERM");
+    return isatty(STDERR_FILENO) && kind != NULL && strcmp(kind, "dumb") != 0;
+}
+
+/* The newest model file of a run's folder; NULL when there is none. */
+static char *model_file(const char *folder, int64_t step) {
+    char *file = sh_format("%s/checkpoints/model-%08lld.safetensors", folder, (long long)step);
+    if (file != NULL && sh_file_exists(file)) return file;
+    sh_free(file);
+    return NULL;
+}
+
+static void print_summary(const view *v, const char *folder) {
+    const shoal_progress *last = &v->last;
+    double seconds = (double)(sh_clock_now_ns(&sh_clock_real) - v->start_ns) / 1e9;
+    char *model = model_file(folder, last->step);
+    printf("run            %s\n", folder);
+    printf("steps          %lld (%lld epoch%s)\n", (long long)last->step, (long long)last->epoch,
+           last->epoch == 1 ? "" : "s");
+    printf("time           %.1f s\n", seconds);
+    printf("train loss     %.4f\n", last->train_loss);
+    if (!isnan(last->test_loss)) printf("test loss      %.4f\n", last->test_loss);
+    if (!isnan(last->test_accuracy)) printf("test accuracy  %.4f\n", last->test_accuracy);
+    if (model != NULL) printf("model          %s\n", model);
+    sh_free(model);
+}
+
+/* As a shell takes it. */
+static char *quoted(const char *text) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
+    if (*text != '\0' && strspn(text, plain) == strlen(text)) return sh_strdup(text);
+    char *result = sh_strdup("'");
+    for (; result != NULL && *text != '\0'; text++) {
+        char *longer =
+            *text == '\'' ? sh_format("%s'\\''", result) : sh_format("%s%c", result, *text);
+        sh_free(result);
+        result = longer;
+    }
+    char *whole = result != NULL ? sh_format("%s'", result) : NULL;
+    sh_free(result);
+    return whole;
+}
+
+static void say_how_to_go_on(const view *v, const char *folder) {
+    char *name = quoted(folder);
+    sh_say(v->args, "stopped after step %lld of %lld; go on with:", (long long)v->last.step,
+           (long long)v->last.steps);
+    sh_say(v->args, "  shoal train %s --resume", name != NULL ? name : folder);
+    sh_free(name);
+}
+
+static shoal_status train(view *v) {
+    shoal_hooks hooks = sh_args_hooks(v->args);
+    hooks.user = v;
+    hooks.line = show_line;
+    hooks.progress = show_progress;
+    hooks.stop = wants_stop;
+    shoal_run *run = NULL;
+    catch_signals();
+    CLI_TRY(shoal_run_open(v->args->config, &hooks, &run));
+    shoal_status status = shoal_run_train(run);
+    sh_progress_clear(v->args->progress);
+    if (status == SHOAL_OK) print_summary(v, shoal_run_folder(run));
+    if (status == SHOAL_E_INTERRUPTED) say_how_to_go_on(v, shoal_run_folder(run));
+    v->args->signal = caught;
+    shoal_run_close(run);
+    return status;
+}
+
+/* A run's folder stands for its run file, but only to go on with it: a second training there would
+ * overwrite the first. */
+static shoal_status find_base(const sh_args *args, const char **base_out) {
+    const char *base = args->operand_count > 0 ? args->operands[0] : NULL;
+    if (base == NULL && args->resume != NULL && sh_is_folder(args->resume)) base = args->resume;
+    if (base != NULL && sh_is_folder(base) && args->resume == NULL) {
+        CLI_FAIL(SHOAL_E_USAGE, "'%s' is a folder, and training starts from a run file", base);
+        return CLI_HINT("'shoal train %s --resume' goes on with the run in it", base);
+    }
+    *base_out = base;
+    return SHOAL_OK;
+}
+
+static shoal_status run_train(sh_args *args) {
+    const train_options *options = args->options;
+    if (options->help_markdown) {
+        shoal_config_help(stdout, true);
+        return SHOAL_OK;
+    }
+    view v = {.args = args, .live = is_terminal(), .start_ns = sh_clock_now_ns(&sh_clock_real)};
+    v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
+    const char *base = NULL;
+    CLI_TRY(find_base(args, &base));
+    CLI_TRY(sh_args_config(args, base));
+    return train(&v);
+}
+
+const sh_command sh_command_train = {
+    .name = "train",
+    .help = "train a model, from a run file or from flags",
+    .usage =
+        "  shoal train RUN.yaml [--key value]...\n"
+        "  shoal train --model lenet --data mnist --epochs 3\n"
+        "  shoal train runs/NAME --resume\n\n"
+        "The run is written to runs/NAME: run.yaml, metrics.jsonl, checkpoints, log. Ctrl-C\n"
+        "finishes the step, writes a checkpoint and says how to go on (exit 130).\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(train_options),
+    .takes_run_options = true,
+    .operands_most = 1,
+    .run = run_train,
+};

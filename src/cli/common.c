@@ -1,0 +1,129 @@
+#include "cli/common.h"
+
+#include <math.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+static bool is_set(const char *text) { return text != NULL && *text != '\0'; }
+
+/* Where the user's home is unknown, nothing is remembered: NULL. The XDG rules say that a relative
+ * folder does not count. */
+static char *cache_folder(void) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (is_set(cache) && cache[0] == '/') return sh_path_join(cache, "shoal");
+    if (!is_set(home)) {
+        const struct passwd *user = getpwuid(getuid());
+        home = user != NULL ? user->pw_dir : NULL;
+    }
+    return is_set(home) ? sh_path_join(home, ".cache/shoal") : NULL;
+}
+
+static void show_line(void *user, int level, const char *text) {
+    const sh_args *args = user;
+    if (level <= 0 || (args->quiet && level < 2)) return;
+    sh_progress_clear(args->progress);
+    fprintf(stderr, "%s%s\n", level >= 2 ? "warning: " : "", text);
+}
+
+shoal_hooks sh_args_hooks(sh_args *args) {
+    const char *data = getenv("SHOAL_DATA");
+    if (args->cache_folder == NULL) args->cache_folder = cache_folder();
+    if (args->data_folder == NULL)
+        args->data_folder = is_set(data)                 ? sh_strdup(data)
+                            : args->cache_folder != NULL ? sh_strdup(args->cache_folder)
+                                                         : NULL;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (shoal_hooks){.user = args,
+                         .line = show_line,
+                         .data_folder = args->data_folder,
+                         .cache_folder = args->cache_folder,
+                         .unix_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec};
+}
+
+static const sh_node *find_path(const sh_node *node, const char *key) {
+    while (node != NULL && *key != '\0') {
+        char part[64];
+        size_t length = strcspn(key, ".");
+        snprintf(part, sizeof part, "%.*s", (int)length, key);
+        node = node->kind == SH_NODE_MAP ? sh_node_find(node, part) : NULL;
+        key += length + (key[length] == '.');
+    }
+    return node;
+}
+
+char *sh_config_text(const shoal_config *config, const char *key) {
+    char *text = shoal_config_print(config);
+    sh_node *root = NULL;
+    char *found = NULL;
+    if (text != NULL && sh_node_parse("settings", text, strlen(text), &root) == SH_OK) {
+        const sh_node *node = find_path(root, key);
+        if (node != NULL && node->kind == SH_NODE_MAP) node = sh_node_find(node, "name");
+        bool is_list = node != NULL && node->kind == SH_NODE_LIST;
+        bool has_text = node != NULL && node->kind == SH_NODE_SCALAR;
+        found = sh_strdup(has_text ? node->text : is_list ? "layers" : "");
+    }
+    sh_node_destroy(root);
+    shoal_free(text);
+    return found;
+}
+
+char *sh_run_file_of(const char *checkpoint) {
+    char *folder = realpath(checkpoint, NULL);
+    if (folder == NULL) return NULL;
+    if (!sh_is_folder(folder)) *strrchr(folder, '/') = '\0';
+    char *name = strrchr(folder, '/');
+    if (name != NULL && strcmp(name, "/checkpoints") == 0) *name = '\0';
+    char *file = sh_path_join(folder, "run.yaml");
+    free(folder);
+    if (file != NULL && sh_file_exists(file)) return file;
+    sh_free(file);
+    return NULL;
+}
+
+void sh_say(const sh_args *args, const char *format, ...) {
+    if (args->quiet) return;
+    sh_progress_clear(args->progress);
+    va_list list;
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fputc('\n', stderr);
+}
+
+void sh_complain(const char *command) {
+    const char *hint = shoal_error_hint();
+    fflush(stdout);
+    fprintf(stderr, "shoal: %s%s%s\n", command != NULL ? command : "", command != NULL ? ": " : "",
+            shoal_error_text());
+    if (*hint == '\0') return;
+    bool asks = strncmp(hint, "did you mean", 12) == 0;
+    fprintf(stderr, "  %s%s\n", asks ? "" : "try: ", hint);
+}
+
+void sh_json_text(FILE *file, const char *text) {
+    fputc('"', file);
+    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(file, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(file, "\\u%04x", *c);
+        else
+            fputc(*c, file);
+    }
+    fputc('"', file);
+}
+
+void sh_json_number(FILE *file, double number) {
+    if (isfinite(number))
+        fprintf(file, "%.9g", number);
+    else
+        fputs("null", file);
+}

@@ -1,0 +1,11 @@
+/* One row per command, in the order of the help. X(name) declares sh_command_name, defined at the
+ * end of its file. */
+#define SH_COMMAND_LIST(X) \
+    X(train)               \
+    X(eval)                \
+    X(predict)             \
+    X(explain)             \
+    X(bench)               \
+    X(list)                \
+    X(data)                \
+    X(doctor)

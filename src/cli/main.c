@@ -1,0 +1,105 @@
+/* The program: finds the command, gives help, turns failures into messages and exit codes. */
+#include <errno.h>
+#include <string.h>
+
+#include "cli/common.h"
+#include "cli/list.h"
+
+#define DECLARE(name) extern const sh_command sh_command_##name;
+SH_COMMAND_LIST(DECLARE)
+
+#define ROW(name) &sh_command_##name,
+static const sh_command *const commands[] = {SH_COMMAND_LIST(ROW)};
+
+const sh_command *sh_command_at(size_t index) {
+    return index < SH_COUNT(commands) ? commands[index] : NULL;
+}
+
+const sh_command *sh_command_find(const char *name) {
+    for (size_t i = 0; i < SH_COUNT(commands); i++)
+        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    return NULL;
+}
+
+static const char *command_name(const void *names, size_t index) {
+    (void)names;
+    const sh_command *command = sh_command_at(index);
+    return command != NULL ? command->name : NULL;
+}
+
+static void print_overview(void) {
+    printf("Shoal trains neural networks.\n\n");
+    printf("  shoal COMMAND [ARGUMENT]... [--key value]...\n\nCommands\n");
+    for (size_t i = 0; i < SH_COUNT(commands); i++)
+        printf("  %-8s %s\n", commands[i]->name, commands[i]->help);
+    printf("\n'shoal COMMAND --help' shows its arguments, 'shoal --version' the version.\n");
+    printf("A first run:  shoal train --model mlp --data digits --epochs 10\n");
+}
+
+static int exit_code(shoal_status status, int signal) {
+    if (status == SHOAL_OK) return 0;
+    if (status == SHOAL_E_INTERRUPTED && signal != 0) return 128 + signal;
+    return status == SHOAL_E_USAGE ? 2 : 1;
+}
+
+/* Results that did not reach their file are no results. */
+static int finish(const char *command, int code) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    CLI_FAIL(SHOAL_E_IO, "cannot write to standard output: %s", strerror(errno));
+    sh_complain(command);
+    return code == 0 ? 1 : code;
+}
+
+static bool asks_for_help(int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
+static int refuse(const char *name) {
+    bool is_flag = name[0] == '-';
+    CLI_FAIL(SHOAL_E_USAGE, "there is no %s '%s'", is_flag ? "flag" : "command", name);
+    const char *near = is_flag ? NULL : sh_nearest(name, command_name, NULL);
+    if (near != NULL)
+        CLI_HINT("did you mean 'shoal %s'?", near);
+    else
+        CLI_HINT("shoal --help");
+    sh_complain(NULL);
+    return 2;
+}
+
+static int help(const char *name) {
+    const sh_command *command = name != NULL ? sh_command_find(name) : NULL;
+    if (name != NULL && command == NULL) return refuse(name);
+    if (command != NULL)
+        sh_print_help(command);
+    else
+        print_overview();
+    return finish("help", 0);
+}
+
+static int run(const sh_command *command, int argc, char **argv) {
+    if (asks_for_help(argc, argv)) return help(command->name);
+    sh_args args;
+    shoal_status status = sh_args_init(&args, command, argc, argv);
+    if (status == SHOAL_OK) status = command->run(&args);
+    sh_progress_clear(args.progress);
+    // A stop on request is no failure: the command has said how to go on.
+    if (status != SHOAL_OK && (status != SHOAL_E_INTERRUPTED || args.signal == 0))
+        sh_complain(command->name);
+    int code = exit_code(status, args.signal);
+    sh_args_fini(&args);
+    return finish(command->name, code);
+}
+
+int main(int argc, char **argv) {
+    const char *first = argc > 1 ? argv[1] : "--help";
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) return help(NULL);
+    if (strcmp(first, "help") == 0) return help(argc > 2 ? argv[2] : NULL);
+    if (strcmp(first, "--version") == 0) {
+        printf("shoal %s\n", shoal_version());
+        return finish("version", 0);
+    }
+    const sh_command *command = sh_command_find(first);
+    return command != NULL ? run(command, argc - 2, argv + 2) : refuse(first);
+}

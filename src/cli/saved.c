@@ -1,0 +1,46 @@
+#include "cli/saved.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+const char *sh_part_choice(size_t index) {
+    static const char *const names[] = {"test", "validation", "train"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+/* With the run file at hand, other data takes the place of the test data, so that its scale and its
+ * vocabulary are those the model learned with. Without one the data has to speak for itself. */
+static shoal_status use_data(const sh_args *args, const char *data, bool has_run_file) {
+    if (data == NULL) return SHOAL_OK;
+    if (!has_run_file) CLI_TRY(shoal_config_set(args->config, "data.train", data));
+    return shoal_config_set(args->config, "data.test", data);
+}
+
+shoal_status sh_saved_open(sh_args *args, const sh_saved_options *options, shoal_run **run_out) {
+    const char *checkpoint = args->operands[0];
+    if (access(checkpoint, R_OK) != 0) {
+        CLI_FAIL(SHOAL_E_IO, "cannot open the checkpoint '%s': %s", checkpoint, strerror(errno));
+        return CLI_HINT("name a run's folder, such as runs/NAME, or a model file");
+    }
+    char *file = sh_run_file_of(checkpoint);
+    shoal_status status = sh_args_config(args, file);
+    if (status == SHOAL_OK) status = use_data(args, options->data, file != NULL);
+    // What concerned the training that wrote the file does not concern its checkpoint.
+    if (status == SHOAL_OK) status = shoal_config_set(args->config, "resume", "");
+    if (status == SHOAL_OK) status = shoal_config_set(args->config, "load", "");
+    sh_free(file);
+    if (status != SHOAL_OK) return status;
+
+    shoal_hooks hooks = sh_args_hooks(args);
+    shoal_run *run = NULL;
+    CLI_TRY(shoal_run_open(args->config, &hooks, &run));
+    status = shoal_run_load(run, checkpoint);
+    if (status != SHOAL_OK)
+        shoal_run_close(run);
+    else
+        *run_out = run;
+    return status;
+}
