@@ -133,7 +133,7 @@ static bool refuse(void *self, const char *what, uint64_t done, uint64_t total) 
 
 TEST(http, stops_when_progress_says_so) {
     int calls = 0;
-    sh_progress progress = {refuse, &calls};
+    sh_http_progress progress = {refuse, &calls};
     CHECK_FAILS(SH_E_INTERRUPTED, "was stopped",
                 get("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nshoal", 1,
                     &(sh_http_options){.what = "some data", .progress = &progress}));
