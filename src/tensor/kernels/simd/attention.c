@@ -8,183 +8,22 @@
  * over the keys seen. Backward recomputes P = exp(s - lse) block by block and needs of the rest of
  * the row only delta = dy . y, because sum_j P_j dP_j = dy . sum_j P_j v_j.
  *
- * Queries are packed with the factor log2(e) / sqrt(D): the exponentials are powers of two.
- *
- * Packed blocks come in two forms. "Rows" are row-major, padded with zeros to whole vectors, a row
- * being an odd number of cache lines so that columns do not collide in the cache. "Panels" are
- * transposed: NR tokens beside each other for every channel, (tokens / NR, D, NR). */
+ * Queries are packed with the factor log2(e) / sqrt(D): the exponentials are powers of two. */
 #include "tensor/kernels/attention.h"
 
 #include <math.h>
 #include <omp.h>
-#include <stdint.h>
 #include <string.h>
 
-#include "tensor/kernels/simd/tile.h"
+#include "tensor/kernels/simd/attention_blocks.h"
 
-/* Block edges are multiples of MR and of NR: a row tile then lies on one side of a block edge, and
- * every row that meets a key block sees at least one of its keys. */
-enum { EDGE = 48, FORWARD_ROWS = 96, FORWARD_KEYS = 192, BACKWARD_ROWS = 96, BACKWARD_KEYS = 96 };
-_Static_assert(EDGE % MR == 0 && EDGE % NR == 0, "blocks are whole tiles");
-
-enum { CACHE_LINE = 16 };  // in floats
-enum { AHEAD = 8 };        // rows prefetched before they are packed
-
-static const float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
-
-static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
-static size_t round_up(size_t n, size_t multiple) {
-    return (n + multiple - 1) / multiple * multiple;
-}
-static size_t odd_lines(size_t n) { return ((n + CACHE_LINE - 1) / CACHE_LINE | 1) * CACHE_LINE; }
-
-/* 2^x, relative error below 2.5e-7, 0 below x = -126.5; NaN stays NaN. For x <= 127.
- *
- * Adding 1.5 * 2^23 + 127 leaves round(x) + 127 in the low bits, which shifted are 2^round(x);
- * the polynomial is the minimax one of degree 5 for the fraction in [-1/2, 1/2]. */
-static inline float power_of_two(float x) {
-    const float magic = 12582912.0f + 127.0f;
-    x = -127.0f > x ? -127.0f : x;
-    float shifted = x + magic, f = x - (shifted - magic);
-    uint32_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits <<= 23;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    float p = 0.00132764725f;
-    p = p * f + 0.00967554096f;
-    p = p * f + 0.0555071309f;
-    p = p * f + 0.240221202f;
-    p = p * f + 0.693146944f;
-    p = p * f + 1.0f;
-    return p * scale;
-}
-
-/* One head of one sample: what all steps below need to know. */
-typedef struct head {
-    size_t T, D;
-    size_t D_padded;        // whole NR
-    size_t row;             // floats from one packed row to the next
-    size_t qkv_row, y_row;  // the same in the caller's arrays: 3C, C
-    bool causal;
-    const float *q, *k, *v;
-} head;
-
-static head head_at(const sh_attention_shape *s, const float *qkv, size_t index) {
-    size_t C = s->H * s->D, b = index / s->H, h = index % s->H;
-    const float *q = qkv + b * s->T * 3 * C + h * s->D;
-    return (head){.T = s->T,
-                  .D = s->D,
-                  .D_padded = round_up(s->D, NR),
-                  .row = odd_lines(s->D),
-                  .qkv_row = 3 * C,
-                  .y_row = C,
-                  .causal = s->causal,
-                  .q = q,
-                  .k = q + C,
-                  .v = q + 2 * C};
-}
-
-/* How many of the `width` keys from `key` on the query at `row` sees. */
-static size_t visible(const head *x, size_t row, size_t key, size_t width) {
-    if (!x->causal) return width;
-    return row < key ? 0 : min_size(row + 1 - key, width);
-}
-
-/* The same for the tile of MR queries that starts at `row`: what its last real query sees. */
-static size_t tile_visible(const head *x, size_t row, size_t key, size_t width) {
-    return visible(x, min_size(row + MR, x->T) - 1, key, width);
-}
-
-/* A head's rows lie 3C apart, too far for the processor to guess the next one. */
-static inline void prefetch_row(const head *x, const float *row) {
-    for (size_t d = 0; d < x->D; d += CACHE_LINE) __builtin_prefetch(row + d);
-}
-
-/* Rows of D columns into packed rows, times `factor`; zeros up to a whole tile. */
-static void pack_rows(const head *x, const float *restrict from, size_t from_row, size_t count,
-                      float factor, float *restrict to) {
-    for (size_t i = 0; i < count; i++) {
-        if (i + AHEAD < count) prefetch_row(x, from + (i + AHEAD) * from_row);
-        for (size_t d = 0; d < x->D; d++) to[i * x->row + d] = factor * from[i * from_row + d];
-        for (size_t d = x->D; d < x->D_padded; d++) to[i * x->row + d] = 0;
-    }
-    size_t padding = round_up(count, MR) - count;
-    memset(to + count * x->row, 0, padding * x->row * sizeof *to);
-}
-
-/* Rows of D columns into panels; tokens beyond `count` are zero. */
-static void pack_panels(const head *x, const float *from, size_t from_row, size_t count,
-                        float *to) {
-    for (size_t first = 0; first < round_up(count, NR); first += LANES) {
-        float *panel = to + first / NR * NR * x->D + first % NR;
-        size_t here = first < count ? min_size(LANES, count - first) : 0, d = 0;
-        const float *rows = from + first * from_row;
-        for (size_t i = first + LANES; i < min_size(first + 2 * LANES, count); i++)
-            prefetch_row(x, from + i * from_row);
-        if (here == LANES)
-            for (; d + LANES <= x->D; d += LANES)
-                transpose_square(rows + d, from_row, panel + d * NR, NR);
-        for (; d < x->D; d++)
-            for (size_t i = 0; i < LANES; i++)
-                panel[d * NR + i] = i < here ? rows[i * from_row + d] : 0;
-    }
-}
-
-static void unpack_rows(const head *x, const float *restrict from, size_t count, float factor,
-                        float *restrict to, size_t to_row) {
-    for (size_t i = 0; i < count; i++)
-        for (size_t d = 0; d < x->D; d++) to[i * to_row + d] = factor * from[i * x->row + d];
-}
-
-/* A block of queries against a block of keys: positions, extents, and where scores stand. */
-typedef struct block {
-    size_t row, rows;   // first query, count
-    size_t key, width;  // first key, count
-    size_t score_row;   // floats from one row of scores to the next
-} block;
-
-/* scores (rows, width) = left (rows) . right (keys, in panels), where anything is visible. */
-static void multiply_scores(const head *x, const block *at, const float *left, const float *panels,
-                            float *scores) {
-    for (size_t key = 0; key < at->width; key += NR, panels += x->D * NR) {
-        size_t first = 0;
-        if (x->causal && at->key + key > at->row) first = (at->key + key - at->row) / MR * MR;
-        for (size_t i = first; i < at->rows; i += MR)
-            tile_set(x->D, left + i * x->row, x->row, panels, NR, scores + i * at->score_row + key,
-                     at->score_row);
-    }
-}
-
-/* out (rows, D) (+)= weights (rows, width) . right (width, D), hidden weights being 0 or skipped.
- */
-static void multiply_values(const head *x, const block *at, bool adds, const float *weights,
-                            const float *right, float *out) {
-    for (size_t d = 0; d < x->D_padded; d += NR)
-        for (size_t i = 0; i < at->rows; i += MR) {
-            size_t seen = tile_visible(x, at->row + i, at->key, at->width);
-            const float *tile_weights = weights + i * at->score_row;
-            float *tile_out = out + i * x->row + d;
-            if (adds)
-                tile_add(seen, tile_weights, at->score_row, right + d, x->row, tile_out, x->row);
-            else
-                tile_set(seen, tile_weights, at->score_row, right + d, x->row, tile_out, x->row);
-        }
-}
-
-/* out (width, D) += weights' (width, rows) . right (rows, D), without the rows that see nothing. */
-static void multiply_transposed(const head *x, const block *at, const float *weights,
-                                const float *right, float *out) {
-    for (size_t d = 0; d < x->D_padded; d += NR)
-        for (size_t key = 0; key < at->width; key += MR) {
-            size_t first = 0;
-            if (x->causal && at->key + key > at->row) first = at->key + key - at->row;
-            if (first >= at->rows) continue;
-            tile_add_transposed(at->rows - first, weights + first * at->score_row + key,
-                                at->score_row, right + first * x->row + d, x->row,
-                                out + key * x->row + d, x->row);
-        }
-}
+/* Whole edges: the scores of a block fit in L2, a panel of keys and a tile of queries in L1. */
+enum {
+    FORWARD_ROWS = 2 * EDGE,
+    FORWARD_KEYS = 4 * EDGE,
+    BACKWARD_ROWS = 2 * EDGE,
+    BACKWARD_KEYS = 2 * EDGE
+};
 
 /* ---- forward ---- */
 
@@ -196,25 +35,29 @@ typedef struct forward_scratch {
     float m[FORWARD_ROWS], l[FORWARD_ROWS];
 } forward_scratch;
 
+/* `count` is a multiple of NR, two vectors. */
 static float row_maximum(const float *x, size_t count, float most) {
-#pragma omp simd reduction(max : most)
-    for (size_t i = 0; i < count; i++) most = x[i] > most ? x[i] : most;
-    return most;
+    vf a = vf_all(most), b = a;
+    for (size_t j = 0; j < count; j += NR) {
+        a = vf_max(vf_load(x + j), a);
+        b = vf_max(vf_load(x + j + LANES), b);
+    }
+    return vf_largest(vf_max(a, b));
 }
 
 static float row_exponentials(float *x, size_t count, float most) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < count; i++) {
-        x[i] = power_of_two(x[i] - most);
-        sum += x[i];
+    vf sum = {0};
+    for (size_t j = 0; j < count; j += LANES) {
+        vf p = power_of_two(vf_load(x + j) - most);
+        vf_store(x + j, p);
+        sum += p;
     }
-    return sum;
+    return vf_sum(sum);
 }
 
 /* l and o of row i, summed against `m`, go over to the larger `most`. */
 static void forward_rescale(const head *x, size_t i, float most, forward_scratch *own) {
-    float shrink = power_of_two(own->m[i] - most);
+    float shrink = power_of_two(vf_all(own->m[i] - most))[0];
     own->l[i] *= shrink;
     if (shrink == 1.0f) return;
     for (size_t d = 0; d < x->D_padded; d++) own->o[i * x->row + d] *= shrink;
@@ -281,13 +124,13 @@ typedef struct backward_scratch {
 static void backward_softmax(const head *x, const block *at, backward_scratch *own) {
     size_t end = round_up(at->width, EDGE);
     for (size_t i = 0; i < at->rows; i++) {
-        float *restrict p = own->p + i * at->score_row, *restrict ds = own->ds + i * at->score_row;
+        float *p = own->p + i * at->score_row, *ds = own->ds + i * at->score_row;
         size_t seen = visible(x, at->row + i, at->key, at->width);
         float lse = own->lse[at->row + i], delta = own->delta[at->row + i];
-#pragma omp simd
-        for (size_t j = 0; j < round_up(seen, LANES); j++) {  // whole vectors, cut below
-            p[j] = power_of_two(p[j] - lse);
-            ds[j] = p[j] * (ds[j] - delta);
+        for (size_t j = 0; j < seen; j += LANES) {  // whole vectors; the next loop cuts
+            vf weight = power_of_two(vf_load(p + j) - lse);
+            vf_store(p + j, weight);
+            vf_store(ds + j, weight * (vf_load(ds + j) - delta));
         }
         for (size_t j = seen; j < end; j++) p[j] = ds[j] = 0;
     }
@@ -367,7 +210,7 @@ static size_t parts_of(size_t heads, size_t threads) {
     return heads == 0 || heads >= threads ? 1 : (threads + heads - 1) / heads;
 }
 
-/* Takes `count` floats, whole cache lines; with `*at` NULL it only counts. */
+/* The next `count` floats of `base`, whole cache lines; with `base` NULL it only counts. */
 static float *take(float *base, size_t *used, size_t count) {
     float *taken = base == NULL ? NULL : base + *used;
     *used += round_up(count, CACHE_LINE);

@@ -9,29 +9,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#if defined(__AVX__)
-enum { LANES = 8 };
-#else
-enum { LANES = 4 };
-#endif
+#include "tensor/kernels/simd/lanes.h"
+
 enum { MR = 6, NR = 2 * LANES };
 
-typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
-typedef float vec_anywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-
 /* C (+)= A B over `inner` terms; A(i, k) is a[i * a_row + k * a_column]. */
-static inline __attribute__((always_inline)) void tile(bool adds, size_t inner, const float *a,
-                                                       size_t a_row, size_t a_column,
-                                                       const float *b, size_t b_row, float *c,
-                                                       size_t c_row) {
-    vec sum[MR][2];
+LANE_FUNCTION void tile(bool adds, size_t inner, const float *a, size_t a_row, size_t a_column,
+                        const float *b, size_t b_row, float *c, size_t c_row) {
+    vf sum[MR][2];
 #pragma GCC unroll 6
     for (int i = 0; i < MR; i++) {
-        sum[i][0] = adds ? *(const vec *)(c + i * c_row) : (vec){0};
-        sum[i][1] = adds ? *(const vec *)(c + i * c_row + LANES) : (vec){0};
+        sum[i][0] = adds ? vf_load(c + i * c_row) : (vf){0};
+        sum[i][1] = adds ? vf_load(c + i * c_row + LANES) : (vf){0};
     }
     for (size_t k = 0; k < inner; k++) {
-        vec b0 = *(const vec *)(b + k * b_row), b1 = *(const vec *)(b + k * b_row + LANES);
+        vf b0 = vf_load(b + k * b_row), b1 = vf_load(b + k * b_row + LANES);
 #pragma GCC unroll 6
         for (int i = 0; i < MR; i++) {
             float scalar = a[i * a_row + k * a_column];
@@ -41,8 +33,8 @@ static inline __attribute__((always_inline)) void tile(bool adds, size_t inner, 
     }
 #pragma GCC unroll 6
     for (int i = 0; i < MR; i++) {
-        *(vec *)(c + i * c_row) = sum[i][0];
-        *(vec *)(c + i * c_row + LANES) = sum[i][1];
+        vf_store(c + i * c_row, sum[i][0]);
+        vf_store(c + i * c_row + LANES, sum[i][1]);
     }
 }
 
@@ -76,9 +68,9 @@ static inline void tile_add_transposed(size_t inner, const float *a, size_t a_ro
 #endif
 
 /* Transposes the 4 x 4 squares of four rows, each group of 4 lanes being one square. */
-static inline __attribute__((always_inline)) void transpose_squares(vec r[4]) {
-    vec even_low = LOW(r[0], r[2]), even_high = HIGH(r[0], r[2]);
-    vec odd_low = LOW(r[1], r[3]), odd_high = HIGH(r[1], r[3]);
+LANE_FUNCTION void transpose_squares(vf r[4]) {
+    vf even_low = LOW(r[0], r[2]), even_high = HIGH(r[0], r[2]);
+    vf odd_low = LOW(r[1], r[3]), odd_high = HIGH(r[1], r[3]);
     r[0] = LOW(even_low, odd_low);
     r[1] = HIGH(even_low, odd_low);
     r[2] = LOW(even_high, odd_high);
@@ -87,18 +79,18 @@ static inline __attribute__((always_inline)) void transpose_squares(vec r[4]) {
 
 /* to (LANES, LANES) = from' for rows that may start anywhere in `from`. */
 static inline void transpose_square(const float *from, size_t from_row, float *to, size_t to_row) {
-    vec r[LANES];
+    vf r[LANES];
 #pragma GCC unroll 8
-    for (int i = 0; i < LANES; i++) r[i] = *(const vec_anywhere *)(from + i * from_row);
+    for (int i = 0; i < LANES; i++) r[i] = vf_load(from + i * from_row);
 #pragma GCC unroll 2
     for (int i = 0; i < LANES; i += 4) transpose_squares(r + i);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
 #if defined(__AVX__)
-        *(vec *)(to + i * to_row) = FRONT_HALVES(r[i], r[i + 4]);
-        *(vec *)(to + (i + 4) * to_row) = BACK_HALVES(r[i], r[i + 4]);
+        vf_store(to + i * to_row, FRONT_HALVES(r[i], r[i + 4]));
+        vf_store(to + (i + 4) * to_row, BACK_HALVES(r[i], r[i + 4]));
 #else
-        *(vec *)(to + i * to_row) = r[i];
+        vf_store(to + i * to_row, r[i]);
 #endif
     }
 }
