@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "data/reader.h"
 
-enum { CODE_POINTS = 0x110000, CONTEXT_DEFAULT = 64, UNKNOWN = 0xffff };
+enum { CODE_POINTS = 0x110000, CONTEXT_DEFAULT = 64, TOKENS_MOST = 65536 };
 
 /* Decodes strictly (no overlong forms, no surrogates). Returns the length, 0 for bad UTF-8. */
 static size_t decode(const uint8_t *at, size_t left, uint32_t *point_out) {
@@ -53,8 +53,15 @@ static sh_status fail_at(const char *name, const uint8_t *data, size_t at, const
     return sh_error_hint("'tokens: bytes' accepts any file");
 }
 
-/* Marks the characters that occur and counts them all. */
-static sh_status scan(const char *name, const uint8_t *data, size_t bytes, uint16_t *token_of,
+/* Which token a code point is: token + 1, or 0 where it is none. Zeroed pages cost nothing, so only
+ * the part of Unicode that a text uses is ever touched. */
+typedef struct alphabet {
+    uint32_t *token;  // (CODE_POINTS)
+    uint32_t most;    // the highest code point in use
+} alphabet;
+
+/* Checks the text and counts its characters; marks those that occur when `marks`. */
+static sh_status scan(const char *name, const uint8_t *data, size_t bytes, bool marks, alphabet *a,
                       size_t *count_out) {
     size_t count = 0;
     for (size_t at = 0, length; at < bytes; at += length, count++) {
@@ -62,58 +69,58 @@ static sh_status scan(const char *name, const uint8_t *data, size_t bytes, uint1
         length = decode(data + at, bytes - at, &point);
         if (length == 0) return fail_at(name, data, at, "not valid UTF-8");
         if (point == 0) return fail_at(name, data, at, "a zero byte");
-        token_of[point] = 0;
+        if (!marks) continue;
+        a->token[point] = 1;
+        if (point > a->most) a->most = point;
     }
     *count_out = count;
     return SH_OK;
 }
 
 /* Numbers the marked characters in order and writes them as UTF-8. */
-static sh_status number_characters(sh_source *source, uint16_t *token_of) {
-    size_t count = 0, length = 0, bytes = 0;
+static sh_status number_characters(sh_source *source, alphabet *a) {
+    uint32_t count = 0;
+    size_t bytes = 0;
     char out[4];
-    for (uint32_t point = 0; point < CODE_POINTS; point++)
-        if (token_of[point] != UNKNOWN) {
-            count++;
+    for (uint32_t point = 0; point <= a->most; point++)
+        if (a->token[point] != 0) {
+            a->token[point] = ++count;
             bytes += encode(point, out);
         }
-    if (count >= UNKNOWN) {
-        SH_FAIL(SH_E_FORMAT, "'%s' uses %zu different characters", source->name, count);
+    if (count > TOKENS_MOST) {
+        SH_FAIL(SH_E_FORMAT, "'%s' uses %u different characters", source->name, count);
         return sh_error_hint("use 'tokens: bytes'");
     }
     char *vocabulary = sh_alloc(bytes + 1, 1);
     if (vocabulary == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", source->name);
-    uint16_t next = 0;
-    for (uint32_t point = 0; point < CODE_POINTS; point++)
-        if (token_of[point] != UNKNOWN) {
-            token_of[point] = next++;
-            length += encode(point, vocabulary + length);
-        }
+    bytes = 0;
+    for (uint32_t point = 0; point <= a->most; point++)
+        if (a->token[point] != 0) bytes += encode(point, vocabulary + bytes);
     source->vocabulary = vocabulary;
-    source->info.classes = (int64_t)count;
+    source->info.classes = count;
     return SH_OK;
 }
 
 /* Takes the characters of training as they are numbered there. */
-static sh_status take_vocabulary(sh_source *source, const char *vocabulary, uint16_t *token_of) {
+static sh_status take_vocabulary(sh_source *source, const char *vocabulary, alphabet *a) {
     const uint8_t *data = (const uint8_t *)vocabulary;
-    size_t bytes = strlen(vocabulary), count = 0;
-    for (size_t point = 0; point < CODE_POINTS; point++) token_of[point] = UNKNOWN;
-    for (size_t at = 0, length; at < bytes; at += length, count++) {
+    size_t bytes = strlen(vocabulary);
+    uint32_t count = 0;
+    for (size_t at = 0, length; at < bytes; at += length) {
         uint32_t point;
         length = decode(data + at, bytes - at, &point);
-        if (length == 0 || count >= UNKNOWN || token_of[point] != UNKNOWN)
+        if (length == 0 || count >= TOKENS_MOST || a->token[point] != 0)
             return fail_at("vocabulary", data, at, "not a list of different characters");
-        token_of[point] = (uint16_t)count;
+        a->token[point] = ++count;
     }
     source->vocabulary = sh_strdup(vocabulary);
     if (source->vocabulary == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory");
-    source->info.classes = (int64_t)count;
+    source->info.classes = count;
     return SH_OK;
 }
 
 static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes, size_t count,
-                           const uint16_t *token_of) {
+                           const alphabet *a) {
     source->cell = source->info.classes <= 256 ? SH_CELL_U8 : SH_CELL_U16;
     void *cells = sh_alloc(count, sh_cell_bytes(source->cell));
     if (cells == NULL)
@@ -123,28 +130,27 @@ static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes,
     for (size_t at = 0, i = 0, length; at < bytes; at += length, i++) {
         uint32_t point = 0;
         length = decode(data + at, bytes - at, &point);
-        uint16_t token = token_of[point];
-        if (token == UNKNOWN)
+        uint32_t token = a->token[point];
+        if (token == 0)
             return fail_at(source->name, data, at, "a character that training never saw");
         if (source->cell == SH_CELL_U8)
-            ((uint8_t *)cells)[i] = (uint8_t)token;
+            ((uint8_t *)cells)[i] = (uint8_t)(token - 1);
         else
-            ((uint16_t *)cells)[i] = token;
+            ((uint16_t *)cells)[i] = (uint16_t)(token - 1);
     }
     return SH_OK;
 }
 
 static sh_status read_characters(sh_source *source, const char *vocabulary, const uint8_t *data,
                                  size_t bytes, size_t *count_out) {
-    uint16_t *token_of = sh_alloc(CODE_POINTS, sizeof *token_of);
-    if (token_of == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", source->name);
-    memset(token_of, 0xff, CODE_POINTS * sizeof *token_of);
-    sh_status status = scan(source->name, data, bytes, token_of, count_out);
+    alphabet a = {.token = sh_alloc(CODE_POINTS, sizeof *a.token)};
+    if (a.token == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", source->name);
+    sh_status status = scan(source->name, data, bytes, vocabulary == NULL, &a, count_out);
     if (status == SH_OK)
-        status = vocabulary != NULL ? take_vocabulary(source, vocabulary, token_of)
-                                    : number_characters(source, token_of);
-    if (status == SH_OK) status = translate(source, data, bytes, *count_out, token_of);
-    sh_free(token_of);
+        status = vocabulary != NULL ? take_vocabulary(source, vocabulary, &a)
+                                    : number_characters(source, &a);
+    if (status == SH_OK) status = translate(source, data, bytes, *count_out, &a);
+    sh_free(a.token);
     return status;
 }
 
