@@ -23,6 +23,8 @@
 enum {
     CHUNK_BYTES = 24 << 10,  // of dy and x together; the first cache has 32 KiB or more
     ALIGN_FLOATS = 16,
+    X_GROUP = 8,  // blocks of x that the second cache holds
+    CHAINS = 10,  // accumulators that hide the latency of a multiply-add
 };
 
 typedef struct range {
@@ -66,14 +68,15 @@ static int tile_v(int v, int64_t left) {
     return left == v + 1 ? 2 : (int)left;
 }
 
-/* Issue slots (two a cycle) that one pixel of all strips costs: multiply-adds, loads, or the
- * latency of a chain, whichever is longest. */
+/* What one pixel of all strips costs, in quarters of an issue slot (two slots a cycle): the
+ * multiply-adds, the loads or the latency of a chain, whichever is longest; fewer loads break ties.
+ */
 static int64_t tile_cost(int64_t strip, int v) {
     int64_t pieces = ceil_div(strip, tile_most[v]), cost = 0;
     for (int64_t i = 0; i < pieces; i++) {
         range r = slice(strip, pieces, i);
         int64_t t = r.to - r.from;
-        cost += most(8, most(t * v, t + v));
+        cost += 4 * most(CHAINS, most(t * v, t + v)) + t + v;
     }
     return cost;
 }
@@ -166,7 +169,7 @@ static int64_t first_row(const work *w) {
 }
 
 /* Copies the chunk of one block of x: images side by side, plain rows with their padding. */
-static void pack_x(const work *w, int64_t block) {
+static void pack_x(const work *w, int64_t block, int64_t slot) {
     const plan *p = w->p;
     const sh_conv_shape *s = &p->s;
     int64_t width = s->iw * (p->x_blocked ? LANES : 1), left = p->x_blocked ? 0 : s->pad_w;
@@ -176,7 +179,7 @@ static void pack_x(const work *w, int64_t block) {
     for (int64_t i = 0; i < w->images; i++) {
         const float *in = w->x + ((w->image + i) * p->x_blocks + block) * s->ih * width;
         for (int64_t r = 0; r < rows; r++) {
-            float *out = w->x_pack + (i * p->x_rows + r) * p->x_row;
+            float *out = w->x_pack + slot * p->x_pack + (i * p->x_rows + r) * p->x_row;
             int64_t zeros = least(left, p->x_row);
             memset(out, 0, (size_t)zeros * sizeof(float));
             memcpy(out + zeros, in + (from + r) * width, (size_t)copied * sizeof(float));
@@ -205,16 +208,20 @@ static const float *dy_at(const work *w, int64_t g) {
     return w->dy + (w->image * p->dy_blocks + g) * floats + w->rows.from * p->s.ow * LANES;
 }
 
+/* The rows of a chunk inside one image stand as images of one row: the loop over images looks
+ * ahead, the one over rows is kept short for small images. */
 static tile_box box_make(const work *w) {
     const plan *p = w->p;
-    int64_t dy_image = p->s.oh * p->s.ow * LANES;
+    bool single = p->chunk_images == 1;
+    int64_t dy_image = p->s.oh * p->s.ow * LANES, dy_row = p->s.ow * LANES;
+    int64_t x_row = p->x_row * p->s.stride_h;
     return (tile_box){
         .images = w->images,
-        .x_image = p->x_rows * p->x_row,
-        .x_row = p->x_row * p->s.stride_h,
+        .x_image = single ? x_row : p->x_rows * p->x_row,
+        .x_row = x_row,
         .x_col = p->s.stride_w * (p->x_blocked ? LANES : 1),
-        .dy_image = dy_image,
-        .dy_row = p->s.ow * LANES,
+        .dy_image = single ? dy_row : dy_image,
+        .dy_row = dy_row,
         .dy_block = dy_image * (p->pack_dy ? p->chunk_images : 1),
     };
 }
@@ -228,7 +235,8 @@ static void strip_sum(const work *w, tile_box *box, const float *x, const float 
     range rows = inside(w->rows, s->stride_h, s->pad_h, kh, s->ih), cols = {0, s->ow};
     if (p->x_blocked) cols = inside(cols, s->stride_w, s->pad_w, kw, s->iw);
     box->rows = rows.to - rows.from, box->cols = cols.to - cols.from;
-    if (box->rows > 0 && box->cols > 0) {  // otherwise the offsets would point outside
+    if (p->chunk_images == 1) box->images = box->rows, box->rows = 1;
+    if (rows.to > rows.from && cols.to > cols.from) {  // otherwise the offsets would point outside
         x += (rows.from * s->stride_h - s->pad_h + kh - (p->pack_x ? first_row(w) : 0)) * p->x_row;
         if (p->x_blocked) x += (cols.from * s->stride_w - s->pad_w + kw) * LANES;
         dy += ((rows.from - w->rows.from) * s->ow + cols.from) * LANES;
@@ -264,23 +272,49 @@ static void bias_sum(const work *w, int64_t g, int v) {
     }
 }
 
+/* All strips of one block of x with v blocks of dy from g on. */
+static void pair_sum(const work *w, tile_box *box, int64_t b, int64_t slot, int64_t g, int v) {
+    const plan *p = w->p;
+    int64_t group = p->strips * p->strip * LANES;  // sums of one pair of blocks
+    const float *x = p->pack_x ? w->x_pack + slot * p->x_pack
+                               : w->x + (w->image * p->x_blocks + b) * p->s.ih * p->x_row;
+    float *sums = w->sums + (b * p->dy_blocks + g) * group;
+    for (int64_t k = 0; k < p->strips; k++)
+        strip_sum(w, box, x, dy_at(w, g), k, v, sums + k * p->strip * v * LANES);
+}
+
+/* Lets the tiles of (g, v) fetch the blocks of dy that follow: those of the next tile, or the first
+ * ones of the next chunk. dy is read from memory once, and reading it would otherwise be waited
+ * for. */
+static void look_ahead(const work *w, tile_box *box, int64_t g, int v, int64_t blocks) {
+    const plan *p = w->p;
+    const sh_conv_shape *s = &p->s;
+    int64_t chunk = (w->rows.to - w->rows.from) * s->ow * LANES;
+    if (g + v < w->dys.to)
+        box->ahead = dy_at(w, g + v);
+    else if (w->rows.to < s->oh)
+        box->ahead = dy_at(w, w->dys.from) + chunk;
+    else
+        box->ahead = w->dy + ((w->image + 1) * p->dy_blocks + w->dys.from) * s->oh * s->ow * LANES;
+    box->ahead_end = box->ahead + chunk;
+    int64_t tile_rows = p->strips * ceil_div(p->strip, tile_most[v]) * blocks;
+    box->ahead_step = aligned(ceil_div(s->ow * LANES, tile_rows));
+}
+
+/* The tile's blocks of dy stay in the first cache while a group of blocks of x, held by the second,
+ * passes over them. */
 static void chunk_sum(const work *w) {
     const plan *p = w->p;
     tile_box box = box_make(w);
-    int64_t group = p->strips * p->strip * LANES;  // sums of one pair of blocks
     if (p->pack_dy) pack_dy(w);
-    for (int64_t b = w->xs.from; b < w->xs.to; b++) {
-        const float *x = w->x + (w->image * p->x_blocks + b) * p->s.ih * p->x_row;
-        if (p->pack_x) {
-            pack_x(w, b);
-            x = w->x_pack;
-        }
+    for (int64_t first = w->xs.from; first < w->xs.to; first += X_GROUP) {
+        int64_t end = least(first + X_GROUP, w->xs.to);
+        for (int64_t b = first; p->pack_x && b < end; b++) pack_x(w, b, b - first);
         for (int64_t g = w->dys.from, v; g < w->dys.to; g += v) {
             v = tile_v(p->v, w->dys.to - g);
-            if (w->bias != NULL && b == w->xs.from) bias_sum(w, g, (int)v);
-            float *sums = w->sums + (b * p->dy_blocks + g) * group;
-            for (int64_t k = 0; k < p->strips; k++)
-                strip_sum(w, &box, x, dy_at(w, g), k, (int)v, sums + k * p->strip * v * LANES);
+            if (w->bias != NULL && first == w->xs.from) bias_sum(w, g, (int)v);
+            if (!p->pack_dy && first == w->xs.from) look_ahead(w, &box, g, (int)v, end - first);
+            for (int64_t b = first; b < end; b++) pair_sum(w, &box, b, b - first, g, (int)v);
         }
     }
 }
@@ -308,19 +342,42 @@ static void join(const plan *p, float *sums, int64_t count) {
     }
 }
 
-/* Writes the sums of block b of x and v blocks of dy from g on to dw. */
+/* Eight vectors of sums, one per weight, become eight rows of dw, one per output channel. */
+static void write_8x8(const float *const sums[LANES], float *dw, int64_t step, bool accumulate) {
+    float square[LANES][LANES];
+    for (int i = 0; i < LANES; i++)
+        for (int o = 0; o < LANES; o++) square[o][i] = sums[i][o];
+    for (int o = 0; o < LANES; o++) {
+        v8_memory *out = (v8_memory *)(dw + o * step);
+        v8 row = *(v8_memory *)square[o];
+        if (accumulate) row += *out;
+        *out = row;
+    }
+}
+
+/* Writes the sums of block b of x and v blocks of dy from g on to dw. In a row of dw the weights of
+ * a block of x lie side by side: weight i is scalar `i / taps` of strip `i % taps` where x is
+ * blocked; where it is plain, the order is that of the sums. */
 static void finish_tile(const sh_conv_weight_call *call, const plan *p, int64_t b, int64_t g, int v,
                         const float *sums) {
-    int64_t taps = p->s.kh * p->s.kw, channels = p->x_blocked ? LANES : 1;
-    int64_t strip_step = p->x_blocked ? 1 : p->strip, step = p->x_blocked ? taps : 1;
-    for (int64_t o = 0; o < v * LANES; o++) {
-        float *dw = call->dw + ((g * LANES + o) * p->s.ic + b * channels) * taps;
-        for (int64_t k = 0; k < p->strips; k++) {
-            for (int64_t t = 0; t < p->strip; t++) {
-                float sum = sums[(k * p->strip + t) * v * LANES + o];
-                float *out = dw + k * strip_step + t * step;
-                *out = call->accumulate ? *out + sum : sum;
-            }
+    int64_t taps = p->s.kh * p->s.kw, weights = p->strips * p->strip, row = p->s.ic * taps;
+    float *dw = call->dw + g * LANES * row + b * weights;
+    const float *from[LANES];
+    int64_t i = 0, got = 0;
+    for (int64_t w = 0; w < weights; w++) {
+        int64_t at = p->x_blocked ? w % taps * LANES + w / taps : w;
+        from[got++] = sums + at * v * LANES;
+        if (got < LANES) continue;
+        for (int o = 0; o < v; o++) {
+            write_8x8(from, dw + o * LANES * row + i, row, call->accumulate);
+            for (int k = 0; k < LANES; k++) from[k] += LANES;
+        }
+        i += LANES, got = 0;
+    }
+    for (; i < weights; i++) {  // what is left of a plain strip: the order of the sums
+        for (int64_t o = 0; o < v * LANES; o++) {
+            float *out = dw + o * row + i, sum = sums[i * v * LANES + o];
+            *out = call->accumulate ? *out + sum : sum;
         }
     }
 }
@@ -352,13 +409,13 @@ static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t par
         .p = p,
         .x = call->x,
         .dy = call->dy,
-        .x_pack = packs + part * (p->x_pack + p->dy_pack),
+        .x_pack = packs + part * (X_GROUP * p->x_pack + p->dy_pack),
         .sums = sums,
         .bias = call->db != NULL && x_part == 0 ? sums + aligned(weight_sums(p)) : NULL,
         .xs = slice(p->x_blocks, p->parts_x, x_part),
         .dys = slice(p->dy_blocks, p->parts_dy, dy_part),
     };
-    w.dy_pack = w.x_pack + p->x_pack;
+    w.dy_pack = w.x_pack + X_GROUP * p->x_pack;
     part_sum(&w, slice(p->s.n, p->parts_image, image_part));
 }
 
@@ -379,7 +436,8 @@ static void run(const sh_conv_weight_call *call) {
 static size_t scratch_bytes(const sh_conv_shape *shape, bool x_blocked, int threads) {
     const plan p = plan_make(shape, x_blocked, threads);
     int64_t parts = p.parts_image * p.parts_x * p.parts_dy;
-    return (size_t)(p.parts_image * p.sums + parts * (p.x_pack + p.dy_pack)) * sizeof(float);
+    return (size_t)(p.parts_image * p.sums + parts * (X_GROUP * p.x_pack + p.dy_pack)) *
+           sizeof(float);
 }
 
 static bool supports(const sh_conv_shape *s, bool x_blocked) {

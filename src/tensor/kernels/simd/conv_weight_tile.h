@@ -9,7 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { LANES = 8, V_MOST = 4, T_MOST = 8, TILE_MOST = 12 };
+/* Without registers of 8 floats, compilers keep arrays of such vectors in memory, and wider tiles
+ * run ten times slower. */
+#if defined(__AVX__)
+enum { V_MOST = 4 };
+#else
+enum { V_MOST = 1 };
+#endif
+enum { LANES = 8, T_MOST = 8, TILE_MOST = 12, LINE_FLOATS = 16 };
 
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v8_memory __attribute__((vector_size(32), aligned(4), may_alias));
@@ -26,18 +33,31 @@ typedef struct tile_box {
     int64_t images, rows, cols;
     int64_t x_image, x_row, x_col;
     int64_t dy_image, dy_row, dy_block;  // a pixel of dy is LANES floats
+    /* Blocks of dy that are needed next: each image of the box asks for `ahead_step` more floats of
+     * each, until `ahead_end`. */
+    const float *ahead, *ahead_end;
+    int64_t ahead_step;
 } tile_box;
 
-typedef void tile_function(const tile_box *box, const float *x, const float *dy, float *sums,
-                           bool fresh);
+typedef void tile_function(tile_box *box, const float *x, const float *dy, float *sums, bool fresh);
+
+__attribute__((always_inline)) static inline void prefetch(tile_box *box, const int V) {
+    const float *end = box->ahead + box->ahead_step;
+    for (const float *at = box->ahead; at < end; at += LINE_FLOATS) {
+        UNROLL
+        for (int v = 0; v < V; v++) __builtin_prefetch(at + v * box->dy_block, 0, 2);
+    }
+    box->ahead = end;
+}
 
 /* sums (T, V, 8) = or += the products of the box. Inlined with constant T and V. */
-__attribute__((always_inline)) static inline void tile(const tile_box *box, const float *x,
+__attribute__((always_inline)) static inline void tile(tile_box *box, const float *x,
                                                        const float *dy, float *sums, bool fresh,
                                                        const int T, const int V) {
     v8 a[TILE_MOST] = {0};
     const int64_t cols = box->cols, x_col = box->x_col, block = box->dy_block;
     for (int64_t image = 0; image < box->images; image++) {
+        if (box->ahead < box->ahead_end) prefetch(box, V);
         for (int64_t row = 0; row < box->rows; row++) {
             const float *xp = x + image * box->x_image + row * box->x_row;
             const float *dp = dy + image * box->dy_image + row * box->dy_row;
@@ -63,15 +83,20 @@ __attribute__((always_inline)) static inline void tile(const tile_box *box, cons
     }
 }
 
-#define SH_TILES(X)                                                                         \
-    X(1, 1)                                                                                 \
-    X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1) X(1, 2) X(2, 2) X(3, 2) X(4, 2) \
-        X(5, 2) X(6, 2) X(1, 3) X(2, 3) X(3, 3) X(4, 3) X(1, 4) X(2, 4) X(3, 4)
+#define SH_TILES_1(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1)
+#define SH_TILES_2(X) X(1, 2) X(2, 2) X(3, 2) X(4, 2) X(5, 2) X(6, 2)
+#define SH_TILES_3(X) X(1, 3) X(2, 3) X(3, 3) X(4, 3)
+#define SH_TILES_4(X) X(1, 4) X(2, 4) X(3, 4)
+#if defined(__AVX__)
+#define SH_TILES(X) SH_TILES_1(X) SH_TILES_2(X) SH_TILES_3(X) SH_TILES_4(X)
+#else
+#define SH_TILES(X) SH_TILES_1(X)
+#endif
 
-#define SH_TILE_DEFINE(T, V)                                                                      \
-    static void tile_##T##x##V(const tile_box *box, const float *x, const float *dy, float *sums, \
-                               bool fresh) {                                                      \
-        tile(box, x, dy, sums, fresh, T, V);                                                      \
+#define SH_TILE_DEFINE(T, V)                                                                \
+    static void tile_##T##x##V(tile_box *box, const float *x, const float *dy, float *sums, \
+                               bool fresh) {                                                \
+        tile(box, x, dy, sums, fresh, T, V);                                                \
     }
 SH_TILES(SH_TILE_DEFINE)
 
@@ -79,6 +104,6 @@ SH_TILES(SH_TILE_DEFINE)
 static tile_function *const tiles[V_MOST + 1][T_MOST + 1] = {SH_TILES(SH_TILE_ROW)};
 
 /* The most scalars of x beside V vectors. */
-static const int tile_most[V_MOST + 1] = {0, 8, 6, 4, 3};
+static const int tile_most[] = {0, 8, 6, 4, 3};
 
 #endif
