@@ -67,9 +67,10 @@ struct sh_layer_kind {
     void (*destroy)(sh_op *op);
     const char *(*describe)(const sh_op *op);  // the kernels chosen, for explain; NULL: plain
 
-    bool in_place;    // forward may write over input 0, backward over the output's gradient
-    bool reshapes;    // forward and backward only rename the shape: output and input share memory
-    bool fuses_relu;  // a following relu can be absorbed (op->relu)
+    bool takes_tokens;  // reads int32 tokens; every other layer reads floats
+    bool in_place;      // forward may write over input 0, backward over the output's gradient
+    bool reshapes;      // forward and backward only rename the shape: output and input share memory
+    bool fuses_relu;    // a following relu can be absorbed (op->relu)
 };
 
 const sh_layer_kind *sh_layer_find(const char *name);  // NULL: unknown

@@ -77,6 +77,9 @@ static sh_status connect(sh_net *net, sh_layer *layer, const int *inputs, int in
     layer->input_count = input_count;
     for (int i = 0; i < input_count; i++) {
         SH_ASSERT(inputs[i] >= SH_NET_INPUT && inputs[i] < (int)net->layer_count);
+        if (inputs[i] == SH_NET_INPUT && net->input.tokens && !kind->takes_tokens)
+            return SH_FAIL(SH_E_SHAPE, "layer '%s' (%s) cannot read tokens; put an embedding first",
+                           layer->name, kind->name);
         layer->inputs[i] = inputs[i];
         layer->in[i] = *sh_net_shape(net, inputs[i]);
     }
@@ -107,6 +110,8 @@ sh_status sh_net_add(sh_net *net, const char *kind_name, const char *name, const
     SH_TRY(check_name(net, name));
     if (kind->expand != NULL) {
         int before = sh_net_last(net);
+        if (options == NULL)
+            return sh_net_add_text(net, kind_name, name, inputs, input_count, "{}");
         SH_TRY(kind->expand(net, name, inputs != NULL ? inputs : &before,
                             inputs != NULL ? input_count : 1, options));
         if (index_out != NULL) *index_out = sh_net_last(net);

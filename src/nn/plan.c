@@ -17,12 +17,16 @@ struct sh_planner {
 sh_tuner *sh_planner_tuner(sh_planner *planner) { return planner->tuner; }
 
 static sh_status add_value(sh_plan *plan, sh_shape shape, bool tokens, sh_value **value_out) {
+    char text[SH_SHAPE_TEXT];
+    size_t count;
+    if (!sh_shape_count_checked(&shape, &count))
+        return SH_FAIL(SH_E_SHAPE, "an activation of %s is too large", sh_shape_text(&shape, text));
     SH_TRY(sh_grow((void **)&plan->values, &plan->value_capacity, plan->value_count + 1,
                    sizeof *plan->values));
     sh_value *value = sh_alloc(1, sizeof *value);
     if (value == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
     *value = (sh_value){.shape = shape,
-                        .count = sh_shape_count(&shape),
+                        .count = count,
                         .block = 1,
                         .tokens = tokens,
                         .producer = -1,
@@ -189,6 +193,13 @@ int sh_plan_readers(const sh_plan *plan, const sh_value *value) {
     return readers;
 }
 
+/* Whether the drop-path `guard` skips `op`, itself or through a drop-path inside its branch. */
+static bool is_behind(const sh_plan *plan, const sh_op *op, int guard) {
+    for (int g = op->guard; g >= 0; g = plan->ops[g]->guard)
+        if (g == guard) return true;
+    return false;
+}
+
 /* An op whose output is read only by `guard`, or by ops that it already guards, is guarded too. */
 static bool feeds_only(const sh_plan *plan, const sh_op *op, int guard) {
     int found = 0;
@@ -196,7 +207,7 @@ static bool feeds_only(const sh_plan *plan, const sh_op *op, int guard) {
         const sh_op *reader = plan->ops[i];
         for (int k = 0; k < reader->in_count; k++) {
             if (reader->in[k] != op->out) continue;
-            if (reader->index != guard && reader->guard != guard) return false;
+            if (reader->index != guard && !is_behind(plan, reader, guard)) return false;
             found++;
         }
     }
@@ -258,6 +269,7 @@ sh_status sh_plan_create(const sh_net *net, const sh_plan_options *options, sh_p
         plan->net = net;
         plan->batch = options->batch;
         plan->training = options->training;
+        plan->no_sharing = options->no_sharing;
         plan->loss = options->loss;
         plan->trace = options->trace;
         status = plan_all(&planner);

@@ -71,7 +71,7 @@ typedef struct sh_step_context {
 struct sh_plan {
     const sh_net *net;
     int64_t batch;
-    bool training;
+    bool training, no_sharing;
     sh_op **ops;
     size_t op_count, op_capacity;
     sh_value **values;
@@ -101,6 +101,7 @@ typedef struct sh_plan_options {
     const sh_loss *loss;  // NULL: forward only
     sh_tuner *tuner;
     const sh_trace *trace;
+    bool no_sharing;  // every buffer has memory of its own: for tests and for hunting faults
 } sh_plan_options;
 
 /* Borrows net, loss, tuner. */

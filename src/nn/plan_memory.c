@@ -39,7 +39,8 @@ static int last_read(const sh_plan *plan, int data_class, const sh_op *except) {
 
 static bool may_overwrite(const sh_plan *plan, const sh_op *op) {
     const sh_value *input = op->in[0];
-    if (!op->kind->in_place || input->data_class < 0 || input->tokens) return false;
+    if (plan->no_sharing || !op->kind->in_place || input->data_class < 0 || input->tokens)
+        return false;
     if (runs_backward(plan, op) && op->needs_input) return false;
     for (int k = 1; k < op->in_count; k++)
         if (op->in[k]->data_class == input->data_class) return false;
@@ -100,7 +101,8 @@ static void assign_grad_classes(sh_plan *plan, int *classes_out) {
             bool writes_first = input->grad_writer == i && input->grad_class < 0;
             op->dx_added[k] = !writes_first;
             if (!writes_first) continue;
-            bool shares = k == 0 && (op->kind->in_place || op->kind->reshapes);
+            bool passes_on = op->kind->in_place || op->kind->reshapes;
+            bool shares = k == 0 && passes_on && !plan->no_sharing;
             input->grad_class = shares ? op->out->grad_class : classes++;
         }
     }
@@ -178,7 +180,7 @@ static sh_status pack(sh_plan *plan) {
                 const sh_buffer *other = order[j];
                 bool overlap =
                     offset < other->offset + other->bytes && other->offset < offset + buffer->bytes;
-                if (!overlap || !lives_meet(buffer, other)) continue;
+                if (!overlap || (!plan->no_sharing && !lives_meet(buffer, other))) continue;
                 offset = other->offset + other->bytes;
                 moved = true;
             }

@@ -98,9 +98,9 @@ static void skip_backward(sh_op *op) {
             memset(op->dx[k], 0, op->in[k]->count * sizeof(float));
     for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++) {
         size_t param = op->layer->params[k];
-        op->plan->param_unused[param] = !op->param_added[k];
-        if (!sh_op_adds(op, k))
-            memset(op->param_grad[k], 0, op->plan->net->params.items[param].count * sizeof(float));
+        if (sh_op_adds(op, k)) continue;  // whoever wrote before decides whether it was used
+        op->plan->param_unused[param] = true;
+        memset(op->param_grad[k], 0, op->plan->net->params.items[param].count * sizeof(float));
     }
 }
 

@@ -78,6 +78,7 @@ const sh_layer_kind sh_layer_kind_embedding = {
     .main_option = "width",
     .inputs_least = 1,
     .inputs_most = 1,
+    .takes_tokens = true,
     .build = build,
     .plan = plan,
     .forward = forward,
