@@ -21,11 +21,16 @@ static double rate(const interval *since) {
     return seconds > 0 ? (double)since->samples / seconds : 0.0;
 }
 
+/* The epoch, from 1, that the last finished step belongs to. */
+static int64_t epoch_of_step(const shoal_run *run) {
+    return (run->step - 1) / run->steps_per_epoch + 1;
+}
+
 static sh_status write_step(shoal_run *run, const interval *since) {
     bool classes = run->model.loss.kind->classes;
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
-        {"epoch", SH_METRIC_INT, .i = run->epoch + 1},
+        {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
         {"train_loss", SH_METRIC_REAL, .r = since->loss_sum / (double)since->counted},
         {"train_accuracy", SH_METRIC_REAL,
          .r = classes ? part(since->correct, since->counted) : NAN},
@@ -42,7 +47,7 @@ static sh_status write_step(shoal_run *run, const interval *since) {
 static sh_status write_eval(shoal_run *run) {
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
-        {"epoch", SH_METRIC_INT, .i = run->epoch},
+        {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
         {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
         {"test_loss", SH_METRIC_REAL, .r = run->test.loss},
         {"test_accuracy", SH_METRIC_REAL, .r = run->test.accuracy},
@@ -85,7 +90,7 @@ static void report(shoal_run *run, const interval *since, double loss, bool epoc
     shoal_progress progress = {
         .step = run->step,
         .steps = run->steps,
-        .epoch = (run->step - 1) / run->steps_per_epoch + 1,
+        .epoch = epoch_of_step(run),
         .epochs = (run->steps + run->steps_per_epoch - 1) / run->steps_per_epoch,
         .samples = run->samples_here,
         .train_loss = loss,
