@@ -2,7 +2,10 @@
 #include "cli/common.h"
 
 static shoal_status run_explain(sh_args *args) {
-    CLI_TRY(sh_args_config(args, args->operand_count > 0 ? args->operands[0] : NULL));
+    const char *operand = args->operand_count > 0 ? args->operands[0] : NULL;
+    CLI_TRY(sh_args_config(args, operand));
+    if (operand != NULL && sh_is_folder(operand))  // what that run measured stands beside
+        CLI_TRY(shoal_config_set(args->config, "out", operand));
     shoal_hooks hooks = sh_args_hooks(args);
     shoal_run *run = NULL;
     CLI_TRY(shoal_run_open(args->config, &hooks, &run));

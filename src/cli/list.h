@@ -1,5 +1,8 @@
 /* One row per command, in the order of the help. X(name) declares sh_command_name, defined at the
  * end of its file. */
+#ifndef SH_CLI_LIST_H
+#define SH_CLI_LIST_H
+
 #define SH_COMMAND_LIST(X) \
     X(train)               \
     X(eval)                \
@@ -9,3 +12,5 @@
     X(list)                \
     X(data)                \
     X(doctor)
+
+#endif

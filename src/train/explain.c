@@ -39,6 +39,11 @@ static void print_memory(const shoal_run *run, const sh_plan *plan, FILE *file) 
             "scratch %.1f (%.1f without reuse); in all %.1f\n",
             params, params, slots, work, (double)plan->unshared_bytes * mib,
             2 * params + slots + work);
+    double measured;
+    if (sh_run_measured_mib(run, &measured))
+        fprintf(file,
+                "measured, MiB: %.1f at the peak of the last run, libraries and data included\n",
+                measured);
 }
 
 shoal_status shoal_run_explain(shoal_run *run, FILE *file) {

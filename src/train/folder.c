@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "ckpt/folder.h"
 #include "tensor/kernels/machine.h"
 #include "train/run.h"
@@ -55,6 +56,36 @@ static sh_status choose_folder(shoal_run *run) {
     SH_FAIL(SH_E_USAGE, "'%s' already holds a run", run->folder);
     return sh_error_hint(
         "--resume continues it, --overwrite starts afresh, --out DIR goes elsewhere");
+}
+
+/* The peak memory that the newest run in the folder this run would have reports at its end. */
+bool sh_run_measured_mib(const shoal_run *run, double *mib_out) {
+    const char *name = run->config.name != NULL ? run->config.name : "run";
+    char *folder =
+        run->config.out != NULL ? sh_strdup(run->config.out) : default_folder(name, true);
+    char *path = folder != NULL ? sh_path_join(folder, "metrics.jsonl") : NULL;
+    sh_mapped file = {0};
+    bool found = false;
+    if (path != NULL && sh_file_exists(path) && sh_file_map(path, &file) == SH_OK) {
+        const char *text = (const char *)file.data, *end = text + file.bytes;
+        while (text < end) {
+            const char *newline = memchr(text, '\n', (size_t)(end - text));
+            size_t length = newline != NULL ? (size_t)(newline - text) : (size_t)(end - text);
+            char fault[SH_JSON_FAULT];
+            json_t *line = sh_json_read_map(text, length, fault);
+            json_t *peak = line != NULL ? json_object_get(line, "peak_rss_mib") : NULL;
+            if (json_is_number(peak)) {
+                *mib_out = json_number_value(peak);
+                found = true;
+            }
+            json_decref(line);
+            text += length + 1;
+        }
+        sh_file_unmap(&file);
+    }
+    sh_free(path);
+    sh_free(folder);
+    return found;
 }
 
 static sh_status in_folder(const shoal_run *run, const char *name, char **path_out) {

@@ -72,6 +72,7 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out);
 /* The run's folder, files and checkpoints (folder.c). */
 sh_status sh_run_open_folder(shoal_run *run);
 sh_status sh_run_resume(shoal_run *run);
+bool sh_run_measured_mib(const shoal_run *run, double *mib_out);
 sh_status sh_run_save(shoal_run *run);
 /* Kernel choices remembered on this machine. */
 void sh_run_load_kernels(shoal_run *run);

@@ -1,4 +1,7 @@
 /* One row per layer. X(name) declares sh_layer_kind_name, defined at the end of its file. */
+#ifndef SH_NN_LAYERS_LIST_H
+#define SH_NN_LAYERS_LIST_H
+
 #define SH_LAYER_LIST(X) \
     X(dense)             \
     X(conv)              \
@@ -22,3 +25,5 @@
     X(tanh)              \
     X(sigmoid)           \
     X(softmax)
+
+#endif

@@ -1,4 +1,7 @@
 /* One row per model. X(name) declares sh_model_kind_name, defined at the end of its file. */
+#ifndef SH_NN_MODELS_LIST_H
+#define SH_NN_MODELS_LIST_H
+
 #define SH_MODEL_LIST(X) \
     X(linear)            \
     X(logistic)          \
@@ -11,3 +14,5 @@
     X(resnet50)          \
     X(gpt)               \
     X(gpt2)
+
+#endif
