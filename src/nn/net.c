@@ -110,10 +110,9 @@ sh_status sh_net_add(sh_net *net, const char *kind_name, const char *name, const
     SH_TRY(check_name(net, name));
     if (kind->expand != NULL) {
         int before = sh_net_last(net);
-        if (options == NULL)
-            return sh_net_add_text(net, kind_name, name, inputs, input_count, "{}");
-        SH_TRY(kind->expand(net, name, inputs != NULL ? inputs : &before,
-                            inputs != NULL ? input_count : 1, options));
+        if (inputs == NULL) inputs = &before, input_count = 1;
+        SH_TRY(options == NULL ? sh_net_add_text(net, kind_name, name, inputs, input_count, "{}")
+                               : kind->expand(net, name, inputs, input_count, options));
         if (index_out != NULL) *index_out = sh_net_last(net);
         return SH_OK;
     }

@@ -1,8 +1,7 @@
 /* From a run file's `model:` to a net: a name, a map with options, or a list of layers
  *
  *   model:
- *     - {conv: 32, kernel: 5, padding: 2}     # the first key is the layer, its value the main
- * option
+ *     - {conv: 32, kernel: 5, padding: 2}     # the key that is a layer; its value: main option
  *     - relu
  *     - {name: join, add: , from: [relu1, input]}
  */
@@ -29,6 +28,17 @@ static sh_status unknown(const sh_node *at, const char *what, const char *name,
     if (near != NULL)
         return sh_error_hint("did you mean '%s'? 'shoal list %ss' shows all", near, what);
     return sh_error_hint("'shoal list %ss' shows all", what);
+}
+
+/* Re-labels an error from inside a layer with the place of its entry in the run file. */
+static sh_status place_error(const sh_node *at, sh_status status) {
+    const sh_error *error = sh_error_last();
+    if (status == SH_OK || strncmp(error->text, at->source, strlen(at->source)) == 0) return status;
+    char text[sizeof error->text], hint[sizeof error->hint];
+    snprintf(text, sizeof text, "%s", error->text);
+    snprintf(hint, sizeof hint, "%s", error->hint);
+    SH_FAIL_AT(at, status, "%s", text);
+    return hint[0] != '\0' ? sh_error_hint("%s", hint) : status;
 }
 
 /* A copy of a map without the entries that are not the part's own options. */
@@ -80,16 +90,36 @@ static sh_status build_model(sh_net *net, const sh_node *node, const char *name)
     sh_status status = kind->build(net, options);
     sh_options_fini(kind->options, options);
     sh_free(options);
-    return status;
+    return place_error(node, status);
+}
+
+/* Whether `name` is one of the layers that `group` stands for: "attn.c_proj" of "attn". */
+static bool is_part_of(const char *name, const char *group) {
+    size_t length = strlen(group);
+    return strncmp(name, group, length) == 0 && name[length] == '.';
+}
+
+/* A layer by name; a name that stands for several (attention) finds the last of them. */
+static int find_layer(const sh_net *net, const char *name) {
+    int found = sh_net_find(net, name);
+    for (int i = sh_net_last(net); found == -2 && i >= 0; i--)
+        if (is_part_of(net->layers[i]->name, name)) found = i;
+    return found;
+}
+
+static const char *earlier_name(const void *net, size_t index) {
+    const sh_net *n = net;
+    return index < n->layer_count ? n->layers[index]->name : NULL;
 }
 
 static sh_status find_input(const sh_net *net, const sh_node *node, int *index_out) {
     if (node->kind != SH_NODE_SCALAR)
         return SH_FAIL_AT(node, SH_E_USAGE, "'from' wants layer names");
-    *index_out = sh_net_find(net, node->text);
-    if (*index_out == -2)
-        return SH_FAIL_AT(node, SH_E_USAGE, "there is no layer '%s' before this one", node->text);
-    return SH_OK;
+    *index_out = find_layer(net, node->text);
+    if (*index_out != -2) return SH_OK;
+    SH_FAIL_AT(node, SH_E_USAGE, "there is no layer '%s' before this one", node->text);
+    const char *near = sh_nearest(node->text, earlier_name, net);
+    return near != NULL ? sh_error_hint("did you mean '%s'?", near) : SH_E_USAGE;
 }
 
 /* `from: name` or `from: [a, b]`; absent: the layer before. */
@@ -114,12 +144,7 @@ static sh_status read_inputs(const sh_net *net, const sh_node *map, int inputs[S
 static void default_name(const sh_net *net, const char *kind, char name_out[SH_LAYER_NAME]) {
     for (int i = 1;; i++) {
         snprintf(name_out, SH_LAYER_NAME, "%s%d", kind, i);
-        bool taken = sh_net_find(net, name_out) != -2;
-        size_t length = strlen(name_out);
-        for (size_t k = 0; k < net->layer_count && !taken; k++)
-            taken = strncmp(net->layers[k]->name, name_out, length) == 0 &&
-                    net->layers[k]->name[length] == '.';
-        if (!taken) return;
+        if (find_layer(net, name_out) == -2) return;
     }
 }
 
@@ -130,53 +155,60 @@ static const sh_node *kind_entry(const sh_node *map) {
     return NULL;
 }
 
-/* Re-labels an error from inside a layer with the place of its entry in the run file. */
-static sh_status place_error(const sh_node *at, sh_status status) {
-    const sh_error *error = sh_error_last();
-    if (status == SH_OK || strncmp(error->text, at->source, strlen(at->source)) == 0) return status;
-    char text[sizeof error->text], hint[sizeof error->hint];
-    snprintf(text, sizeof text, "%s", error->text);
-    snprintf(hint, sizeof hint, "%s", error->hint);
-    SH_FAIL_AT(at, status, "%s", text);
-    return hint[0] != '\0' ? sh_error_hint("%s", hint) : status;
+static sh_status unknown_layer(const sh_node *node) {
+    if (node->kind == SH_NODE_SCALAR) return unknown(node, "layer", node->text, layer_name);
+    for (const sh_node *entry = node->child; entry != NULL; entry = entry->next)
+        if (strcmp(entry->key, "name") != 0 && strcmp(entry->key, "from") != 0)
+            return unknown(entry, "layer", entry->key, layer_name);
+    return SH_FAIL_AT(node, SH_E_USAGE, "this layer does not say what it is");
+}
+
+/* The value beside the layer's kind: nothing, its main option, or a map of all. */
+static sh_status apply_entry(const sh_layer_kind *kind, const sh_node *entry, void *options) {
+    if (entry->kind == SH_NODE_NULL) return SH_OK;
+    if (entry->kind == SH_NODE_MAP) return sh_options_apply(kind->options, entry, options, NULL);
+    if (entry->kind == SH_NODE_LIST)
+        return SH_FAIL(SH_E_USAGE, "layer '%s' takes one value or a map, not a list", kind->name);
+    if (entry->text[0] == '\0') return SH_OK;
+    if (kind->main_option == NULL)
+        return SH_FAIL(SH_E_USAGE, "layer '%s' takes no value", kind->name);
+    return sh_options_set(kind->options, kind->main_option, entry->text, options);
+}
+
+/* `entry` says the kind; it is the node itself where a layer is a mere name. */
+static sh_status add_known(sh_net *net, const sh_node *node, const sh_node *entry,
+                           const sh_layer_kind *kind, const char *name) {
+    int inputs[SH_INPUTS_MOST], input_count = 1;
+    SH_TRY(read_inputs(net, node, inputs, &input_count));
+    const char *not_options[] = {kind->name, "name", "from"};
+    bool is_map = node->kind == SH_NODE_MAP;
+    void *options = NULL;
+    SH_TRY(read_options(kind->options, kind->options_bytes, is_map ? node : NULL, not_options,
+                        SH_COUNT(not_options), &options));
+    sh_status status = is_map ? apply_entry(kind, entry, options) : SH_OK;
+    if (status == SH_OK)
+        status = sh_net_add(net, kind->name, name, inputs, input_count, options, NULL);
+    sh_options_fini(kind->options, options);
+    sh_free(options);
+    return place_error(entry, status);
 }
 
 static sh_status add_layer(sh_net *net, const sh_node *node) {
     if (node->kind != SH_NODE_SCALAR && node->kind != SH_NODE_MAP)
         return SH_FAIL_AT(node, SH_E_USAGE, "a layer is a name or a map such as {conv: 32}");
-    const sh_node *entry = node->kind == SH_NODE_MAP ? kind_entry(node) : node;
-    if (entry == NULL && node->child == NULL)
-        return SH_FAIL_AT(node, SH_E_USAGE, "this layer is empty");
-    if (entry == NULL) return unknown(node, "layer", node->child->key, layer_name);
-    const char *kind_name = node->kind == SH_NODE_MAP ? entry->key : entry->text;
-    const sh_layer_kind *kind = sh_layer_find(kind_name);
-    if (kind == NULL) return unknown(node, "layer", kind_name, layer_name);
+    bool is_map = node->kind == SH_NODE_MAP;
+    const sh_node *entry = is_map ? kind_entry(node) : node;
+    const sh_layer_kind *kind =
+        entry != NULL ? sh_layer_find(is_map ? entry->key : entry->text) : NULL;
+    if (kind == NULL) return unknown_layer(node);
 
-    const sh_node *named = node->kind == SH_NODE_MAP ? sh_node_find(node, "name") : NULL;
+    const sh_node *named = is_map ? sh_node_find(node, "name") : NULL;
+    if (named != NULL && named->kind != SH_NODE_SCALAR)
+        return SH_FAIL_AT(named, SH_E_USAGE, "'name' wants a text");
+    if (named != NULL) return add_known(net, node, entry, kind, named->text);
     char name[SH_LAYER_NAME];
-    if (named != NULL && named->kind == SH_NODE_SCALAR)
-        snprintf(name, sizeof name, "%s", named->text);
-    else
-        default_name(net, kind_name, name);
-    int inputs[SH_INPUTS_MOST], input_count = 1;
-    SH_TRY(read_inputs(net, node, inputs, &input_count));
-
-    const char *not_options[] = {kind_name, "name", "from"};
-    void *options = NULL;
-    SH_TRY(read_options(kind->options, kind->options_bytes, node->kind == SH_NODE_MAP ? node : NULL,
-                        not_options, SH_COUNT(not_options), &options));
-    sh_status status = SH_OK;
-    if (node->kind == SH_NODE_MAP && entry->kind == SH_NODE_MAP)  // - dense: {units: 10}
-        status = sh_options_apply(kind->options, entry, options, NULL);
-    else if (node->kind == SH_NODE_MAP && entry->kind == SH_NODE_SCALAR && entry->text[0] != '\0')
-        status = kind->main_option == NULL
-                     ? SH_FAIL(SH_E_USAGE, "layer '%s' takes no value", kind_name)
-                     : sh_options_set(kind->options, kind->main_option, entry->text, options);
-    if (status == SH_OK)
-        status = sh_net_add(net, kind_name, name, inputs, input_count, options, NULL);
-    sh_options_fini(kind->options, options);
-    sh_free(options);
-    return place_error(entry, status);
+    default_name(net, kind->name, name);
+    return add_known(net, node, entry, kind, name);
 }
 
 static sh_status build_net(sh_net *net, const sh_node *node) {

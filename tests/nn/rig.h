@@ -73,6 +73,14 @@ static inline void rig_weights(const sh_net *net, float *weights) {
     }
 }
 
+static inline void rig_states(const sh_net *net, float *states) {
+    for (size_t i = 0; i < net->states.count; i++) {
+        const sh_param *state = &net->states.items[i];
+        for (size_t j = 0; j < state->count; j++)
+            states[state->offset + j] = net->state_initials[i];
+    }
+}
+
 static inline void rig_data(rig *r, uint64_t seed) {
     const sh_value *x = r->plan->input, *y = r->plan->output;
     sh_test_fill(r->y, y->count, seed + 1);
@@ -96,8 +104,8 @@ static inline rig rig_make_with(sh_net *net, const sh_plan_options *wanted) {
     r.x = sh_alloc(r.plan->input->count, sizeof(float));
     r.y = sh_alloc(r.plan->output->count, sizeof(float));
     CHECK_OK(sh_arena_init(&r.memory, "a test's plan", r.plan->memory_bytes));
-    sh_net_init(r.net, 1, r.blocks.weights, r.blocks.states);
     rig_weights(r.net, r.blocks.weights);
+    rig_states(r.net, r.blocks.states);
     rig_data(&r, 7);
     sh_plan_bind(r.plan, &r.blocks, r.memory.base);
     r.step = (sh_step_context){.training = true, .seed = 5, .step = 3};

@@ -246,7 +246,7 @@ static sh_status choose_weight_gradient(sh_conv *conv, sh_tuner *tuner) {
              (long)s->ow, (long)s->kh, (long)s->kw, (long)s->stride_h, conv->threads);
     trial t = {.conv = conv};
     sh_arena arena = {0};
-    if (!sh_tuner_knows(tuner, key)) {
+    if (!sh_tuner_knows(tuner, key, weight_candidates, SH_COUNT(weight_candidates))) {
         size_t x = (size_t)(s->n * s->ic * s->ih * s->iw),
                y = (size_t)(s->n * s->oc * s->oh * s->ow);
         size_t w = (size_t)(s->oc * s->ic * s->kh * s->kw);

@@ -15,7 +15,8 @@ static const char *const library_names[SH_GEMM_LIBRARIES] = {
 
 const char *sh_gemm_library_name(sh_gemm_library library) { return library_names[library]; }
 
-/* The libraries have no epilogue: bias and relu take one more pass over C. */
+/* The libraries have no epilogue: bias and relu take one more pass over C. NaN passes a relu, so
+ * that a net that broke does not look like one that is silent. */
 static void finish(const sh_gemm_args *args) {
     if (args->bias == NULL && !args->relu) return;
     const int64_t n = args->n;
@@ -24,11 +25,11 @@ static void finish(const sh_gemm_args *args) {
     for (int64_t i = 0; i < args->m; i++) {
         float *c = args->c + i * n;
         if (bias != NULL && args->relu)
-            for (int64_t j = 0; j < n; j++) c[j] = c[j] + bias[j] > 0 ? c[j] + bias[j] : 0;
+            for (int64_t j = 0; j < n; j++) c[j] = c[j] + bias[j] < 0 ? 0 : c[j] + bias[j];
         else if (bias != NULL)
             for (int64_t j = 0; j < n; j++) c[j] += bias[j];
         else
-            for (int64_t j = 0; j < n; j++) c[j] = c[j] > 0 ? c[j] : 0;
+            for (int64_t j = 0; j < n; j++) c[j] = c[j] < 0 ? 0 : c[j];
     }
 }
 
@@ -36,6 +37,7 @@ static void run_library(sh_gemm_library library, const sh_gemm_args *q, void *sc
                         int threads) {
     const int64_t lda = q->ta ? q->m : q->k, ldb = q->tb ? q->k : q->n;
     const float beta = q->accumulate ? 1.0f : 0.0f;
+    if (q->k == 0) library = SH_GEMM_PACKED;  // the others refuse a matrix without columns
     switch (library) {
         case SH_GEMM_PACKED:
             sh_packed_gemm()->run(q, scratch, threads);
@@ -86,15 +88,17 @@ static int pick(sh_tuner *tuner, const char *key, trial *trying) {
 static int64_t cut(int64_t side) { return side < 3072 ? side : 3072; }
 
 static sh_status choose(sh_gemm *gemm, sh_tuner *tuner, const char *key) {
-    if (sh_tuner_knows(tuner, key)) {
+    if (sh_tuner_knows(tuner, key, library_names, SH_GEMM_LIBRARIES)) {
         gemm->library = (sh_gemm_library)pick(tuner, key, NULL);
         return SH_OK;
     }
     int64_t m = cut(gemm->m), n = cut(gemm->n), k = cut(gemm->k);
     size_t a = (size_t)(m * k), b = (size_t)(k * n), c = (size_t)(m * n);
+    // A cut k can have larger blocks than the whole one, and then needs more scratch.
+    size_t scratch_bytes = sh_packed_gemm()->scratch_bytes(m, n, k, gemm->threads);
     sh_arena arena;
     SH_TRY(sh_arena_init(&arena, "kernel measurement",
-                         (a + b + c) * sizeof(float) + gemm->scratch_bytes + 4 * SH_ALIGN));
+                         (a + b + c) * sizeof(float) + scratch_bytes + 4 * SH_ALIGN));
     float *operands = sh_arena_take(&arena, (a + b) * sizeof(float));
     fill_ones(operands, a + b);
     trial trying = {
@@ -106,7 +110,7 @@ static sh_status choose(sh_gemm *gemm, sh_tuner *tuner, const char *key) {
                  .a = operands,
                  .b = operands + a,
                  .c = sh_arena_take(&arena, c * sizeof(float))},
-        .scratch = sh_arena_take(&arena, gemm->scratch_bytes),
+        .scratch = sh_arena_take(&arena, scratch_bytes),
         .threads = gemm->threads,
     };
     gemm->library = (sh_gemm_library)pick(tuner, key, &trying);

@@ -46,8 +46,16 @@ static choice *find(const sh_tuner *tuner, const char *key) {
     return NULL;
 }
 
-bool sh_tuner_knows(const sh_tuner *tuner, const char *key) {
-    return !tuner->options.measure || find(tuner, key) != NULL;
+/* The place of a choice among the candidates; -1 for none, or for a name from another build. */
+static int place(const choice *known, const char *const *candidates, int count) {
+    for (int i = 0; known != NULL && i < count; i++)
+        if (strcmp(candidates[i], known->candidate) == 0) return i;
+    return -1;
+}
+
+bool sh_tuner_knows(const sh_tuner *tuner, const char *key, const char *const *candidates,
+                    int count) {
+    return !tuner->options.measure || place(find(tuner, key), candidates, count) >= 0;
 }
 
 static sh_status put(sh_tuner *tuner, const char *key, const char *candidate, bool used) {
@@ -108,12 +116,9 @@ static int measure(const sh_tuner *tuner, int count, void (*run)(void *, int), v
 int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candidates, int count,
                     void (*run)(void *context, int candidate), void *context) {
     choice *known = find(tuner, key);
-    if (known != NULL) {
-        known->used = true;
-        for (int i = 0; i < count; i++)
-            if (strcmp(candidates[i], known->candidate) == 0) return i;
-        // A name from another build: decide anew below.
-    }
+    if (known != NULL) known->used = true;
+    int remembered = place(known, candidates, count);
+    if (remembered >= 0) return remembered;
     int winner = tuner->options.measure ? measure(tuner, count, run, context) : 0;
     if (put(tuner, key, candidates[winner], true) == SH_OK && tuner->options.measure)
         tuner->changed = true;

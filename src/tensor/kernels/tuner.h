@@ -29,7 +29,10 @@ int sh_tuner_threads(const sh_tuner *tuner);
 int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candidates, int count,
                     void (*run)(void *context, int candidate), void *context);
 
-bool sh_tuner_knows(const sh_tuner *tuner, const char *key);
+/* Whether sh_tuner_choose would answer without measuring. A choice that names none of the
+ * candidates (of another build) does not count as known. */
+bool sh_tuner_knows(const sh_tuner *tuner, const char *key, const char *const *candidates,
+                    int count);
 
 /* Choices as a JSON object {key: candidate}; loading adds to what is known, later loads win.
  * `used_only` prints only keys asked for in this run. sh_free the text. */

@@ -57,7 +57,8 @@ typedef struct tile_end {
 } tile_end;
 
 static inline __attribute__((always_inline)) v8 relu8(v8 x) {
-    return (v8)((x > (v8){0}) & (i8)x);  // a comparison gives all ones or zeros per lane
+    // A comparison gives all ones or zeros per lane; written so that NaN passes.
+    return (v8)(~(x < (v8){0}) & (i8)x);
 }
 
 static inline __attribute__((always_inline)) void finish_full(int rows, v8 sum[MR][2],
