@@ -104,6 +104,10 @@ static void print_summary(const view *v, const char *folder) {
     double seconds = (double)(sh_clock_now_ns(&sh_clock_real) - v->start_ns) / 1e9;
     char *model = model_file(folder, last->step);
     printf("run            %s\n", folder);
+    if (last->step == 0) {  // there was nothing left to do
+        sh_free(model);
+        return;
+    }
     printf("steps          %lld (%lld epoch%s)\n", (long long)last->step, (long long)last->epoch,
            last->epoch == 1 ? "" : "s");
     printf("time           %.1f s\n", seconds);
