@@ -35,11 +35,16 @@ static volatile sig_atomic_t caught;  // the signal that asks to stop, 0: none
 
 static void catch_signal(int number) { caught = number; }
 
-/* Each handler serves once: a second Ctrl-C ends the process at once. */
+/* Each handler serves once: a second Ctrl-C ends the process at once. What the parent chose to
+ * ignore (a script's background job, nohup) stays ignored. */
 static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = catch_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    static const int numbers[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < SH_COUNT(numbers); i++) {
+        struct sigaction before, action = {.sa_handler = catch_signal};
+        action.sa_flags = (int)SA_RESETHAND;
+        if (sigaction(numbers[i], NULL, &before) != 0 || before.sa_handler == SIG_IGN) continue;
+        sigaction(numbers[i], &action, NULL);
+    }
 }
 
 static bool wants_stop(void *user) {
