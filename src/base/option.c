@@ -11,6 +11,12 @@ static sh_status hint_nearest(sh_status status, const char *dashes, const char *
     return near != NULL ? sh_error_hint("did you mean '%s%s'?", dashes, near) : status;
 }
 
+static sh_status set_initial(const sh_option *row, void *target) {
+    if (row->initial == NULL) return SH_OK;
+    if (row->type == SH_OPTION_REAL && strcmp(row->initial, "nan") == 0) return SH_OK;
+    return sh_option_set_text(row, row->key, row->initial, target);
+}
+
 sh_status sh_options_init(sh_option_table table, void *target) {
     for (size_t i = 0; i < table.count; i++) {
         const sh_option *row = &table.rows[i];
@@ -22,10 +28,7 @@ sh_status sh_options_init(sh_option_table table, void *target) {
         sh_option_clear(row, target);
     }
     for (size_t i = 0; i < table.count; i++) {
-        const sh_option *row = &table.rows[i];
-        if (row->initial == NULL) continue;
-        if (row->type == SH_OPTION_REAL && strcmp(row->initial, "nan") == 0) continue;
-        sh_status status = sh_option_set_text(row, row->key, row->initial, target);
+        sh_status status = set_initial(&table.rows[i], target);
         if (status == SH_OK) continue;
         sh_options_fini(table, target);
         return status;
@@ -259,11 +262,24 @@ sh_status sh_options_flag(sh_option_table table, int argc, char **argv, int *ind
     return SH_OK;
 }
 
-sh_status sh_options_set(sh_option_table table, const char *key, const char *text, void *target) {
-    const sh_option *row = find_key(table, key);
-    if (row == NULL) row = find_alias(table, key);
-    if (row != NULL) return sh_option_set_text(row, row->key, text, target);
+static sh_status find_row(sh_option_table table, const char *key, const sh_option **row_out) {
+    *row_out = find_key(table, key);
+    if (*row_out == NULL) *row_out = find_alias(table, key);
+    if (*row_out != NULL) return SH_OK;
     char clipped[SH_OPTION_CLIP];
     sh_status status = SH_FAIL(SH_E_USAGE, "unknown key '%s'", sh_option_clip(key, clipped));
     return hint_nearest(status, "", nearest_key(table, key));
+}
+
+sh_status sh_options_set(sh_option_table table, const char *key, const char *text, void *target) {
+    const sh_option *row = NULL;
+    SH_TRY(find_row(table, key, &row));
+    return sh_option_set_text(row, row->key, text, target);
+}
+
+sh_status sh_options_unset(sh_option_table table, const char *key, void *target) {
+    const sh_option *row = NULL;
+    SH_TRY(find_row(table, key, &row));
+    sh_option_clear(row, target);
+    return set_initial(row, target);
 }

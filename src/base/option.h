@@ -75,6 +75,8 @@ const char *sh_option_flag(const sh_option *row);
 
 /* Sets one option by key from text, as a flag would. */
 sh_status sh_options_set(sh_option_table table, const char *key, const char *text, void *target);
+/* Sets one option back to its initial value. */
+sh_status sh_options_unset(sh_option_table table, const char *key, void *target);
 
 /* The whole target as a run file that reads back to the same values; a REAL that is NaN (unset) is
  * left out. sh_free it; NULL: out of memory. */

@@ -157,10 +157,31 @@ static shoal_status read_run_folder(shoal_config *config, const char *folder) {
     }
     if (status == SHOAL_OK) status = read_run_file(config, path);
     sh_free(path);
-    if (status == SHOAL_OK) status = shoal_config_set(config, "overwrite", "false");
-    if (status == SHOAL_OK) status = shoal_config_set(config, "resume", "");
-    if (status == SHOAL_OK) status = shoal_config_set(config, "load", "");
+    static const char *const once[] = {"overwrite", "resume", "load"};
+    for (size_t i = 0; i < SH_COUNT(once) && status == SHOAL_OK; i++)
+        status = shoal_config_set(config, once[i], NULL);
     return status == SHOAL_OK ? shoal_config_set(config, "out", folder) : status;
+}
+
+/* A run that has no name takes that of its run file, or of its model. */
+static shoal_status name_run(shoal_config *config, const char *base) {
+    char *name = sh_config_text(config, "name");
+    bool has_name = name != NULL && *name != '\0';
+    sh_free(name);
+    if (has_name) return SHOAL_OK;
+    if (base != NULL && !sh_is_folder(base)) {
+        const char *slash = strrchr(base, '/'), *file = slash != NULL ? slash + 1 : base;
+        const char *dot = strrchr(file, '.');
+        int length = dot != NULL && dot != file ? (int)(dot - file) : (int)strlen(file);
+        name = sh_format("%.*s", length, file);
+    } else {
+        name = sh_config_text(config, "model");
+    }
+    if (name == NULL) return CLI_FAIL(SHOAL_E_MEMORY, "out of memory for a name");
+    bool usable = *name != '\0' && strchr(name, '/') == NULL;
+    shoal_status status = usable ? shoal_config_set(config, "name", name) : SHOAL_OK;
+    sh_free(name);
+    return status;
 }
 
 shoal_status sh_args_config(sh_args *args, const char *base) {
@@ -168,7 +189,8 @@ shoal_status sh_args_config(sh_args *args, const char *base) {
     if (base != NULL)
         CLI_TRY(sh_is_folder(base) ? read_run_folder(args->config, base)
                                    : read_run_file(args->config, base));
-    return walk(args, args->config);
+    CLI_TRY(walk(args, args->config));
+    return name_run(args->config, base);
 }
 
 void sh_print_help(const sh_command *command) {

@@ -1,4 +1,5 @@
 /* shoal bench: how fast a run trains on this machine. */
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static const sh_option rows[] = {
     {.key = "bench-steps",
      .type = SH_OPTION_INT,
      .at = offsetof(bench_options, steps),
-     .initial = "1000000",
+     .initial = "100000",
      .least = 1,
      .most = 1e9,
      .help = "measured steps, at most"},
@@ -57,14 +58,14 @@ typedef struct measured {
 static double process_age_s(void) {
     char text[1024];
     FILE *file = fopen("/proc/self/stat", "r");
-    if (file == NULL) return __builtin_nan("");
+    if (file == NULL) return NAN;
     size_t bytes = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[bytes] = '\0';
     char *at = strrchr(text, ')');
     for (int field = 2; at != NULL && field < 22; field++) at = strchr(at + 1, ' ');
     struct timespec now;
-    if (at == NULL || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return __builtin_nan("");
+    if (at == NULL || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return NAN;
     double start_s = strtod(at, NULL) / (double)sysconf(_SC_CLK_TCK);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - start_s;
 }
@@ -82,17 +83,21 @@ static int thread_count(const char *setting) {
     return CPU_COUNT(&cores);
 }
 
+static void after_step(void *user, const shoal_progress *progress) {
+    measured *m = user;
+    if (progress->step == 1) m->cold_s = process_age_s();
+}
+
 static shoal_status measure(sh_args *args, measured *m) {
     const bench_options *options = args->options;
     shoal_hooks hooks = sh_args_hooks(args);
+    hooks.line = NULL;
+    hooks.user = m;
+    hooks.progress = after_step;
     shoal_run *run = NULL;
     CLI_TRY(shoal_run_open(args->config, &hooks, &run));
-    shoal_timing first;
-    shoal_status status = shoal_run_bench(run, 0, 1, options->seconds, &first);
-    m->cold_s = process_age_s();
-    if (status == SHOAL_OK)
-        status =
-            shoal_run_bench(run, options->warmup, options->steps, options->seconds, &m->timing);
+    shoal_status status =
+        shoal_run_bench(run, options->warmup, options->steps, options->seconds, &m->timing);
     m->rss_mib = peak_rss_mib();
     shoal_run_close(run);
     return status;
@@ -132,7 +137,8 @@ static shoal_status run_bench(sh_args *args) {
         return CLI_HINT("shoal bench train");
     }
     CLI_TRY(sh_args_config(args, args->operand_count > 1 ? args->operands[1] : NULL));
-    measured m = {.net = sh_config_text(args->config, "model"),
+    measured m = {.cold_s = NAN,
+                  .net = sh_config_text(args->config, "model"),
                   .batch = sh_config_text(args->config, "data.batch")};
     char *threads = sh_config_text(args->config, "threads");
     shoal_status status = SHOAL_OK;

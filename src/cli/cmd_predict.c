@@ -30,6 +30,7 @@ static const sh_option rows[] = {
 typedef struct sink {
     FILE *file;
     bool npy, classes_only;
+    int64_t classes;  // of the target, 0: values
     int64_t count, width;
 } sink;
 
@@ -43,9 +44,12 @@ static int64_t best_of(const float *output, int64_t width) {
     return best;
 }
 
+/* Text gives one output per token and class: there the class of the whole is no word. */
+static bool has_class(const sink *s) { return s->width == s->classes; }
+
 static void write_heading(const sink *s) {
     fputs("sample", s->file);
-    if (s->width > 1) fputs(",class", s->file);
+    if (has_class(s)) fputs(",class", s->file);
     for (int64_t i = 0; i < s->width && !s->classes_only; i++)
         fprintf(s->file, ",output%lld", (long long)i);
     fputc('\n', s->file);
@@ -53,7 +57,7 @@ static void write_heading(const sink *s) {
 
 static void write_csv_row(const sink *s, int64_t index, const float *output) {
     fprintf(s->file, "%lld", (long long)index);
-    if (s->width > 1) fprintf(s->file, ",%lld", (long long)best_of(output, s->width));
+    if (has_class(s)) fprintf(s->file, ",%lld", (long long)best_of(output, s->width));
     for (int64_t i = 0; i < s->width && !s->classes_only; i++)
         fprintf(s->file, ",%.9g", (double)output[i]);
     fputc('\n', s->file);
@@ -122,7 +126,7 @@ static shoal_status run_predict(sh_args *args) {
     CLI_TRY(check_output(options));
     shoal_run *run = NULL;
     CLI_TRY(sh_saved_open(args, &options->saved, &run));
-    sink s = {.file = stdout, .classes_only = options->classes};
+    sink s = {.file = stdout, .classes_only = options->classes, .classes = shoal_run_classes(run)};
     s.npy = options->output != NULL && ends_in(options->output, ".npy");
     shoal_status status = options->output != NULL
                               ? write_file(run, options, &s)

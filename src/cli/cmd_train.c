@@ -35,11 +35,16 @@ static volatile sig_atomic_t caught;  // the signal that asks to stop, 0: none
 
 static void catch_signal(int number) { caught = number; }
 
-/* Each handler serves once: a second Ctrl-C ends the process at once. */
+/* Each handler serves once: a second Ctrl-C ends the process at once. What the parent chose to
+ * ignore (a script's background job, nohup) stays ignored. */
 static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = catch_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    static const int numbers[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < SH_COUNT(numbers); i++) {
+        struct sigaction before, action = {.sa_handler = catch_signal};
+        action.sa_flags = (int)SA_RESETHAND;
+        if (sigaction(numbers[i], NULL, &before) != 0 || before.sa_handler == SIG_IGN) continue;
+        sigaction(numbers[i], &action, NULL);
+    }
 }
 
 static bool wants_stop(void *user) {
@@ -104,6 +109,10 @@ static void print_summary(const view *v, const char *folder) {
     double seconds = (double)(sh_clock_now_ns(&sh_clock_real) - v->start_ns) / 1e9;
     char *model = model_file(folder, last->step);
     printf("run            %s\n", folder);
+    if (last->step == 0) {  // there was nothing left to do
+        sh_free(model);
+        return;
+    }
     printf("steps          %lld (%lld epoch%s)\n", (long long)last->step, (long long)last->epoch,
            last->epoch == 1 ? "" : "s");
     printf("time           %.1f s\n", seconds);

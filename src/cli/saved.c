@@ -29,8 +29,8 @@ shoal_status sh_saved_open(sh_args *args, const sh_saved_options *options, shoal
     shoal_status status = sh_args_config(args, file);
     if (status == SHOAL_OK) status = use_data(args, options->data, file != NULL);
     // What concerned the training that wrote the file does not concern its checkpoint.
-    if (status == SHOAL_OK) status = shoal_config_set(args->config, "resume", "");
-    if (status == SHOAL_OK) status = shoal_config_set(args->config, "load", "");
+    if (status == SHOAL_OK) status = shoal_config_set(args->config, "resume", NULL);
+    if (status == SHOAL_OK) status = shoal_config_set(args->config, "load", NULL);
     sh_free(file);
     if (status != SHOAL_OK) return status;
 

@@ -41,6 +41,7 @@ shoal_status shoal_config_read(shoal_config *config, const char *path) {
 }
 
 shoal_status shoal_config_set(shoal_config *config, const char *key, const char *value) {
+    if (value == NULL) return (shoal_status)sh_options_unset(sh_config_table, key, &config->config);
     return (shoal_status)sh_options_set(sh_config_table, key, value, &config->config);
 }
 
@@ -221,6 +222,10 @@ shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *
     const sh_dataset *dataset = NULL;
     SHOAL_TRY(sh_run_part(run, part, &dataset));
     return (shoal_status)sh_run_evaluate(run, dataset, result_out);
+}
+
+int64_t shoal_run_classes(const shoal_run *run) {
+    return run->model.loss.kind->classes ? run->data.train->info.classes : 0;
 }
 
 shoal_status shoal_run_load(shoal_run *run, const char *path) {

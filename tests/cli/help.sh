@@ -1,0 +1,66 @@
+# Every command explains itself, and what machines read is what they expect.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+expect_exit 0 "$SHOAL"
+cp stdout overview
+expect_exit 0 "$SHOAL" --help
+expect_same overview stdout
+expect_exit 0 "$SHOAL" --version
+grep -qE '^shoal [0-9]+\.[0-9]+' stdout || fail "$(cat stdout)"
+
+expect_exit 0 "$SHOAL" list commands
+mapfile -t commands < <(sed -nE 's/^  ([a-z]+)  .*/\1/p' stdout)
+[ "${#commands[@]}" -eq 8 ] || fail "commands: ${commands[*]}"
+for command in "${commands[@]}"; do
+    expect_text "  $command " overview
+    expect_exit 0 "$SHOAL" "$command" --help
+    expect_text "  shoal $command" stdout
+    expect_text "--quiet" stdout
+    [ ! -s stderr ] || fail "help of $command wrote to stderr"
+    cp stdout help
+    expect_exit 0 "$SHOAL" help "$command"
+    expect_same help stdout
+    expect_text "Cm $command" "$SRC/docs/man/shoal.1"
+done
+expect_exit 0 "$SHOAL" train --help
+for flag in --model --data --epochs --batch --lr --resume --out --threads; do expect_text "$flag " stdout; done
+
+# The registry: each kind alone, all kinds, and as JSON.
+expect_exit 0 "$SHOAL" list models
+for model in mlp lenet resnet18 gpt; do expect_text "  $model " stdout; done
+expect_no_text "optimizers" stdout
+expect_exit 0 "$SHOAL" list optimizers
+expect_text "  adamw " stdout
+expect_exit 0 "$SHOAL" list --json
+python=$(command -v python3 || true)
+if [ -n "$python" ]; then
+    "$python" -c 'import json,sys
+kinds = json.load(open("stdout"))
+assert {"models", "layers", "commands"} <= set(kinds), kinds.keys()
+assert all(row["name"] for rows in kinds.values() for row in rows)' || fail "list --json"
+fi
+
+expect_exit 0 "$SHOAL" doctor
+expect_text "oneDNN" stdout
+expect_exit 0 "$SHOAL" data info digits
+expect_text "297" stdout
+expect_exit 0 "$SHOAL" data get digits
+
+# Run files of examples/ are valid, and explain shows their layers.
+for file in "$SRC"/examples/*.yaml; do
+    data=()
+    grep -q 'train: mnist' "$file" && data=(--data synthetic:classes=10,shape=1x28x28,count=256)
+    grep -q 'train: shakespeare' "$file" && data=(--data synthetic:tokens=65,context=64,count=256)
+    expect_exit 0 "$SHOAL" explain "$file" "${data[@]}" --kernels default
+    expect_text " parameters" stdout
+done
+
+expect_exit 0 "$SHOAL" bench train --model mlp --data digits --bench-steps 5 --json --quiet
+for key in net ms p10 p90 samples_s rss_mib cold_s threads batch; do expect_text "\"$key\":" stdout; done
+expect_text '"net":"mlp"' stdout
+expect_text '"batch":128' stdout
+expect_no_text null stdout
+expect_exit 0 "$SHOAL" bench train --model mlp --data digits --bench-steps 5 --threads 1 --batch 16
+expect_text "mlp, batch 16, 1 thread" stdout
+expect_no_file runs # neither of these leaves a run behind

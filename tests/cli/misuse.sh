@@ -1,0 +1,59 @@
+# What users get wrong on the command line and in run files: exit 2, what and where, and a way on.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+expect_complaint 2 "there is no command 'trian'" "$SHOAL" trian
+expect_text "did you mean 'shoal train'?"
+expect_complaint 2 "there is no flag '--nothing'" "$SHOAL" --nothing
+expect_complaint 2 "there is no command 'bnech'" "$SHOAL" help bnech
+expect_text "shoal bench"
+expect_complaint 2 "unknown flag '--epoch'" "$SHOAL" train --epoch 3
+expect_text "did you mean '--epochs'?"
+expect_complaint 2 "unknown flag '--jsn'" "$SHOAL" list --jsn
+expect_text "did you mean '--json'?"
+expect_complaint 2 "unknown flag '--bench-step'" "$SHOAL" bench train --bench-step 3
+expect_text "did you mean '--bench-steps'?"
+expect_complaint 2 "needs a value" "$SHOAL" train --lr
+expect_complaint 2 "--epochs" "$SHOAL" train --epochs many
+expect_complaint 2 "no model is given" "$SHOAL" train
+expect_complaint 2 "no data is given" "$SHOAL" train --model mlp
+expect_complaint 2 "one argument too many" "$SHOAL" train a.yaml b.yaml
+expect_complaint 2 "an argument is missing" "$SHOAL" eval
+expect_text "try: shoal eval --help"
+expect_complaint 2 "there is no kind 'model'" "$SHOAL" list model
+expect_text "did you mean 'models'?"
+expect_complaint 2 "there is no 'data gte'" "$SHOAL" data gte mnist
+expect_complaint 2 "there is no benchmark 'eval'" "$SHOAL" bench eval
+expect_complaint 2 "'adamm'" "$SHOAL" train --model mlp --data digits --optimizer adamm
+expect_complaint 2 "there is no model 'lenett'" "$SHOAL" train --model lenett --data digits --quiet
+expect_text "lenet"
+expect_complaint 2 "there is no layer 'convv'" "$SHOAL" explain --data digits --quiet \
+    --model '[{convv: 3}]'
+expect_complaint 1 "this version trains with one" "$SHOAL" train --model mlp --data digits -n 2
+expect_complaint 2 "holds no run" "$SHOAL" explain "$HOME"
+
+# run TEXT CODE WORDS...   a run file with this text is refused with these words.
+run() {
+    local text=$1 code=$2
+    shift 2
+    printf '%b' "$text" >bad.yaml
+    expect_exit "$code" "$SHOAL" train bad.yaml --out bad --quiet
+    expect_text "shoal: train: " stderr
+    for words in "$@"; do expect_text "$words" stderr; done
+    [ ! -s stdout ] || fail "wrote to stdout"
+    expect_no_file bad
+}
+run 'model: mlp\ndata: digits\nepochs: lots\n' 2 "bad.yaml:3:1" "lots"
+run 'model: mlp\ndata: digits\noptimizer:\n  lr: [1]\n' 2 "bad.yaml:4:3"
+run 'model: mlp\ndata: digits\nepoch: 3\n' 2 "bad.yaml:3:1" "unknown key 'epoch'" "did you mean 'epochs'?"
+run 'model: mlp\ndata: digits\nlr: 3\n' 2 "unknown key 'lr'" "did you mean 'optimizer.lr'?"
+run 'model: [mlp\n' 2 "bad.yaml:"
+run 'model: mlp\nmodel: mlp\n' 2 "bad.yaml:2:1"
+run 'model: &a mlp\ndata: *a\n' 2 "bad.yaml:"
+run '- a\n- b\n' 2 "bad.yaml:"
+run 'model: mlp\ndata: digits\nepochs: 1e30\n' 2 "bad.yaml:3:1"
+run 'model: [{dense: 10}, {add: , from: [nobody]}]\ndata: digits\n' 2 "bad.yaml:1:" "nobody"
+run '' 2 "no model is given"
+head -c 4096 /dev/urandom >noise.yaml
+expect_exit 2 "$SHOAL" train noise.yaml
+expect_complaint 1 "none.yaml" "$SHOAL" train none.yaml

@@ -1,0 +1,70 @@
+# Training in one go, in two parts, or interrupted anywhere: the checkpoints are the same bytes.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+mlp=(--model "{name: mlp, hidden: [64], dropout: 0.2}" --data digits --batch 32 --optimizer adamw --lr 0.001
+    --kernels default --quiet)
+
+same_end() {
+    for part in model optimizer; do
+        local last
+        last=$(cd whole/checkpoints && ls $part-*.safetensors | tail -n 1)
+        expect_same "whole/checkpoints/$last" "$1/checkpoints/$last"
+    done
+}
+
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --epochs 4 --out whole
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --epochs 2 --out halves
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --epochs 4 --out halves --resume
+same_end halves
+
+# The folder alone is enough, and a further run there has nothing left to do.
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --epochs 2 --out folder
+expect_exit 0 "$SHOAL" train folder --resume --epochs 4 --quiet
+same_end folder
+cp folder/checkpoints/manifest-*.json .
+expect_exit 0 "$SHOAL" train --resume folder
+expect_text "nothing to do"
+same_end folder
+expect_complaint 2 "is a folder" "$SHOAL" train folder
+expect_text "shoal train folder --resume"
+
+# Signals: exit 128 + number, a checkpoint, and the command that goes on, which is then obeyed.
+# `interrupt SIGNAL FOLDER` does so once training is under way.
+interrupt() {
+    local signal=$1 folder=$2 code=0
+    # A shell starts background jobs with SIGINT ignored.
+    env --default-signal=INT "$SHOAL" train "${mlp[@]}" --no-quiet --steps 1000000 --log-every 1 \
+        --checkpoint-every 1000000 --eval-every 1000000 --out "$folder" \
+        >"$WORK/stdout" 2>"$WORK/stderr" </dev/null &
+    local process=$!
+    for ((i = 0; i < 1000; i++)); do
+        if grep -q '"step":20,' "$folder/metrics.jsonl" 2>/dev/null; then break; fi
+        sleep 0.02
+    done
+    kill -s "$signal" "$process"
+    wait "$process" || code=$?
+    [ "$code" -eq $((128 + $(kill -l "$signal"))) ] || fail "exit $code after SIG$signal: $(cat stderr)"
+    expect_text "  shoal train $folder --resume" "$WORK/stderr"
+    expect_no_text "shoal: train:" "$WORK/stderr"
+}
+
+for signal in INT TERM; do
+    interrupt "$signal" "$signal"
+    manifest=$(find "$signal/checkpoints" -name 'manifest-*.json' | sort | tail -n 1)
+    step=$((10#$(basename "$manifest" .json | cut -d- -f2)))
+    expect_text "stopped after step $step of" "$WORK/stderr"
+    expect_exit 0 "$SHOAL" train "$signal" --resume --steps $((step + 30)) --quiet
+    expect_exit 0 "$SHOAL" train "${mlp[@]}" --steps $((step + 30)) --checkpoint-every 1000000 --eval-every 1000000 --out "plain-$signal"
+    name=$(printf %08d $((step + 30)))
+    for part in model optimizer; do
+        expect_same {"plain-$signal","$signal"}/checkpoints/$part-$name.safetensors
+    done
+done
+
+# Another model cannot go on where this one stopped, and nothing is lost by trying.
+cp -r folder before
+expect_complaint 1 "fc1" "$SHOAL" train "${mlp[@]}" --model "{name: mlp, hidden: [32]}" --out folder \
+    --resume --epochs 9
+diff -r before/checkpoints folder/checkpoints || fail "a refused resume changed the checkpoints"
+expect_exit 1 "$SHOAL" train "${mlp[@]}" --resume --out nowhere

@@ -1,0 +1,74 @@
+# From nothing to a trained model: train, the run's folder, eval and predict that agree with it.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+mlp=(--model "{name: mlp, hidden: [64]}" --data digits --batch 32 --optimizer momentum --lr 0.05)
+
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --epochs 6 --out run
+expect_text "epoch 6/6" "$WORK/stderr"
+expect_no_text $'\r' "$WORK/stderr" # no live line where there is no terminal
+accuracy=$(awk '/^test accuracy/ { print $3 }' stdout)
+awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }' || fail "test accuracy $accuracy"
+model=$(awk '/^model/ { print $2 }' stdout)
+expect_file "$model"
+for file in run.yaml metrics.jsonl log.txt; do expect_file "run/$file"; done
+[ "$(grep -c '"test_accuracy"' run/metrics.jsonl)" -eq 6 ] || fail "not one evaluation per epoch"
+
+# eval gives the accuracy that training ended with, from the folder and from the model file.
+expect_exit 0 "$SHOAL" eval run --json
+grep -qE '^\{"checkpoint":"run","part":"test","loss":[0-9.e-]+,"accuracy":[0-9.]+,"samples":297\}$' \
+    stdout || fail "eval --json: $(cat stdout)"
+awk -F'"accuracy":' -v a="$accuracy" '{ d = $2 - a; exit !(d < 1e-3 && d > -1e-3) }' stdout ||
+    fail "eval disagrees with $accuracy"
+cp stdout eval.json
+for checkpoint in "$model" run/checkpoints; do
+    expect_exit 0 "$SHOAL" eval "$checkpoint" --json
+    [ "$(sed 's/.*"part"//' stdout)" = "$(sed 's/.*"part"//' eval.json)" ] || fail "$checkpoint"
+done
+
+# A model file on its own needs to be told what it is.
+cp "$model" alone.safetensors
+expect_complaint 2 "no model is given" "$SHOAL" eval alone.safetensors --quiet
+expect_exit 0 "$SHOAL" eval alone.safetensors --model "{name: mlp, hidden: [64]}" --data digits --json
+[ "$(sed 's/.*"part"//' stdout)" = "$(sed 's/.*"part"//' eval.json)" ] || fail "alone"
+expect_complaint 1 "fc1.weight" "$SHOAL" eval alone.safetensors --model mlp --data digits --quiet
+
+# predict: as many classes right as eval says; the files hold what stdout shows.
+expect_exit 0 "$SHOAL" predict run --quiet
+[ "$(wc -l <stdout)" -eq 298 ] || fail "predict wrote $(wc -l <stdout) lines"
+[ "$(head -n 1 stdout | cut -d, -f1-3)" = "sample,class,output0" ] || fail "heading of the CSV"
+awk -F, 'NR > 1 { best = 3; for (i = 4; i <= NF; i++) if ($i > $best) best = i
+    if (best - 3 != $2) exit 1 }' stdout || fail "a class is not the largest output"
+cp stdout predicted.csv
+expect_exit 0 "$SHOAL" predict run --quiet -o file.csv
+expect_same predicted.csv file.csv
+expect_exit 0 "$SHOAL" predict run --quiet --classes
+[ "$(tail -n +2 stdout)" = "$(tail -n +2 predicted.csv | cut -d, -f1,2)" ] || fail "--classes"
+expect_exit 0 "$SHOAL" predict run --quiet -o file.npy
+[ "$(head -c 6 file.npy | od -An -tx1 | tr -d ' ')" = 934e554d5059 ] || fail "NPY magic"
+expect_text "'shape': (297, 10)" file.npy
+[ "$(stat -c %s file.npy)" -eq $((128 + 297 * 10 * 4)) ] || fail "size of the NPY"
+first=$(tail -c +129 file.npy | od -An -tf4 -N4 | tr -d ' ')
+awk -F, -v f="$first" 'NR == 2 { d = $3 - f; exit !(d < 1e-5 && d > -1e-5) }' predicted.csv ||
+    fail "NPY and CSV differ"
+expect_complaint 2 "neither .csv nor .npy" "$SHOAL" predict run -o file.txt
+expect_no_file file.txt
+
+# The resolved run file gives the same run, bit for bit.
+expect_exit 0 "$SHOAL" train run/run.yaml --out again --quiet
+expect_same "$model" "again/${model#run/}"
+
+# A folder that holds a run is not overwritten unasked; without --out a new one is taken.
+expect_complaint 2 "already holds a run" "$SHOAL" train "${mlp[@]}" --out run --quiet
+expect_same "$model" "again/${model#run/}"
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --steps 2 --out run --overwrite --quiet
+expect_no_file "$model"
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --steps 2 --quiet
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --steps 2 --quiet
+expect_file runs/mlp/run.yaml
+expect_file runs/mlp-2/run.yaml
+
+# Named by its run file, with flags that win over it wherever they stand.
+printf 'model: mlp\ndata: digits\nepochs: 9\n' >little.yaml
+expect_exit 0 "$SHOAL" train --epochs 1 little.yaml --quiet
+expect_text "epochs: 1" runs/little/run.yaml
