@@ -66,7 +66,13 @@ static sh_status copy_config(const sh_config *from, sh_config *to) {
     if (status == SH_OK) status = sh_options_apply(sh_config_table, node, to, NULL);
     sh_node_destroy(node);
     sh_free(text);
-    return status;
+    if (status != SH_OK || from->model == NULL) return status;
+    // The model's own tree knows its lines in the run file.
+    sh_node *model = sh_node_copy(from->model);
+    if (model == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    sh_node_destroy(to->model);
+    to->model = model;
+    return SH_OK;
 }
 
 static int cores(void) {
