@@ -54,9 +54,9 @@ shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
     sh_run_save_kernels(run);
     const sh_net *net = run->model.net;
     char shape[SH_SHAPE_TEXT];
-    fprintf(file, "sample %s, batch %ld, %ld steps per epoch, %d threads\n\n",
+    fprintf(file, "sample %s, batch %ld, %ld steps per epoch, %d thread%s\n\n",
             sh_shape_text(&net->input.sample, shape), (long)run->config.batch,
-            (long)run->steps_per_epoch, sh_run_threads(run));
+            (long)run->steps_per_epoch, sh_run_threads(run), sh_run_threads(run) == 1 ? "" : "s");
     fprintf(file, "%-28s %-14s %-14s %12s %12s %10s  %s\n", "layer", "kind", "output", "parameters",
             "MFLOP", "MiB", "kernels (forward / input gradient / weight gradient)");
     double flops = 0;

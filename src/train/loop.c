@@ -212,10 +212,10 @@ shoal_status shoal_run_train(shoal_run *run) {
     SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
     SHOAL_TRY(sh_run_prepare(run));
     sh_run_save_kernels(run);
-    SH_INFO(&run->log, "%s: %ld parameters, %ld samples, batch %ld, %ld steps, %d threads, in %s",
+    SH_INFO(&run->log, "%s: %ld parameters, %ld samples, batch %ld, %ld steps, %d thread%s, in %s",
             run->config.name != NULL ? run->config.name : "run", (long)run->model.net->params.total,
             (long)run->data.train->info.count, (long)run->config.batch, (long)run->steps,
-            sh_run_threads(run), run->folder);
+            sh_run_threads(run), sh_run_threads(run) == 1 ? "" : "s", run->folder);
     if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
     SHOAL_TRY(loop(run));
     return (shoal_status)finish(run);

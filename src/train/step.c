@@ -82,7 +82,7 @@ static sh_status explain_bad(shoal_run *run, sh_plan *plan, const sh_step_contex
         bad_weights = bad_weights || !sh_reduce()->all_finite(op->param[i], count);
     }
     SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is %g; first in layer '%s', %s", (long)run->step + 1,
-            loss, layer,
+            isnan(loss) ? NAN : loss, layer,  // no sign on a NaN
             bad_weights ? "whose parameters are not finite since the last update"
                         : "whose output is not finite");
     return sh_error_hint(
