@@ -66,7 +66,11 @@ static sh_status copy_config(const sh_config *from, sh_config *to) {
     if (status == SH_OK) status = sh_options_apply(sh_config_table, node, to, NULL);
     sh_node_destroy(node);
     sh_free(text);
-    return status;
+    if (status != SH_OK || from->model == NULL) return status;
+    // Errors of the model name its place in the user's file, not in the text above.
+    sh_node_destroy(to->model);
+    to->model = sh_node_copy(from->model);
+    return to->model != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for options");
 }
 
 static int cores(void) {
