@@ -12,6 +12,10 @@ _shoal_commands() {
     "$1" --help 2>/dev/null | sed -nE 's/^  ([a-z]+)  +.*/\1/p' | sort -u
 }
 
+_shoal_names() {
+    "$1" list "$2" 2>/dev/null | sed -nE 's/^  ([a-z0-9_-]+) .*/\1/p'
+}
+
 _shoal() {
     local program=$1 word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]:-}
@@ -34,10 +38,18 @@ _shoal() {
     data,get)
         mapfile -t COMPREPLY < <(compgen -W "mnist digits shakespeare" -- "$word")
         ;;
-    *,--model | *,--optimizer | *,--loss)
+    bench,bench)
+        mapfile -t COMPREPLY < <(compgen -W train -- "$word")
+        ;;
+    *,--model | *,--optimizer | *,--schedule)
         # The registry prints a name first in each row; a kind is the plural of its flag.
-        mapfile -t COMPREPLY < <(compgen -W "$("$program" list "${previous#--}s" 2>/dev/null |
-            sed -nE 's/^ *([a-z0-9_-]+) .*/\1/p')" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "$(_shoal_names "$program" "${previous#--}s")" -- "$word")
+        ;;
+    *,--loss)
+        mapfile -t COMPREPLY < <(compgen -W "$(_shoal_names "$program" losses)" -- "$word")
+        ;;
+    list,list)
+        mapfile -t COMPREPLY < <(compgen -W "$("$program" list 2>/dev/null | grep -v '^ ')" -- "$word")
         ;;
     *)
         mapfile -t COMPREPLY < <(compgen -f -- "$word")

@@ -67,12 +67,10 @@ static sh_status copy_config(const sh_config *from, sh_config *to) {
     sh_node_destroy(node);
     sh_free(text);
     if (status != SH_OK || from->model == NULL) return status;
-    // The model's own tree knows its lines in the run file.
-    sh_node *model = sh_node_copy(from->model);
-    if (model == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    // Errors of the model name its place in the user's file, not in the text above.
     sh_node_destroy(to->model);
-    to->model = model;
-    return SH_OK;
+    to->model = sh_node_copy(from->model);
+    return to->model != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for options");
 }
 
 static int cores(void) {

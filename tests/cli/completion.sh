@@ -29,3 +29,8 @@ expect_offer --epochs shoal train --ep
 expect_offer --model shoal train --
 touch lenet.yaml
 expect_offer lenet.yaml shoal train len
+expect_offer lenet shoal train --model le
+expect_offer mse shoal train --loss m
+expect_offer cosine shoal train --schedule co
+expect_offer models shoal list mo
+expect_offer train shoal bench ""

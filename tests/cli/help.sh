@@ -50,8 +50,8 @@ expect_exit 0 "$SHOAL" data get digits
 # Run files of examples/ are valid, and explain shows their layers.
 for file in "$SRC"/examples/*.yaml; do
     data=()
-    grep -q 'train: mnist' "$file" && data=(--data synthetic:classes=10,shape=1x28x28,count=256)
-    grep -q 'train: shakespeare' "$file" && data=(--data synthetic:tokens=65,context=64,count=256)
+    grep -q 'train: mnist' "$file" && data=(--data "synthetic:classes=10,shape=1x28x28,count=256")
+    grep -q 'train: shakespeare' "$file" && data=(--data "synthetic:tokens=65,context=64,count=256")
     expect_exit 0 "$SHOAL" explain "$file" "${data[@]}" --kernels default
     expect_text " parameters" stdout
 done

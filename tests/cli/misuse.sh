@@ -52,7 +52,8 @@ run 'model: mlp\nmodel: mlp\n' 2 "bad.yaml:2:1"
 run 'model: &a mlp\ndata: *a\n' 2 "bad.yaml:"
 run '- a\n- b\n' 2 "bad.yaml:"
 run 'model: mlp\ndata: digits\nepochs: 1e30\n' 2 "bad.yaml:3:1"
-run 'model: [{dense: 10}, {add: , from: [nobody]}]\ndata: digits\n' 2 "bad.yaml:1:" "nobody"
+run 'model: [flatten, {dense: 10}, {add: , from: [nobody]}]\ndata: digits\n' 2 "bad.yaml:1:" "nobody"
+run 'data: digits\nmodel:\n  - {dense: 10}\n' 1 "bad.yaml:3:" "put a flatten before it"
 run '' 2 "no model is given"
 head -c 4096 /dev/urandom >noise.yaml
 expect_exit 2 "$SHOAL" train noise.yaml

@@ -8,8 +8,8 @@ mlp=(--model "{name: mlp, hidden: [64], dropout: 0.2}" --data digits --batch 32 
 same_end() {
     for part in model optimizer; do
         local last
-        last=$(cd whole/checkpoints && ls $part-*.safetensors | tail -n 1)
-        expect_same "whole/checkpoints/$last" "$1/checkpoints/$last"
+        last=$(find whole/checkpoints -name "$part-*.safetensors" | sort | tail -n 1)
+        expect_same "$last" "$1/${last#whole/}"
     done
 }
 
@@ -58,7 +58,7 @@ for signal in INT TERM; do
     expect_exit 0 "$SHOAL" train "${mlp[@]}" --steps $((step + 30)) --checkpoint-every 1000000 --eval-every 1000000 --out "plain-$signal"
     name=$(printf %08d $((step + 30)))
     for part in model optimizer; do
-        expect_same {"plain-$signal","$signal"}/checkpoints/$part-$name.safetensors
+        expect_same {"plain-$signal","$signal"}"/checkpoints/$part-$name.safetensors"
     done
 done
 
