@@ -120,7 +120,15 @@ void sh_optim_apply(sh_optim *optim, const sh_optim_step *step) {
     SH_ASSERT(step->first <= step->params->count);
     SH_ASSERT(step->count <= step->params->count - step->first);
     SH_ASSERT(step->step >= 1);
-    optim->kind->step(&optim->options, step, optim->slots);
+    // Parameters that took no part in the step are gaps between runs of those that did.
+    sh_optim_step part = *step;
+    for (size_t i = step->first, end = step->first + step->count; i < end; i++) {
+        if (step->unused != NULL && step->unused[i]) continue;
+        part.first = i;
+        while (i < end && (step->unused == NULL || !step->unused[i])) i++;
+        part.count = i - part.first;
+        optim->kind->step(&optim->options, &part, optim->slots);
+    }
 }
 
 bool sh_optim_next_run(const sh_optim_options *options, const sh_optim_step *step, bool adaptive,

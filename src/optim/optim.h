@@ -19,6 +19,7 @@ typedef struct sh_optim_options {
 typedef struct sh_optim_step {
     const sh_param_list *params;
     size_t first, count;  // parameters to update
+    const bool *unused;   // per parameter of the net: left as they are; NULL: none
     float *weights;       // whole blocks
     const float *gradients;
     float gradient_scale;  // applied to gradients as they are read (clipping, averaging)

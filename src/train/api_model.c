@@ -137,6 +137,7 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
                                      (long)model->step + 1, loss);
     sh_plan_backward(plan, NULL, NULL);
     sh_optim_apply(&model->optim, &(sh_optim_step){.params = &model->model.net->params,
+                                                   .unused = plan->param_unused,
                                                    .count = model->model.net->params.count,
                                                    .weights = model->model.blocks.weights,
                                                    .gradients = model->model.blocks.gradients,

@@ -182,7 +182,8 @@ sh_status sh_run_resume(shoal_run *run) {
     sh_checkpoint_info *info = &checkpoint.info;
     sh_status status = check_same_data(run, info, source);
     if (status == SH_OK && info->kernels != NULL)
-        status = sh_tuner_load(run->model.tuner, source, info->kernels, strlen(info->kernels));
+        status =
+            sh_tuner_load(run->model.tuner, source, info->kernels, strlen(info->kernels), false);
     run->step = info->step;
     run->epoch = info->epoch;
     run->batch = info->batch;
@@ -240,7 +241,8 @@ void sh_run_load_kernels(shoal_run *run) {
     char *path = kernels_path(run);
     sh_mapped file;
     if (path != NULL && sh_file_exists(path) && sh_file_map(path, &file) == SH_OK) {
-        if (sh_tuner_load(run->model.tuner, path, (const char *)file.data, file.bytes) != SH_OK)
+        if (sh_tuner_load(run->model.tuner, path, (const char *)file.data, file.bytes, true) !=
+            SH_OK)
             SH_WARN(&run->log, "%s; measuring anew", sh_error_last()->text);
         sh_file_unmap(&file);
     }

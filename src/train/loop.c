@@ -70,6 +70,7 @@ static sh_status evaluate(shoal_run *run) {
     double score = isnan(run->test.accuracy) ? -run->test.loss : run->test.accuracy;
     if (isnan(run->best) || score > run->best) run->best = score;
     run->spent.eval_ns += now() - begin;
+    sh_trace_end(run->model.trace, "eval", "evaluation", run->step, begin);
     return write_eval(run);
 }
 
@@ -81,11 +82,13 @@ static sh_status save(shoal_run *run) {
     }
     int64_t begin = now();
     SH_TRY(sh_run_save(run));
+    run->saved = true;
     run->spent.checkpoint_ns += now() - begin;
+    sh_trace_end(run->model.trace, "checkpoint", "checkpoint", run->step, begin);
     return SH_OK;
 }
 
-static void report(shoal_run *run, const interval *since, double loss, bool epoch_end) {
+static void report(shoal_run *run, double loss, double samples_per_s, bool epoch_end) {
     if (run->hooks.progress == NULL) return;
     shoal_progress progress = {
         .step = run->step,
@@ -97,7 +100,7 @@ static void report(shoal_run *run, const interval *since, double loss, bool epoc
         .test_loss = run->test.samples > 0 ? run->test.loss : NAN,
         .test_accuracy = run->test.samples > 0 ? run->test.accuracy : NAN,
         .lr = sh_schedule_lr(&run->schedule, run->step - 1),
-        .samples_per_s = rate(since),
+        .samples_per_s = samples_per_s,
         .epoch_end = epoch_end,
     };
     run->hooks.progress(run->hooks.user, &progress);
@@ -109,6 +112,7 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
     int64_t begin = now();
     SH_TRY(sh_loader_next(run->loader, &batch));
     run->spent.data_ns += now() - begin;
+    sh_trace_end(run->model.trace, "data", "wait for batch", run->step, begin);
     SH_ASSERT(batch != NULL);
     sh_loss_result result;
     sh_status status = sh_run_step(run, batch, &result);
@@ -154,6 +158,7 @@ static sh_status loop(shoal_run *run) {
         bool epoch_end;
         SH_TRY(one_step(run, &since, &loss, &epoch_end));
         bool last = run->step == run->steps, saved = false;
+        double samples_per_s = rate(&since);
         if (run->step % run->config.log_every == 0 || epoch_end || last) {
             SH_TRY(write_step(run, &since));
             since = (interval){.begin_ns = now()};
@@ -166,7 +171,7 @@ static sh_status loop(shoal_run *run) {
             saved = true;
         }
         since.begin_ns += now() - aside;  // neither counts in the speed
-        report(run, &since, loss, epoch_end || last || done);
+        report(run, loss, samples_per_s, epoch_end || last || done);
         if (done || last) break;
         if (run->hooks.stop != NULL && run->hooks.stop(run->hooks.user))
             return interrupted(run, saved);
@@ -199,22 +204,50 @@ static sh_status finish(shoal_run *run) {
     return sh_metrics_write(run->metrics, "end", fields, SH_COUNT(fields));
 }
 
+static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
+
+static sh_status begin(shoal_run *run) {
+    SH_TRY(sh_run_loader(run, 0, &run->loader));
+    SH_TRY(sh_run_prepare(run));
+    sh_run_save_kernels(run);
+    int64_t samples = (int64_t)sh_loader_samples(run->loader);
+    SH_INFO(&run->log,
+            "%s: %ld parameters, %ld samples an epoch, batch %ld, %ld steps, %d thread%s, in %s",
+            run->config.name != NULL ? run->config.name : "run", (long)run->model.net->params.total,
+            (long)samples, (long)run->config.batch, (long)run->steps, sh_run_threads(run),
+            plural(sh_run_threads(run)), run->folder);
+    if (samples < run->config.batch)
+        SH_WARN(&run->log, "an epoch has only %ld samples: every step takes all of them",
+                (long)samples);
+    if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
+    return SH_OK;
+}
+
+/* A run that ends before its time says so in its own files too. */
+static void note_stop(shoal_run *run) {
+    const sh_error error = *sh_error_last();
+    SH_INFO(&run->log, "%s", error.text);
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = run->step},
+        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
+        {"reason", SH_METRIC_TEXT, .s = error.text},
+    };
+    sh_metrics_write(run->metrics, "stopped", fields, SH_COUNT(fields));
+    sh_error_adopt(&error);
+}
+
 shoal_status shoal_run_train(shoal_run *run) {
     run->start_ns = now();
-    SHOAL_TRY((sh_status)sh_run_make_optimizer(run));
+    SHOAL_TRY(sh_run_make_optimizer(run));
     SHOAL_TRY(sh_run_open_folder(run));
     if (run->step >= run->steps) {
         SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);
         return SHOAL_OK;
     }
-    SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
-    SHOAL_TRY(sh_run_prepare(run));
-    sh_run_save_kernels(run);
-    SH_INFO(&run->log, "%s: %ld parameters, %ld samples, batch %ld, %ld steps, %d thread%s, in %s",
-            run->config.name != NULL ? run->config.name : "run", (long)run->model.net->params.total,
-            (long)run->data.train->info.count, (long)run->config.batch, (long)run->steps,
-            sh_run_threads(run), sh_run_threads(run) == 1 ? "" : "s", run->folder);
-    if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
-    SHOAL_TRY(loop(run));
-    return (shoal_status)finish(run);
+    run->saved = run->step > 0;
+    sh_status status = begin(run);
+    if (status == SH_OK) status = loop(run);
+    if (status == SH_OK) status = finish(run);
+    if (status != SH_OK) note_stop(run);
+    return (shoal_status)status;
 }

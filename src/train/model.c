@@ -73,6 +73,8 @@ sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan *
         .trace = model->trace,
     };
     sh_plan *plan = NULL;
+    // The first training plan is the one that runs most; the others take the usual kernels.
+    sh_tuner_pause(model->tuner, !training || model->plan_count > 0);
     SH_TRY(sh_plan_create(model->net, &options, &plan));
     sh_status status = grow_work(model, plan->memory_bytes);
     if (status != SH_OK) {

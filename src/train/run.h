@@ -49,6 +49,7 @@ struct shoal_run {
     int64_t samples_here;        // seen by this process
     int64_t steps;               // of the whole run
     int64_t steps_per_epoch;
+    bool saved;                     // there is a checkpoint to go back to
     double best;                    // test accuracy, or minus the test loss
     double grad_norm;               // before clipping, of the last step
     shoal_result test, validation;  // the last evaluation; samples 0: none

@@ -101,23 +101,15 @@ static void update(shoal_run *run) {
             sh_clip_norm(blocks->gradients, params->total, run->config.clip_norm, &run->grad_norm);
     sh_optim_step step = {
         .params = params,
+        .count = params->count,
+        .unused = run->model.current->param_unused,
         .weights = blocks->weights,
         .gradients = blocks->gradients,
         .gradient_scale = (float)scale,
         .lr = sh_schedule_lr(&run->schedule, run->step),
         .step = run->step + 1,
     };
-    // Parameters behind a dropped path stay as they are; runs of used ones are updated together.
-    const bool *unused = run->model.current->param_unused;
-    for (size_t first = 0; first < params->count;) {
-        size_t last = first;
-        while (last < params->count && !unused[last]) last++;
-        step.first = first;
-        step.count = last - first;
-        if (step.count > 0) sh_optim_apply(&run->optim, &step);
-        first = last;
-        while (first < params->count && unused[first]) first++;
-    }
+    sh_optim_apply(&run->optim, &step);
 }
 
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
@@ -150,6 +142,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
     }
     int64_t computed = now();
     update(run);
+    sh_trace_end(run->model.trace, "optim", "update", run->step, computed);
     run->spent.compute_ns += computed - begin;
     run->spent.update_ns += now() - computed;
     *result_out = total;

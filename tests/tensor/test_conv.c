@@ -232,7 +232,7 @@ static sh_tuner *tuner_of_library(const sh_tuner *asked) {
         from += own ? 5 : 1;
     }
     sh_tuner *tuner = tuner_make(2);
-    CHECK_OK(sh_tuner_load(tuner, "kernels.json", json, strlen(json)));
+    CHECK_OK(sh_tuner_load(tuner, "kernels.json", json, strlen(json), true));
     sh_free(text);
     sh_free(json);
     return tuner;

@@ -179,7 +179,7 @@ TEST(gemm, measures_again_when_the_remembered_library_is_gone) {
     sh_tuner *tuner = NULL;
     CHECK_OK(sh_tuner_create(
         &(sh_tuner_options){.clock = &sh_clock_real, .measure = true, .threads = 1}, &tuner));
-    CHECK_OK(sh_tuner_load(tuner, "kernels.json", stale, strlen(stale)));
+    CHECK_OK(sh_tuner_load(tuner, "kernels.json", stale, strlen(stale), true));
     sh_gemm gemm;
     CHECK_OK(sh_gemm_plan(&gemm, 5, 6, 7, false, false, tuner));
     assert_true(sh_tuner_changed(tuner));

@@ -30,7 +30,7 @@ static sh_tuner *tuner_make(const sh_clock *clock, bool measure) {
 }
 
 static sh_status load(sh_tuner *tuner, const char *json) {
-    return sh_tuner_load(tuner, "kernels.json", json, strlen(json));
+    return sh_tuner_load(tuner, "kernels.json", json, strlen(json), true);
 }
 
 TEST(tuner, picks_the_fastest_and_remembers_it) {

@@ -84,15 +84,23 @@ static int pick(sh_tuner *tuner, const char *key, trial *trying) {
     return sh_tuner_choose(tuner, key, library_names, SH_GEMM_LIBRARIES, run_trial, trying);
 }
 
-/* Long sides are cut: the ranking of the libraries is settled well before 3072. */
-static int64_t cut(int64_t side) { return side < 3072 ? side : 3072; }
+/* The longest side is halved until a trial takes a few milliseconds: the ranking of the libraries
+ * is settled long before, and a first start must not wait for it. */
+static void shorten(int64_t *m, int64_t *n, int64_t *k) {
+    const double work_most = 2.5e8;  // multiply-adds
+    while ((double)*m * (double)*n * (double)*k > work_most) {
+        int64_t *longest = *m >= *n && *m >= *k ? m : *n >= *k ? n : k;
+        *longest = (*longest + 1) / 2;
+    }
+}
 
 static sh_status choose(sh_gemm *gemm, sh_tuner *tuner, const char *key) {
     if (sh_tuner_knows(tuner, key, library_names, SH_GEMM_LIBRARIES)) {
         gemm->library = (sh_gemm_library)pick(tuner, key, NULL);
         return SH_OK;
     }
-    int64_t m = cut(gemm->m), n = cut(gemm->n), k = cut(gemm->k);
+    int64_t m = gemm->m, n = gemm->n, k = gemm->k;
+    shorten(&m, &n, &k);
     size_t a = (size_t)(m * k), b = (size_t)(k * n), c = (size_t)(m * n);
     // A cut k can have larger blocks than the whole one, and then needs more scratch.
     size_t scratch_bytes = sh_packed_gemm()->scratch_bytes(m, n, k, gemm->threads);

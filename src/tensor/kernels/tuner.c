@@ -9,7 +9,8 @@
 typedef struct choice {
     char *key;
     char *candidate;
-    bool used;
+    bool used;      // asked for in this run
+    bool measured;  // worth remembering for other runs
 } choice;
 
 struct sh_tuner {
@@ -17,6 +18,7 @@ struct sh_tuner {
     choice *choices;
     size_t count, capacity;
     bool changed;
+    bool paused;
 };
 
 sh_status sh_tuner_create(const sh_tuner_options *options, sh_tuner **tuner_out) {
@@ -53,18 +55,25 @@ static int place(const choice *known, const char *const *candidates, int count) 
     return -1;
 }
 
+static bool is_measuring(const sh_tuner *tuner) { return tuner->options.measure && !tuner->paused; }
+
+void sh_tuner_pause(sh_tuner *tuner, bool paused) { tuner->paused = paused; }
+
 bool sh_tuner_knows(const sh_tuner *tuner, const char *key, const char *const *candidates,
                     int count) {
-    return !tuner->options.measure || place(find(tuner, key), candidates, count) >= 0;
+    return !is_measuring(tuner) || place(find(tuner, key), candidates, count) >= 0;
 }
 
-static sh_status put(sh_tuner *tuner, const char *key, const char *candidate, bool used) {
+/* Sets or replaces the choice of a key; `flags` carries used and measured. */
+static sh_status put(sh_tuner *tuner, const char *key, const char *candidate, choice flags) {
     choice *known = find(tuner, key);
     char *copy = sh_strdup(candidate);
     if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices");
     if (known != NULL) {
         sh_free(known->candidate);
         known->candidate = copy;
+        known->used |= flags.used;
+        known->measured = flags.measured;
         return SH_OK;
     }
     char *name = sh_strdup(key);
@@ -76,7 +85,7 @@ static sh_status put(sh_tuner *tuner, const char *key, const char *candidate, bo
         sh_free(name);
         return status;
     }
-    tuner->choices[tuner->count++] = (choice){name, copy, used};
+    tuner->choices[tuner->count++] = (choice){name, copy, flags.used, flags.measured};
     return SH_OK;
 }
 
@@ -119,13 +128,15 @@ int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candida
     if (known != NULL) known->used = true;
     int remembered = place(known, candidates, count);
     if (remembered >= 0) return remembered;
-    int winner = tuner->options.measure ? measure(tuner, count, run, context) : 0;
-    if (put(tuner, key, candidates[winner], true) == SH_OK && tuner->options.measure)
-        tuner->changed = true;
+    bool measures = is_measuring(tuner);
+    int winner = measures ? measure(tuner, count, run, context) : 0;
+    choice decided = {.used = true, .measured = measures};
+    if (put(tuner, key, candidates[winner], decided) == SH_OK && measures) tuner->changed = true;
     return winner;
 }
 
-sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes) {
+sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes,
+                        bool measured) {
     char fault[SH_JSON_FAULT];
     json_t *root = sh_json_read_map(json, bytes, fault);
     if (root == NULL) return SH_FAIL(SH_E_FORMAT, "kernel choices in '%s': %s", source, fault);
@@ -133,7 +144,8 @@ sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, s
     const char *key;
     json_t *value;
     json_object_foreach(root, key, value) {
-        if (json_is_string(value)) status = put(tuner, key, json_string_value(value), false);
+        if (json_is_string(value))
+            status = put(tuner, key, json_string_value(value), (choice){.measured = measured});
         if (status != SH_OK) break;
     }
     json_decref(root);
@@ -143,7 +155,7 @@ sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, s
 char *sh_tuner_print(const sh_tuner *tuner, bool used_only) {
     json_t *root = json_object();
     for (size_t i = 0; i < tuner->count; i++)
-        if (!used_only || tuner->choices[i].used)
+        if (used_only ? tuner->choices[i].used : tuner->choices[i].measured)
             json_object_set_new(root, tuner->choices[i].key,
                                 json_string(tuner->choices[i].candidate));
     char *dumped = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);

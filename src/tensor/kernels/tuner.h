@@ -24,6 +24,10 @@ sh_status sh_tuner_create(const sh_tuner_options *options, sh_tuner **tuner_out)
 void sh_tuner_destroy(sh_tuner *tuner);
 int sh_tuner_threads(const sh_tuner *tuner);
 
+/* Turns measuring off for shapes that are met rarely (evaluation, the last batch), and on again.
+ * What is decided without measuring belongs to this run only. */
+void sh_tuner_pause(sh_tuner *tuner, bool paused);
+
 /* Returns the index of the candidate for `key`. An unknown key is measured: `run(context, i)` does
  * the work once by candidate i; the fastest of few repetitions wins and is remembered. */
 int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candidates, int count,
@@ -35,8 +39,10 @@ bool sh_tuner_knows(const sh_tuner *tuner, const char *key, const char *const *c
                     int count);
 
 /* Choices as a JSON object {key: candidate}; loading adds to what is known, later loads win.
- * `used_only` prints only keys asked for in this run. sh_free the text. */
-sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes);
+ * `used_only` prints what this run asked for, otherwise everything that was measured. sh_free the
+ * text. */
+sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes,
+                        bool measured);
 char *sh_tuner_print(const sh_tuner *tuner, bool used_only);
 bool sh_tuner_changed(const sh_tuner *tuner);  // something was measured since creation
 
