@@ -80,6 +80,15 @@ def machine_line():
     return f"{cores} cores {cpu_model()}, {memory:.0f} GiB, Linux {platform.release()}"
 
 
+def note_load():
+    """Returns the load of the last minute; says so where other work will disturb the figures."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > 0.3 * cores:
+        say(f"bench: the machine is busy (load {load:.1f} on {cores} cores); figures taken now are "
+            "not worth keeping")
+    return load
+
+
 def cpu_ticks():
     """Ticks of all CPUs since boot: (stolen by the hypervisor, all together)."""
     with open("/proc/stat") as file:
