@@ -1,4 +1,4 @@
-"""What bench/run and bench/accuracy share: the machine, its lock, and processes that are watched."""
+"""What bench/run and bench/accuracy share: the machine, its lock, and watched processes."""
 import contextlib
 import fcntl
 import json

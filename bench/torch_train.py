@@ -36,7 +36,8 @@ import torch_nets as nets  # noqa: E402
 # oneDNN's own (which ResNet18 sets up itself).
 Net = namedtuple("Net", "build batch data shape classes optimizer lr channels_last")
 NETS = {
-    "mlp512": Net(lambda: nets.mlp(784, 512, 512, 10), 128, "mnist", (784,), 10, "sgd", 0.02, False),
+    "mlp512": Net(lambda: nets.mlp(784, 512, 512, 10), 128, "mnist", (784,), 10, "sgd", 0.02,
+                  False),
     "mlp200": Net(lambda: nets.mlp(784, 200, 200, 10), 10, "mnist", (784,), 10, "sgd", 0.02, False),
     "lenet": Net(nets.lenet, 128, "mnist", (1, 28, 28), 10, "sgd", 0.02, True),
     "alexnet": Net(nets.alexnet, 32, "images", (3, 224, 224), 1000, "sgd", 0.001, True),
