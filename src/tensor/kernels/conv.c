@@ -1,5 +1,5 @@
 /* Each direction of a convolution has up to three candidates: the own kernel, oneDNN on the layouts
- * at hand, and oneDNN on the layouts it likes best, with reorders before and after. The tuner
+ * at hand, and oneDNN on other layouts, with reorders before and after. The tuner
  * measures where there is more than one. */
 #include "tensor/kernels/conv.h"
 
@@ -168,14 +168,17 @@ static sh_status choose(sh_conv *conv, sh_conv_direction direction, sh_tuner *tu
     return SH_OK;
 }
 
-/* oneDNN with its favourite layouts, where those give it a direct kernel and these do not. */
+/* oneDNN on other layouts, where those have a direct kernel and the ones at hand do not. */
 static sh_status create_reordered(sh_conv *conv, sh_conv_direction direction) {
+    static const sh_conv_layout layouts[] = {SH_CONV_LAYOUT_ANY, SH_CONV_LAYOUT_CHANNELS_LAST};
     server *s = &conv->servers[direction];
     if (sh_conv_library_is_direct(&s->library[LIBRARY])) return SH_OK;
     sh_conv_library *other = &s->library[REORDERED];
-    SH_TRY(sh_conv_library_init(other, &conv->options, direction, SH_CONV_LAYOUT_ANY));
-    s->exists[REORDERED] = sh_conv_library_is_direct(other);
-    if (!s->exists[REORDERED]) sh_conv_library_fini(other);
+    for (size_t i = 0; i < SH_COUNT(layouts) && !s->exists[REORDERED]; i++) {
+        SH_TRY(sh_conv_library_init(other, &conv->options, direction, layouts[i]));
+        s->exists[REORDERED] = sh_conv_library_is_direct(other);
+        if (!s->exists[REORDERED]) sh_conv_library_fini(other);
+    }
     return SH_OK;
 }
 

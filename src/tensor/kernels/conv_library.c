@@ -12,6 +12,7 @@ typedef struct descriptions {
 
 static dnnl_format_tag_t image_tag(int block, sh_conv_layout layout) {
     if (layout == SH_CONV_LAYOUT_ANY) return dnnl_format_tag_any;
+    if (layout == SH_CONV_LAYOUT_CHANNELS_LAST) return dnnl_nhwc;
     return block == 8 && layout == SH_CONV_LAYOUT_GIVEN ? dnnl_nChw8c : dnnl_nchw;
 }
 

@@ -18,10 +18,12 @@ typedef enum sh_conv_direction {
 
 enum { SH_CONV_X, SH_CONV_W, SH_CONV_Y, SH_CONV_TENSORS };
 
-/* The activations of a kernel: as the caller has them, as oneDNN likes, or plain. */
+/* The activations of a kernel: as the caller has them, as oneDNN likes, channels last (where oneDNN
+ * has kernels that it does not offer by itself), or plain. */
 typedef enum sh_conv_layout {
     SH_CONV_LAYOUT_GIVEN,
     SH_CONV_LAYOUT_ANY,
+    SH_CONV_LAYOUT_CHANNELS_LAST,
     SH_CONV_LAYOUT_PLAIN,
 } sh_conv_layout;
 
@@ -44,7 +46,7 @@ typedef struct sh_conv_library {
     char name[64];  // of the kernel, as oneDNN calls it
 } sh_conv_library;
 
-/* With GIVEN: the first of GIVEN, ANY and PLAIN that is not a reference kernel, GIVEN otherwise. */
+/* With GIVEN: the first of all layouts that has more than a reference kernel, GIVEN if none has. */
 sh_status sh_conv_library_init(sh_conv_library *library, const sh_conv_options *options,
                                sh_conv_direction direction, sh_conv_layout layout);
 void sh_conv_library_fini(sh_conv_library *library);
