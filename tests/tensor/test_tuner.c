@@ -11,6 +11,7 @@ static const char *const names[] = {"usual", "other", "third"};
 /* A clock that only moves when a candidate works. */
 typedef struct bench {
     int64_t now_ns, cost_ns[3];
+    int64_t late_ns;  // what the very first run takes longer
     int runs[3];
 } bench;
 
@@ -18,7 +19,8 @@ static int64_t bench_now(void *self) { return ((bench *)self)->now_ns; }
 
 static void work(void *context, int candidate) {
     bench *b = context;
-    b->now_ns += b->cost_ns[candidate];
+    b->now_ns += b->cost_ns[candidate] + b->late_ns;
+    b->late_ns = 0;
     b->runs[candidate]++;
 }
 
@@ -49,11 +51,19 @@ TEST(tuner, picks_the_fastest_and_remembers_it) {
 }
 
 TEST(tuner, stays_with_the_usual_one_on_a_tie_and_times_long_work_once) {
-    bench b = {.cost_ns = {30000000, 29900000, 50000000}};
+    bench b = {.cost_ns = {70000000, 69900000, 90000000}};
     sh_clock clock = {bench_now, &b};
     sh_tuner *tuner = tuner_make(&clock, true);
     assert_int_equal(sh_tuner_choose(tuner, "job", names, 3, work, &b), 0);
     for (int i = 0; i < 3; i++) assert_int_equal(b.runs[i], 1);
+    sh_tuner_destroy(tuner);
+}
+
+TEST(tuner, forgives_a_candidate_that_was_once_interrupted) {
+    bench b = {.cost_ns = {1000000, 30000000, 30000000}, .late_ns = 40000000};
+    sh_clock clock = {bench_now, &b};
+    sh_tuner *tuner = tuner_make(&clock, true);
+    assert_int_equal(sh_tuner_choose(tuner, "job", names, 3, work, &b), 0);
     sh_tuner_destroy(tuner);
 }
 

@@ -118,10 +118,16 @@ static sh_conv_shape shape_of(const sh_op *op) {
     };
 }
 
+/* Whether blocks of 8 channels respect the borders of groups, or groups are single channels, for
+ * which the library has kernels of their own. */
+static bool blocks_fit_groups(const sh_conv_shape *s) {
+    int64_t in = s->ic / s->groups, out = s->oc / s->groups;
+    return s->groups == 1 || (in == 1 && out == 1) || (in % 8 == 0 && out % 8 == 0);
+}
+
 static sh_status plan(sh_op *op, sh_planner *planner) {
     sh_conv_shape shape = shape_of(op);
-    bool plain_groups = shape.groups > 1;  // blocks of 8 would cross group borders
-    int y_block = shape.oc % 8 == 0 && !plain_groups ? 8 : 1;
+    int y_block = shape.oc % 8 == 0 && blocks_fit_groups(&shape) ? 8 : 1;
     int x_block = shape.ic % 8 == 0 && y_block == 8 ? 8 : 1;
     if (op->in[0]->block != x_block) SH_TRY(sh_planner_want(planner, op, 0, x_block));
     op->out->block = y_block;

@@ -25,7 +25,8 @@ typedef struct sh_conv_options {
 sh_status sh_conv_create(const sh_conv_options *options, sh_tuner *tuner, sh_conv **conv_out);
 void sh_conv_destroy(sh_conv *conv);
 size_t sh_conv_scratch_bytes(const sh_conv *conv);
-/* "jit:avx2 / jit:avx2 / own": the kernels of forward, input and weight gradient. */
+/* "own / jit:avx2 reordered / own": the kernels of forward, input and weight gradient; a reordered
+ * one works on copies of its images in another layout. */
 const char *sh_conv_kernels(const sh_conv *conv);
 
 /* `scratch`: sh_conv_scratch_bytes, 64-byte aligned. */

@@ -89,35 +89,48 @@ static sh_status put(sh_tuner *tuner, const char *key, const char *candidate, ch
     return SH_OK;
 }
 
-/* Best of a few: noise only ever adds time. The first call also warms caches and is thrown away
- * when it was short; work that takes long is timed once. */
-static int64_t time_candidate(const sh_clock *clock, void (*run)(void *, int), void *context,
-                              int candidate) {
-    const int64_t long_ns = 20000000, budget_ns = 6000000;
-    int64_t begin = sh_clock_now_ns(clock);
-    run(context, candidate);
-    int64_t first = sh_clock_now_ns(clock) - begin, best = first;
-    if (first > long_ns) return best;
-    for (int64_t spent = 0; spent < budget_ns;) {
-        begin = sh_clock_now_ns(clock);
-        run(context, candidate);
-        int64_t took = sh_clock_now_ns(clock) - begin;
-        if (took < best) best = took;
-        spent += took > 1000 ? took : 1000;
-    }
-    return best;
+enum { CANDIDATES_MOST = 8 };
+
+/* What the runs of one candidate took so far. */
+typedef struct timing {
+    int64_t best_ns, spent_ns;
+    int runs;
+} timing;
+
+/* The first run also warms caches, and another process may take the processor away in any one: a
+ * candidate that is quick enough is run three times at least. */
+static bool wants_more(const timing *t) {
+    const int64_t long_ns = 60000000, budget_ns = 6000000;
+    return t->spent_ns < budget_ns || (t->runs < 3 && t->spent_ns < long_ns);
 }
 
+static void time_once(const sh_clock *clock, void (*run)(void *, int), void *context, int candidate,
+                      timing *t) {
+    int64_t begin = sh_clock_now_ns(clock);
+    run(context, candidate);
+    int64_t took = sh_clock_now_ns(clock) - begin;
+    if (t->runs == 0 || took < t->best_ns) t->best_ns = took;
+    t->spent_ns += took > 1000 ? took : 1000;
+    t->runs++;
+}
+
+/* Best of a few, since noise only ever adds time; in turns, so that it meets all alike. */
 static int measure(const sh_tuner *tuner, int count, void (*run)(void *, int), void *context) {
-    int winner = 0;
-    int64_t least = INT64_MAX;
-    for (int i = 0; i < count; i++) {
-        int64_t took = time_candidate(tuner->options.clock, run, context, i);
-        // A later candidate must win clearly: ties stay with the usual one.
-        if (took < least - least / 50) {
-            least = took;
-            winner = i;
+    timing timings[CANDIDATES_MOST] = {0};
+    SH_ASSERT(count <= CANDIDATES_MOST);
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < count; i++) {
+            if (!wants_more(&timings[i])) continue;
+            time_once(tuner->options.clock, run, context, i, &timings[i]);
+            more = true;
         }
+    }
+    int winner = 0;
+    for (int i = 1; i < count; i++) {
+        int64_t least = timings[winner].best_ns;
+        // A later candidate must win clearly: ties stay with the usual one.
+        if (timings[i].best_ns < least - least / 50) winner = i;
     }
     return winner;
 }

@@ -55,16 +55,11 @@ static void pack_x(const work *w, int64_t block, int64_t slot) {
     int64_t width = s->iw * (p->x_blocked ? LANES : 1), left = p->x_blocked ? 0 : s->pad_w;
     int64_t from = first_row(w);
     int64_t rows = least(s->ih, (w->rows.to - 1) * s->stride_h - s->pad_h + s->kh) - from;
-    int64_t copied = most(0, least(width, p->x_row - left));
     for (int64_t i = 0; i < w->images; i++) {
         const float *in = w->x + ((w->image + i) * p->x_blocks + block) * s->ih * width;
-        for (int64_t r = 0; r < rows; r++) {
-            float *out = w->x_pack + slot * p->x_pack + (i * p->x_rows + r) * p->x_row;
-            int64_t zeros = least(left, p->x_row);
-            memset(out, 0, (size_t)zeros * sizeof(float));
-            memcpy(out + zeros, in + (from + r) * width, (size_t)copied * sizeof(float));
-            memset(out + zeros + copied, 0, (size_t)(p->x_row - zeros - copied) * sizeof(float));
-        }
+        for (int64_t r = 0; r < rows; r++)
+            pad_row(in + (from + r) * width, width, left,
+                    w->x_pack + slot * p->x_pack + (i * p->x_rows + r) * p->x_row, p->x_row);
     }
 }
 

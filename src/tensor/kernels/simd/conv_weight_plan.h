@@ -8,14 +8,9 @@
 
 enum {
     CHUNK_BYTES = 24 << 10,  // of dy and x together; the first cache has 32 KiB or more
-    ALIGN_FLOATS = 16,
-    X_GROUP = 8,  // blocks of x that the second cache holds
-    CHAINS = 10,  // accumulators that hide the latency of a multiply-add
+    X_GROUP = 8,             // blocks of x that the second cache holds
+    CHAINS = 10,             // accumulators that hide the latency of a multiply-add
 };
-
-typedef struct range {
-    int64_t from, to;
-} range;
 
 typedef struct plan {
     sh_conv_shape s;
@@ -29,14 +24,6 @@ typedef struct plan {
     int64_t parts_x, parts_dy, parts_image;  // their product is the number of threads
     int64_t sums, x_pack, dy_pack;           // floats: of one image part, of one thread
 } plan;
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t aligned(int64_t floats) { return ceil_div(floats, ALIGN_FLOATS) * ALIGN_FLOATS; }
-static range slice(int64_t count, int64_t parts, int64_t part) {
-    return (range){count * part / parts, count * (part + 1) / parts};
-}
 
 /* Blocks of dy in the next tile: never a single one left over after wider tiles. */
 static int tile_v(int v, int64_t left) {

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tensor/kernels/simd/conv_common.h"
+
 /* Without registers of 8 floats, compilers keep arrays of such vectors in memory, and wider tiles
  * run ten times slower. */
 #if defined(__AVX__)
@@ -16,17 +18,7 @@ enum { V_MOST = 4 };
 #else
 enum { V_MOST = 1 };
 #endif
-enum { LANES = 8, T_MOST = 8, TILE_MOST = 12, LINE_FLOATS = 16 };
-
-typedef float v8 __attribute__((vector_size(32)));
-typedef float v8_memory __attribute__((vector_size(32), aligned(4), may_alias));
-
-/* Clang unrolls these short loops by itself, and keeps arrays in memory when told to. */
-#if defined(__clang__)
-#define UNROLL
-#else
-#define UNROLL _Pragma("GCC unroll 12")
-#endif
+enum { T_MOST = 8, TILE_MOST = 12, LINE_FLOATS = 16 };
 
 /* A box of images x rows x cols output pixels; strides in floats. */
 typedef struct tile_box {
