@@ -85,9 +85,10 @@ TEST(spec, builds_models_by_name_and_by_map) {
 
 /* The text goes into checkpoints: it must read back to the same net. */
 TEST(spec, keeps_a_text_that_builds_the_same_net) {
-    const char *const texts[] = {"lenet", "{name: mlp, hidden: [20, 30]}",
-                                 "[{conv: 4, name: a}, relu, {conv: {channels: 4, padding: 1}}, "
-                                 "{add: , from: [conv1, a]}, flatten, dense]"};
+    const char *branched =
+        "[{conv: 4, name: a}, relu, {conv: {channels: 4, padding: 1}}, "
+        "{add: , from: [conv1, a]}, flatten, dense]";
+    const char *const texts[] = {"lenet", "{name: mlp, hidden: [20, 30]}", branched};
     for (size_t i = 0; i < SH_COUNT(texts); i++) {
         sh_net *net = rig_net(texts[i], RIG_IMAGE(1, 12, 12)), *again = NULL;
         CHECK_OK(build(net->text, RIG_IMAGE(1, 12, 12), &again));
