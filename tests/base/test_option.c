@@ -466,13 +466,16 @@ TEST(option, helps_by_groups_within_100_columns) {
 TEST(options, unset_goes_back_to_the_initial_value) {
     test_config config;
     CHECK_OK(sh_options_init(table, &config));
-    test_config initial = config;
+    double lr = config.lr;
+    CHECK_OK(sh_options_set(table, "note", "a word", &config));
     CHECK_OK(sh_options_set(table, "optimizer.lr", "7", &config));
     CHECK_OK(sh_options_set(table, "out", "elsewhere", &config));
     CHECK_OK(sh_options_unset(table, "optimizer.lr", &config));
     CHECK_OK(sh_options_unset(table, "out", &config));
-    assert_true(config.lr == initial.lr);
-    assert_null(config.out);
+    CHECK_OK(sh_options_unset(table, "note", &config));
+    assert_true(config.lr == lr);
+    assert_string_equal(config.out, "runs");
+    assert_null(config.note);
     assert_int_equal(sh_options_unset(table, "optimizer.rl", &config), SH_E_USAGE);
     sh_options_fini(table, &config);
 }
