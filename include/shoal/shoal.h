@@ -50,8 +50,8 @@ SHOAL_API shoal_status shoal_config_create(shoal_config **config_out);
 SHOAL_API void shoal_config_destroy(shoal_config *config);
 /* Adds what a run file says; later settings win over earlier ones. */
 SHOAL_API shoal_status shoal_config_read(shoal_config *config, const char *path);
-/* One setting by its key: ("optimizer.lr", "0.1"), ("model", "lenet"), ("epochs", "3"). A NULL value
- * sets it back to its default. */
+/* One setting by its key: ("optimizer.lr", "0.1"), ("model", "lenet"), ("epochs", "3"). A NULL
+ * value sets it back to its default. */
 SHOAL_API shoal_status shoal_config_set(shoal_config *config, const char *key, const char *value);
 /* Takes `argv[*index]` if it is a flag (--lr 0.1) and moves the index past it; leaves it otherwise.
  */

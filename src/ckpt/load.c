@@ -166,7 +166,7 @@ sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint 
         SH_FAIL(SH_E_USAGE, "'%s' is a model alone, without the state of its run", path);
         return sh_error_hint("resume from the run's folder or from a manifest");
     }
-    char *manifest_path;
+    char *manifest_path = NULL;
     sh_manifest manifest;
     SH_TRY(find(path, log, &manifest_path, &manifest));
     sh_status status = load_blocks(manifest_path, &manifest, into);
@@ -184,7 +184,7 @@ static sh_status model_file(const char *path, const sh_log *log, char **file_out
         *file_out = sh_strdup(path);
         return *file_out != NULL ? SH_OK : no_memory();
     }
-    char *manifest_path;
+    char *manifest_path = NULL;
     sh_manifest manifest;
     SH_TRY(find(path, log, &manifest_path, &manifest));
     *file_out = beside(manifest_path, manifest.model.name);

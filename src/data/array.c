@@ -122,6 +122,7 @@ static sh_status take_samples(sh_source *source, const sh_array *x) {
     size_t bad = sh_find_not_finite(source->cells, count);
     if (bad == count) return SH_OK;
     size_t sample = count / source->stored;
+    SH_ASSERT(sample > 0);
     SH_FAIL(SH_E_NUMERIC, "'%s': value %zu of sample %zu is %g", source->name, bad % sample,
             bad / sample, sh_array_at(x, bad));
     return sh_error_hint("remove or replace values that are not finite floats");

@@ -172,7 +172,7 @@ sh_status sh_view_normalise(sh_dataset *dataset, const sh_normal *normal) {
 
 static uint64_t mix_bytes(uint64_t hash, const void *data, size_t bytes) {
     const uint8_t *at = data;
-    for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001b3;  // FNV-1a
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001b3;  // NOLINT FNV-1a
     return hash;
 }
 

@@ -32,8 +32,8 @@ void sh_net_destroy(sh_net *net);
 sh_status sh_net_add(sh_net *net, const char *kind, const char *name, const int *inputs,
                      int input_count, const void *options, int *index_out);
 /* The same with options as a run file would say them: "{units: 10, bias: false}". */
-sh_status sh_net_add_text(sh_net *net, const char *kind, const char *name, const int *inputs,
-                          int input_count, const char *options);
+sh_status sh_net_add_text(sh_net *net, const char *kind_name, const char *name, const int *inputs,
+                          int input_count, const char *text);
 /* Index of a layer by name; -2 when there is none. "input" is SH_NET_INPUT. */
 int sh_net_find(const sh_net *net, const char *name);
 const sh_shape *sh_net_shape(const sh_net *net, int index);

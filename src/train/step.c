@@ -85,9 +85,8 @@ static sh_status explain_bad(shoal_run *run, sh_plan *plan, const sh_step_contex
             isnan(loss) ? NAN : loss, layer,  // no sign on a NaN
             bad_weights ? "whose parameters are not finite since the last update"
                         : "whose output is not finite");
-    return sh_error_hint(
-        "lower --lr, add a warm-up, or clip gradients (--clip-norm 1); "
-        "the last good checkpoint is kept");
+    return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)%s",
+                         run->saved ? "; the last good checkpoint is kept" : "");
 }
 
 static void update(shoal_run *run) {

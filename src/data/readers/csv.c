@@ -181,7 +181,7 @@ static sh_status take_row(csv *c) {
     SH_TRY(
         sh_grow((void **)&c->targets, &c->target_capacity, c->row_count + 1, sizeof *c->targets));
     for (field f = {0}; !f.last; column++) {
-        double value;
+        double value = 0;
         SH_TRY(take_field(c, &f));
         if (column == c->columns)
             return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: more than %zu columns", c->name, line,

@@ -52,7 +52,8 @@ static sh_status take_type(const header *h, sh_array *array) {
     int length = close != NULL && close - at < 16 ? (int)(close - at - 1) : 15;
     if (length > h->end - at - 1) length = (int)(h->end - at - 1);
     for (size_t i = 0; length == 3 && i < SH_COUNT(types); i++)
-        if (memcmp(at + 2, types[i].code, 2) == 0 && memchr("<>|=", at[1], 4) != NULL) {
+        if (memcmp(at + 2, types[i].code, 2) == 0 && at[1] != '\0' &&
+            strchr("<>|=", at[1]) != NULL) {
             array->type = types[i].type;
             array->big_endian = at[1] == '>';
             return SH_OK;

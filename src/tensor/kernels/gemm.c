@@ -137,7 +137,8 @@ sh_status sh_gemm_plan(sh_gemm *gemm, int64_t m, int64_t n, int64_t k, bool ta, 
     return choose(gemm, tuner, key);
 }
 
-void sh_gemm_reference(const sh_gemm_args *q) {
+void sh_gemm_reference(const sh_gemm_args *args) {
+    const sh_gemm_args *q = args;
     for (int64_t i = 0; i < q->m; i++) {
         for (int64_t j = 0; j < q->n; j++) {
             double sum = q->accumulate ? (double)q->c[i * q->n + j] : 0.0;
