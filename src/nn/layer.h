@@ -37,7 +37,6 @@ typedef enum sh_init_rule {
     SH_INIT_NORMAL,    // standard deviation = scale
     SH_INIT_HE,        // normal, sqrt(2 / fan_in) (He et al. 2015)
     SH_INIT_XAVIER,    // uniform, sqrt(6 / (fan_in + fan_out)) (Glorot, Bengio 2010)
-    SH_INIT_FAN_IN,    // uniform, 1 / sqrt(fan_in): the usual bias
 } sh_init_rule;
 
 typedef struct sh_init {

@@ -193,9 +193,6 @@ static void init_param(const sh_param *param, const sh_init *init, sh_rng rng, f
         case SH_INIT_XAVIER:
             uniform = sqrt(6.0 / (double)(init->fan_in + init->fan_out));
             break;
-        case SH_INIT_FAN_IN:
-            uniform = 1.0 / sqrt((double)init->fan_in);
-            break;
     }
     for (size_t i = 0; i < param->count; i++)
         values[i] = uniform > 0 ? (float)(uniform * (2.0 * (double)sh_rng_uniform(&rng) - 1.0))

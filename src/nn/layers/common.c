@@ -22,3 +22,15 @@ void sh_op_free_kernel(sh_op *op) {
     sh_free(op->kernel);
     op->kernel = NULL;
 }
+
+const char *sh_init_choice(size_t index) {
+    static const char *const names[] = {"he", "xavier", "normal"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+sh_init sh_init_named(const char *name, double std, int64_t fan_in, int64_t fan_out) {
+    if (strcmp(name, "xavier") == 0)
+        return (sh_init){.rule = SH_INIT_XAVIER, .fan_in = fan_in, .fan_out = fan_out};
+    if (strcmp(name, "normal") == 0) return (sh_init){.rule = SH_INIT_NORMAL, .scale = std};
+    return (sh_init){.rule = SH_INIT_HE, .fan_in = fan_in};
+}

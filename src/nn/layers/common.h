@@ -20,7 +20,9 @@ void sh_op_mask_relu(sh_op *op);
 /* kind->destroy for kernels that are one plain allocation. */
 void sh_op_free_kernel(sh_op *op);
 
-/* Images (C, H, W) as the pooling and normalisation kernels see them: lanes of 8 or 1. */
-static inline size_t sh_value_lanes(const sh_value *value) { return (size_t)value->block; }
+/* The names of the rules for weights, for option tables, and the rule of a name. Biases start at 0,
+ * as in the papers. */
+const char *sh_init_choice(size_t index);
+sh_init sh_init_named(const char *name, double std, int64_t fan_in, int64_t fan_out);
 
 #endif

@@ -7,6 +7,8 @@
 typedef struct conv_options {
     int64_t channels, kernel, kernel_w, stride, padding, dilation, groups;
     bool bias;
+    char *init;  // he, xavier, normal
+    double std;  // normal: standard deviation
 } conv_options;
 
 static const sh_option rows[] = {
@@ -64,6 +66,19 @@ static const sh_option rows[] = {
      .at = offsetof(conv_options, bias),
      .initial = "true",
      .help = "add a trained bias"},
+    {.key = "init",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(conv_options, init),
+     .initial = "he",
+     .choices = sh_init_choice,
+     .help = "how the weight starts"},
+    {.key = "std",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(conv_options, std),
+     .initial = "0.01",
+     .least = 0,
+     .most = 100,
+     .help = "standard deviation of init: normal"},
 };
 
 static int64_t out_size(int64_t in, int64_t k, const conv_options *o) {
@@ -87,12 +102,13 @@ static sh_status build(sh_net *net, sh_layer *layer) {
         return sh_layer_wrong_shape(layer, "an image at least as large as its kernel");
     layer->out = SH_SHAPE(o->channels, oh, ow);
     int64_t ic = in->dim[0] / o->groups, fan_in = ic * o->kernel * kernel_w(o);
+    int64_t fan_out = o->channels / o->groups * o->kernel * kernel_w(o);
     layer->flops = 2.0 * (double)(o->channels * oh * ow) * (double)fan_in;
     SH_TRY(sh_layer_param(net, layer, "weight", SH_SHAPE(o->channels, ic, o->kernel, kernel_w(o)),
-                          true, (sh_init){.rule = SH_INIT_HE, .fan_in = fan_in}));
+                          true, sh_init_named(o->init, o->std, fan_in, fan_out)));
     if (!o->bias) return SH_OK;
     return sh_layer_param(net, layer, "bias", SH_SHAPE(o->channels), false,
-                          (sh_init){.rule = SH_INIT_FAN_IN, .fan_in = fan_in});
+                          (sh_init){.rule = SH_INIT_CONSTANT});
 }
 
 static sh_conv_shape shape_of(const sh_op *op) {

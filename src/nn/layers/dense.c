@@ -13,11 +13,6 @@ typedef struct dense_options {
     char *tie;   // full name of another layer's weight to use
 } dense_options;
 
-static const char *init_choice(size_t index) {
-    static const char *const names[] = {"he", "xavier", "normal"};
-    return index < SH_COUNT(names) ? names[index] : NULL;
-}
-
 static const sh_option rows[] = {
     {.key = "units",
      .type = SH_OPTION_INT,
@@ -35,7 +30,7 @@ static const sh_option rows[] = {
      .type = SH_OPTION_STRING,
      .at = offsetof(dense_options, init),
      .initial = "he",
-     .choices = init_choice,
+     .choices = sh_init_choice,
      .help = "how the weight starts"},
     {.key = "std",
      .type = SH_OPTION_REAL,
@@ -49,14 +44,6 @@ static const sh_option rows[] = {
      .at = offsetof(dense_options, tie),
      .help = "use this parameter (`layer.weight`) as the weight"},
 };
-
-static sh_init weight_init(const dense_options *options, int64_t in, int64_t out) {
-    if (strcmp(options->init, "xavier") == 0)
-        return (sh_init){.rule = SH_INIT_XAVIER, .fan_in = in, .fan_out = out};
-    if (strcmp(options->init, "normal") == 0)
-        return (sh_init){.rule = SH_INIT_NORMAL, .scale = options->std};
-    return (sh_init){.rule = SH_INIT_HE, .fan_in = in};
-}
 
 static sh_status build(sh_net *net, sh_layer *layer) {
     const dense_options *options = layer->options;
@@ -73,12 +60,10 @@ static sh_status build(sh_net *net, sh_layer *layer) {
         SH_TRY(sh_layer_share(net, layer, options->tie, SH_SHAPE(units, features)));
     else
         SH_TRY(sh_layer_param(net, layer, "weight", SH_SHAPE(units, features), true,
-                              weight_init(options, features, units)));
+                              sh_init_named(options->init, options->std, features, units)));
     if (!options->bias) return SH_OK;
-    bool from_fan = strcmp(options->init, "he") == 0;
-    return sh_layer_param(
-        net, layer, "bias", SH_SHAPE(units), false,
-        (sh_init){.rule = from_fan ? SH_INIT_FAN_IN : SH_INIT_CONSTANT, .fan_in = features});
+    return sh_layer_param(net, layer, "bias", SH_SHAPE(units), false,
+                          (sh_init){.rule = SH_INIT_CONSTANT});
 }
 
 typedef struct kernels {

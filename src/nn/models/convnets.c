@@ -30,15 +30,16 @@ static sh_status build_lenet(sh_net *net, const void *options) {
     const lenet_options *o = options;
     sh_status status = SH_OK;
     sh_model_layer(net, &status, "conv", "conv1", SH_AFTER,
-                   "{channels: 32, kernel: 5, padding: 2}");
+                   "{channels: 32, kernel: 5, padding: 2, init: xavier}");
     sh_model_layer(net, &status, "relu", "relu1", SH_AFTER, "%s", "");
     sh_model_layer(net, &status, "maxpool", "pool1", SH_AFTER, "{kernel: 2}");
     sh_model_layer(net, &status, "conv", "conv2", SH_AFTER,
-                   "{channels: 64, kernel: 5, padding: 2}");
+                   "{channels: 64, kernel: 5, padding: 2, init: xavier}");
     sh_model_layer(net, &status, "relu", "relu2", SH_AFTER, "%s", "");
     sh_model_layer(net, &status, "maxpool", "pool2", SH_AFTER, "{kernel: 2}");
     sh_model_layer(net, &status, "flatten", "flatten", SH_AFTER, "%s", "");
-    sh_model_layer(net, &status, "dense", "fc1", SH_AFTER, "{units: %ld}", (long)o->hidden);
+    sh_model_layer(net, &status, "dense", "fc1", SH_AFTER, "{units: %ld, init: xavier}",
+                   (long)o->hidden);
     sh_model_layer(net, &status, "relu", "relu3", SH_AFTER, "%s", "");
     if (o->dropout > 0)
         sh_model_layer(net, &status, "dropout", "dropout", SH_AFTER, "{p: %.17g}", o->dropout);
@@ -69,13 +70,13 @@ static const sh_option dropout_rows[] = {
      .help = "before the dense layers"},
 };
 
-static void conv_relu(sh_net *net, sh_status *status, int index, int channels, int kernel,
-                      int stride, int padding) {
+static void conv_relu(sh_net *net, sh_status *status, const char *init, int index, int channels,
+                      int kernel, int stride, int padding) {
     char name[32];
     snprintf(name, sizeof name, "conv%d", index);
     sh_model_layer(net, status, "conv", name, SH_AFTER,
-                   "{channels: %d, kernel: %d, stride: %d, padding: %d}", channels, kernel, stride,
-                   padding);
+                   "{channels: %d, kernel: %d, stride: %d, padding: %d, init: %s}", channels,
+                   kernel, stride, padding, init);
     snprintf(name, sizeof name, "relu%d", index);
     sh_model_layer(net, status, "relu", name, SH_AFTER, "%s", "");
 }
@@ -87,7 +88,7 @@ static void pool(sh_net *net, sh_status *status, int index, int kernel) {
 }
 
 /* Two hidden layers of 4096 and the classes, as both nets end. */
-static void classifier(sh_net *net, sh_status *status, double dropout) {
+static void classifier(sh_net *net, sh_status *status, const char *init, double dropout) {
     char name[32];
     sh_model_layer(net, status, "flatten", "flatten", SH_AFTER, "%s", "");
     for (int i = 1; i <= 2; i++) {
@@ -95,7 +96,7 @@ static void classifier(sh_net *net, sh_status *status, double dropout) {
         if (dropout > 0)
             sh_model_layer(net, status, "dropout", name, SH_AFTER, "{p: %.17g}", dropout);
         snprintf(name, sizeof name, "fc%d", i);
-        sh_model_layer(net, status, "dense", name, SH_AFTER, "{units: 4096}");
+        sh_model_layer(net, status, "dense", name, SH_AFTER, "{units: 4096, init: %s}", init);
         snprintf(name, sizeof name, "fc_relu%d", i);
         sh_model_layer(net, status, "relu", name, SH_AFTER, "%s", "");
     }
@@ -105,15 +106,15 @@ static void classifier(sh_net *net, sh_status *status, double dropout) {
 static sh_status build_alexnet(sh_net *net, const void *options) {
     const dropout_options *o = options;
     sh_status status = SH_OK;
-    conv_relu(net, &status, 1, 64, 11, 4, 2);
+    conv_relu(net, &status, "xavier", 1, 64, 11, 4, 2);
     pool(net, &status, 1, 3);
-    conv_relu(net, &status, 2, 192, 5, 1, 2);
+    conv_relu(net, &status, "xavier", 2, 192, 5, 1, 2);
     pool(net, &status, 2, 3);
-    conv_relu(net, &status, 3, 384, 3, 1, 1);
-    conv_relu(net, &status, 4, 256, 3, 1, 1);
-    conv_relu(net, &status, 5, 256, 3, 1, 1);
+    conv_relu(net, &status, "xavier", 3, 384, 3, 1, 1);
+    conv_relu(net, &status, "xavier", 4, 256, 3, 1, 1);
+    conv_relu(net, &status, "xavier", 5, 256, 3, 1, 1);
     pool(net, &status, 3, 3);
-    classifier(net, &status, o->dropout);
+    classifier(net, &status, "xavier", o->dropout);
     return status;
 }
 
@@ -124,11 +125,11 @@ static sh_status build_vgg11(sh_net *net, const void *options) {
     int convs = 0, pools = 0;
     for (size_t i = 0; i < SH_COUNT(channels); i++) {
         if (channels[i] > 0)
-            conv_relu(net, &status, ++convs, channels[i], 3, 1, 1);
+            conv_relu(net, &status, "he", ++convs, channels[i], 3, 1, 1);
         else
             pool(net, &status, ++pools, 2);
     }
-    classifier(net, &status, o->dropout);
+    classifier(net, &status, "he", o->dropout);
     return status;
 }
 
