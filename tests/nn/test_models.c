@@ -181,21 +181,24 @@ static double deviation(const sh_net *net, const float *weights, const char *nam
 TEST(models, start_as_their_papers_say) {
     sh_net *lenet = model("lenet", typical("lenet"));
     sh_net *gpt = model("{name: gpt, layers: 8, heads: 2, width: 64}", typical("gpt"));
-    sh_net *nets[] = {lenet, gpt};
-    float *w[2];
-    for (int i = 0; i < 2; i++) {
+    sh_net *vgg = model("vgg11", typical("resnet18"));
+    sh_net *nets[] = {lenet, gpt, vgg};
+    float *w[3];
+    for (int i = 0; i < 3; i++) {
         w[i] = sh_alloc(nets[i]->params.total, sizeof(float));
         sh_net_init(nets[i], 3, w[i], NULL);
     }
-    assert_true(fabs(deviation(lenet, w[0], "conv2.weight") / sqrt(2.0 / 800) - 1) < 0.02);
-    assert_true(fabs(deviation(lenet, w[0], "fc1.weight") / sqrt(2.0 / 3136) - 1) < 0.02);
+    assert_true(fabs(deviation(lenet, w[0], "conv2.weight") / sqrt(2.0 / 2400) - 1) < 0.02);
+    assert_true(fabs(deviation(lenet, w[0], "fc1.weight") / sqrt(2.0 / 4160) - 1) < 0.02);
+    assert_true(deviation(lenet, w[0], "fc1.bias") == 0);
+    assert_true(fabs(deviation(vgg, w[2], "conv3.weight") / sqrt(2.0 / 1152) - 1) < 0.02);
     assert_true(fabs(deviation(lenet, w[0], "fc2.weight") / sqrt(2.0 / 1034) - 1) < 0.05);
     assert_true(fabs(deviation(gpt, w[1], "transformer.wte.weight") / 0.02 - 1) < 0.05);
     assert_true(fabs(deviation(gpt, w[1], "transformer.h.3.attn.c_attn.weight") / 0.02 - 1) < 0.05);
     assert_true(fabs(deviation(gpt, w[1], "transformer.h.3.mlp.c_proj.weight") / 0.005 - 1) < 0.05);
     assert_true(deviation(gpt, w[1], "transformer.h.3.attn.c_attn.bias") == 0);
     assert_true(deviation(gpt, w[1], "transformer.ln_f.weight") == 1);
-    for (int i = 0; i < 2; i++) sh_free(w[i]), sh_net_destroy(nets[i]);
+    for (int i = 0; i < 3; i++) sh_free(w[i]), sh_net_destroy(nets[i]);
 }
 
 TEST(models, start_alike_from_a_seed_at_any_thread_count) {
