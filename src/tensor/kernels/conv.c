@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "tensor/kernels/conv_blocked.h"
 #include "tensor/kernels/conv_forward.h"
 #include "tensor/kernels/conv_library.h"
 #include "tensor/kernels/conv_weight.h"
@@ -38,39 +39,67 @@ static size_t own_bytes(const sh_conv *conv, sh_conv_direction direction) {
     const sh_conv_options *o = &conv->options;
     bool blocked = o->x_block == 8;
     if (o->y_block != 8) return 0;
-    if (direction == SH_CONV_FORWARD && !blocked && sh_conv_forward_own()->supports(&o->shape))
-        return sh_conv_forward_own()->scratch_bytes(&o->shape, conv->threads);
     if (direction == SH_CONV_WEIGHT_GRADIENT && sh_conv_weight()->supports(&o->shape, blocked))
         return sh_conv_weight()->scratch_bytes(&o->shape, blocked, conv->threads);
+    if (direction != SH_CONV_WEIGHT_GRADIENT && blocked && sh_conv_blocked()->supports(&o->shape))
+        return sh_conv_blocked()->scratch_bytes(&o->shape, direction == SH_CONV_INPUT_GRADIENT,
+                                                conv->threads);
+    if (direction == SH_CONV_FORWARD && !blocked && sh_conv_forward_own()->supports(&o->shape))
+        return sh_conv_forward_own()->scratch_bytes(&o->shape, conv->threads);
     return 0;
+}
+
+static void run_own_plain(const sh_conv *conv, const sh_conv_tensors *t, void *scratch) {
+    sh_conv_forward_own()->run(&(sh_conv_forward_call){
+        .shape = &conv->options.shape,
+        .x = t->at[SH_CONV_X],
+        .w = t->at[SH_CONV_W],
+        .bias = t->bias,
+        .y = t->at[SH_CONV_Y],
+        .scratch = scratch,
+        .threads = conv->threads,
+        .relu = conv->options.relu,
+    });
+}
+
+static void run_own_blocked(const sh_conv *conv, sh_conv_direction direction,
+                            const sh_conv_tensors *t, void *scratch) {
+    bool forward = direction == SH_CONV_FORWARD;
+    sh_conv_blocked()->run(&(sh_conv_blocked_call){
+        .shape = &conv->options.shape,
+        .in = t->at[forward ? SH_CONV_X : SH_CONV_Y],
+        .w = t->at[SH_CONV_W],
+        .bias = forward ? t->bias : NULL,
+        .out = t->at[forward ? SH_CONV_Y : SH_CONV_X],
+        .scratch = scratch,
+        .threads = conv->threads,
+        .input_gradient = !forward,
+        .relu = forward && conv->options.relu,
+    });
+}
+
+static void run_own_weight(const sh_conv *conv, const sh_conv_tensors *t, void *scratch) {
+    sh_conv_weight()->run(&(sh_conv_weight_call){
+        .shape = &conv->options.shape,
+        .x = t->at[SH_CONV_X],
+        .dy = t->at[SH_CONV_Y],
+        .dw = t->at[SH_CONV_W],
+        .db = t->bias,
+        .scratch = scratch,
+        .threads = conv->threads,
+        .x_blocked = conv->options.x_block == 8,
+        .accumulate = t->accumulate,
+    });
 }
 
 static void run_own(const sh_conv *conv, sh_conv_direction direction, const sh_conv_tensors *t,
                     void *scratch) {
-    const sh_conv_options *o = &conv->options;
-    if (direction == SH_CONV_FORWARD)
-        sh_conv_forward_own()->run(&(sh_conv_forward_call){
-            .shape = &o->shape,
-            .x = t->at[SH_CONV_X],
-            .w = t->at[SH_CONV_W],
-            .bias = t->bias,
-            .y = t->at[SH_CONV_Y],
-            .scratch = scratch,
-            .threads = conv->threads,
-            .relu = o->relu,
-        });
+    if (direction == SH_CONV_WEIGHT_GRADIENT)
+        run_own_weight(conv, t, scratch);
+    else if (conv->options.x_block == 8)
+        run_own_blocked(conv, direction, t, scratch);
     else
-        sh_conv_weight()->run(&(sh_conv_weight_call){
-            .shape = &o->shape,
-            .x = t->at[SH_CONV_X],
-            .dy = t->at[SH_CONV_Y],
-            .dw = t->at[SH_CONV_W],
-            .db = t->bias,
-            .scratch = scratch,
-            .threads = conv->threads,
-            .x_blocked = o->x_block == 8,
-            .accumulate = t->accumulate,
-        });
+        run_own_plain(conv, t, scratch);
 }
 
 static void run(sh_conv *conv, sh_conv_direction direction, served_by candidate,

@@ -1,7 +1,9 @@
-/* 2-d convolutions on oneDNN. Weights are plain (OIHW); the blocked copies the kernels like are
- * made at each use in scratch memory: a weight is used once in forward and once in backward between
- * two updates, so a cached copy would save nothing and cost its size twice. Activations are plain
- * (block 1) or (N, C/8, H, W, 8) (block 8). */
+/* 2-d convolutions on own kernels and on oneDNN, whichever the tuner finds faster. Weights are
+ * plain (OIHW); the blocked copies that kernels like are made at each use in scratch memory: a
+ * weight is used once in forward and once in backward between two updates, so a cached copy would
+ * save nothing and cost its size twice. Activations are plain (block 1) or (N, C/8, H, W, 8) (block
+ * 8).
+ */
 #ifndef SH_TENSOR_KERNELS_CONV_H
 #define SH_TENSOR_KERNELS_CONV_H
 
