@@ -51,7 +51,7 @@ expect_exit 0 "$SHOAL" predict run --quiet -o file.npy
 [ "$(head -c 6 file.npy | od -An -tx1 | tr -d ' ')" = 934e554d5059 ] || fail "NPY magic"
 expect_text "'shape': (297, 10)" file.npy
 [ "$(stat -c %s file.npy)" -eq $((128 + 297 * 10 * 4)) ] || fail "size of the NPY"
-first=$(tail -c +129 file.npy | od -An -tf4 -N4 | tr -d ' ')
+first=$(od -An -tf4 -j128 -N4 file.npy | tr -d ' ')
 awk -F, -v f="$first" 'NR == 2 { d = $3 - f; exit !(d < 1e-5 && d > -1e-5) }' predicted.csv ||
     fail "NPY and CSV differ"
 expect_complaint 2 "neither .csv nor .npy" "$SHOAL" predict run -o file.txt

@@ -61,8 +61,10 @@ static void check_steady(const char *model, const char *name) {
     train(model, name, &seen);
     assert_true(seen.calls_early > 0);
     assert_int_equal(seen.calls_late, seen.calls_early);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these keep freed memory
     // Metrics at the ends of epochs pass through the C library: half a MiB is its slack.
     assert_true(seen.pages_late - seen.pages_early < 128);
+#endif
 }
 
 TEST(steady, an_mlp_allocates_nothing_in_a_thousand_steps) { check_steady("mlp", "steady-mlp"); }

@@ -169,14 +169,33 @@ static void print_key(const sh_conv *conv, sh_conv_direction direction, char *ke
     static const char *const names[SH_CONV_DIRECTIONS] = {"conv-forward", "conv-inputs",
                                                           "conv-weights"};
     const sh_conv_shape *s = &conv->options.shape;
-    int at =
-        snprintf(key, bytes, "%s n%ld %ldx%ldx%ld to %ldx%ldx%ld k%ldx%ld s%ld", names[direction],
-                 (long)s->n, (long)s->ic, (long)s->ih, (long)s->iw, (long)s->oc, (long)s->oh,
-                 (long)s->ow, (long)s->kh, (long)s->kw, (long)s->stride_h);
+    int at = snprintf(key, bytes, "%s %ldx%ldx%ld to %ldx%ldx%ld k%ldx%ld s%ld", names[direction],
+                      (long)s->ic, (long)s->ih, (long)s->iw, (long)s->oc, (long)s->oh, (long)s->ow,
+                      (long)s->kh, (long)s->kw, (long)s->stride_h);
     if (s->dilation_h > 1)
         at += snprintf(key + at, bytes - (size_t)at, " d%ld", (long)s->dilation_h);
     if (s->groups > 1) at += snprintf(key + at, bytes - (size_t)at, " g%ld", (long)s->groups);
     snprintf(key + at, bytes - (size_t)at, " t%d", conv->threads);
+}
+
+/* Images that are enough to rank the candidates: the ranking does not change with more of them (so
+ * the key leaves their number out), and a first start must not wait for it. */
+static int64_t few_images(const sh_conv *conv) {
+    const sh_conv_shape *s = &conv->options.shape;
+    const double work_least = 1e8;  // multiply-adds
+    double work = (double)(s->oc * s->oh * s->ow) * (double)(s->ic / s->groups * s->kh * s->kw);
+    int64_t by_work = (int64_t)(work_least / work), by_tiles = 4 * (int64_t)conv->threads;
+    return by_work > by_tiles ? by_work : by_tiles;
+}
+
+/* Measures every direction on few images; the tuner remembers for the whole batch. */
+static sh_status measure_on_few(const sh_conv *conv, sh_tuner *tuner) {
+    sh_conv_options options = conv->options;
+    options.shape.n = few_images(conv);
+    sh_conv *few = NULL;
+    SH_TRY(sh_conv_create(&options, tuner, &few));
+    sh_conv_destroy(few);
+    return SH_OK;
 }
 
 static sh_status choose(sh_conv *conv, sh_conv_direction direction, sh_tuner *tuner) {
@@ -184,7 +203,9 @@ static sh_status choose(sh_conv *conv, sh_conv_direction direction, sh_tuner *tu
     trial_list(&t);
     char key[256];
     print_key(conv, direction, key, sizeof key);
-    if (t.count > 1 && !sh_tuner_knows(tuner, key, t.names, t.count)) SH_TRY(trial_memory(&t));
+    if (t.count > 1 && !sh_tuner_knows(tuner, key, t.names, t.count))
+        SH_TRY(conv->options.shape.n > few_images(conv) ? measure_on_few(conv, tuner)
+                                                        : trial_memory(&t));
     int winner = 0;
     if (t.count > 1) winner = sh_tuner_choose(tuner, key, t.names, t.count, run_trial, &t);
     sh_arena_fini(&t.arena);
