@@ -169,6 +169,7 @@ sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint 
     char *manifest_path = NULL;
     sh_manifest manifest;
     SH_TRY(find(path, log, &manifest_path, &manifest));
+    SH_ASSERT(manifest_path != NULL);
     sh_status status = load_blocks(manifest_path, &manifest, into);
     if (status == SH_OK)
         into->info = manifest.info;
@@ -187,6 +188,7 @@ static sh_status model_file(const char *path, const sh_log *log, char **file_out
     char *manifest_path = NULL;
     sh_manifest manifest;
     SH_TRY(find(path, log, &manifest_path, &manifest));
+    SH_ASSERT(manifest_path != NULL);
     *file_out = beside(manifest_path, manifest.model.name);
     sh_checkpoint_info_fini(&manifest.info);
     sh_free(manifest_path);

@@ -183,7 +183,8 @@ static void print_key(const sh_conv *conv, sh_conv_direction direction, char *ke
 static int64_t few_images(const sh_conv *conv) {
     const sh_conv_shape *s = &conv->options.shape;
     const double work_least = 1e8;  // multiply-adds
-    double work = (double)(s->oc * s->oh * s->ow) * (double)(s->ic / s->groups * s->kh * s->kw);
+    int64_t taps = s->ic / s->groups * s->kh * s->kw;
+    double work = (double)(s->oc * s->oh * s->ow) * (double)taps;
     int64_t by_work = (int64_t)(work_least / work), by_tiles = 4 * (int64_t)conv->threads;
     return by_work > by_tiles ? by_work : by_tiles;
 }

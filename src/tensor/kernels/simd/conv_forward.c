@@ -61,15 +61,12 @@ __attribute__((always_inline)) static inline void tile(const tile_row *row, cons
     }
 }
 
-#define SH_TILES(X)                                                                         \
-    X(1, 1)                                                                                 \
-    X(2, 1)                                                                                 \
-    X(3, 1)                                                                                 \
-    X(4, 1)                                                                                 \
-    X(5, 1)                                                                                 \
-    X(6, 1)                                                                                 \
-    X(7, 1) X(8, 1) X(1, 2) X(2, 2) X(3, 2) X(4, 2) X(5, 2) X(6, 2) X(1, 3) X(2, 3) X(3, 3) \
-        X(4, 3)
+// clang-format off
+#define SH_TILES(X)                                                         \
+    X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1)         \
+    X(1, 2) X(2, 2) X(3, 2) X(4, 2) X(5, 2) X(6, 2)                         \
+    X(1, 3) X(2, 3) X(3, 3) X(4, 3)
+// clang-format on
 
 #define SH_TILE_DEFINE(T, V)                                                                    \
     static void tile_##T##x##V(const tile_row *row, const float *x, const float *w, float *y) { \
