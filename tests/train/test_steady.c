@@ -6,6 +6,12 @@
 #include "harness.h"
 #include "shoal/shoal.h"
 
+#ifdef __SANITIZE_THREAD__
+#define THREADS "1"  // the OpenMP runtime is not instrumented
+#else
+#define THREADS "2"
+#endif
+
 typedef struct record {
     uint64_t calls_early, calls_late;
     long pages_early, pages_late;
@@ -39,7 +45,7 @@ static void train(const char *model, const char *name, record *seen) {
         {"data.batch", "8"},     {"steps", "1011"},
         {"optimizer", "adamw"},  {"eval.every", "100000"},
         {"log_every", "100000"}, {"checkpoint.every", "100000"},
-        {"out", folder},         {"threads", "2"},
+        {"out", folder},         {"threads", THREADS},
         {"kernels", "default"},  {"data.drop_last", "true"},
     };
     shoal_config *config = NULL;
