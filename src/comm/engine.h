@@ -1,0 +1,98 @@
+/* The engine runs collectives: it takes a schedule, step by step, over a transport. Long buffers
+ * are cut into segments; each is a small collective of its own, several are under way at once, and
+ * so sums overlap transfers. Where peers' memory is mapped and the data lies in it, `direct` sums
+ * each rank's slice straight from its peers and writes it to all in one pass.
+ *
+ * Calls are started in the same order by all ranks of a group; they may finish in any order.
+ * Starting allocates nothing after the first call of a size. On shm the main task drives the
+ * engine: every start, test and wait makes progress, and sh_engine_poll does between kernels. On
+ * MPI a comm task drives it and these functions only talk to that task. */
+#ifndef SH_COMM_ENGINE_H
+#define SH_COMM_ENGINE_H
+
+#include "comm/schedule.h"
+#include "comm/transport.h"
+
+typedef enum sh_dtype {
+    SH_DTYPE_F32,
+    SH_DTYPE_F64,
+    SH_DTYPE_I32,
+    SH_DTYPE_I64,
+    SH_DTYPE_F16,   // summed in float, rounded per step
+    SH_DTYPE_BF16,  // likewise
+    SH_DTYPE_BYTE,  // moved, never reduced
+} sh_dtype;
+
+typedef enum sh_reduce_op { SH_SUM, SH_MEAN, SH_MAX, SH_MIN, SH_PRODUCT } sh_reduce_op;
+
+size_t sh_dtype_bytes(sh_dtype dtype);
+
+typedef struct sh_engine sh_engine;
+typedef struct sh_group sh_group;
+
+/* A collective under way; the caller's, borrowed until it is done. */
+typedef struct sh_call {
+    sh_collective what;
+    const char *algorithm;  // NULL: by size, from the measured costs
+    sh_group *group;        // NULL: all ranks
+    void *data;             // in place
+    const void *source;     // all-to-all only: what is sent; data receives
+    size_t count;           // elements of the whole buffer, the same on all ranks
+    sh_dtype dtype;
+    sh_reduce_op op;
+    int root;                 // broadcast
+    const sh_shared *shared;  // the data lies in this rank's part of it; NULL: private memory
+    int64_t step;             // for the flight recorder
+    int bucket;
+    // Results:
+    sh_status status;     // once done
+    uint64_t sent_bytes;  // over the wire by this rank
+    uint64_t messages;
+    int64_t start_ns, end_ns;
+    // The engine's own:
+    bool done;  // read it through sh_engine_test
+    void *own;
+    struct sh_call *next;
+} sh_call;
+
+typedef struct sh_engine_options {
+    const char *algorithm;    // forced for all-reduces, NULL or "auto": chosen
+    size_t segment_bytes;     // 0: the measured default
+    bool task;                // a comm task drives (MPI)
+    int64_t timeout_ns;       // a wait longer than this fails and says who waits for whom; 0: never
+    sh_link link, node_link;  // measured costs between nodes and inside one; zeros: defaults
+} sh_engine_options;
+
+/* Takes the transport over. */
+sh_status sh_engine_create(sh_transport *transport, const sh_engine_options *options,
+                           sh_engine **engine_out);
+void sh_engine_destroy(sh_engine *engine);
+int sh_engine_rank(const sh_engine *engine);
+int sh_engine_ranks(const sh_engine *engine);
+/* Adapts to measured step times. */
+void sh_engine_set_timeout(sh_engine *engine, int64_t timeout_ns);
+
+sh_status sh_engine_start(sh_engine *engine, sh_call *call);
+/* True once the call is finished; its status tells how. */
+bool sh_engine_test(sh_engine *engine, sh_call *call);
+sh_status sh_engine_wait(sh_engine *engine, sh_call *call);
+void sh_engine_poll(sh_engine *engine);
+/* Start and wait. */
+sh_status sh_engine_run(sh_engine *engine, sh_call *call);
+sh_status sh_engine_barrier(sh_engine *engine);
+/* Memory of all ranks, mapped where they share a node; through the driving task. */
+sh_status sh_engine_share(sh_engine *engine, size_t bytes, sh_shared *shared_out);
+void sh_engine_unshare(sh_engine *engine, sh_shared *shared);
+
+/* Ranks of the run, in the order of the group; all ranks of the group create it in the same order.
+ * Ranks outside it get NULL. */
+sh_status sh_group_create(sh_engine *engine, const int *ranks, int count, sh_group **group_out);
+void sh_group_destroy(sh_group *group);
+
+/* The schedule that an all-reduce of so many bytes would take, and what it should cost. */
+const sh_schedule *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,
+                                    bool mapped, double *seconds_out);
+/* Measures alpha, beta and gamma with all ranks: a short calibration (under 0.3 s). */
+sh_status sh_engine_calibrate(sh_engine *engine, sh_link *link_out, sh_link *node_link_out);
+
+#endif

@@ -1,0 +1,121 @@
+/* A transport joins the ranks of a run: messages by rank and tag, memory that peers can map, and
+ * the clock. Implementations: shm (processes of one machine, or threads of one process), mpi, and
+ * sim. Whoever uses a transport sees ranks and tags, never which one it is.
+ *
+ * Messages between two ranks with one tag arrive in the order they were sent; different tags may
+ * overtake each other. A message is a struct of the caller's, so sending allocates nothing:
+ *
+ *   sh_message message = {.peer = right, .tag = tag, .data = x, .bytes = n};
+ *   SH_TRY(sh_send(transport, &message));
+ *   while (message.state == SH_MESSAGE_PENDING)
+ *       if (!sh_transport_progress(transport)) sh_transport_idle(transport);
+ *
+ * A transport belongs to one task: the main task on shm, the comm task on MPI. */
+#ifndef SH_COMM_TRANSPORT_H
+#define SH_COMM_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/board.h"
+
+enum { SH_ANY_RANK = -1 };
+
+typedef enum sh_message_state {
+    SH_MESSAGE_NEW,
+    SH_MESSAGE_PENDING,
+    SH_MESSAGE_DONE,
+    SH_MESSAGE_CANCELLED,
+    SH_MESSAGE_FAILED,  // the peer left, or the message was larger than the receiver's buffer
+} sh_message_state;
+
+typedef struct sh_message sh_message;
+struct sh_message {
+    int peer;      // SH_ANY_RANK in a receive: whoever sends first; then who it was
+    uint64_t tag;  // below 2^48
+    void *data;    // borrowed until the message is done, cancelled or failed
+    size_t bytes;  // a receive: room for the message; then its size
+    sh_message_state state;
+    // The transport's own:
+    bool sends;
+    size_t moved_bytes;
+    sh_message *next;
+    uintptr_t own[4];
+};
+
+/* Memory of every rank that its peers on the same node can map. */
+typedef struct sh_shared {
+    size_t bytes;  // the same on all ranks
+    char **base;   // per rank; NULL: on another node, only messages reach it
+    void *own;     // the transport's
+} sh_shared;
+
+typedef struct sh_transport sh_transport;
+
+typedef struct sh_transport_ops {
+    const char *name;
+    sh_status (*send)(sh_transport *transport, sh_message *message);
+    sh_status (*receive)(sh_transport *transport, sh_message *message);
+    void (*cancel)(sh_transport *transport, sh_message *message);
+    bool (*progress)(sh_transport *transport);
+    void (*idle)(sh_transport *transport);
+    sh_status (*health)(sh_transport *transport);
+    sh_status (*share)(sh_transport *transport, size_t bytes, sh_shared *shared_out);
+    void (*unshare)(sh_transport *transport, sh_shared *shared);
+    void (*ring)(sh_transport *transport, int peer);
+    /* The transport's own all-reduce (MPI's); NULL: it has none. Blocks; in place. */
+    sh_status (*allreduce)(sh_transport *transport, void *data, size_t count, int dtype, int op);
+    void (*close)(sh_transport *transport);
+} sh_transport_ops;
+
+struct sh_transport {
+    const sh_transport_ops *ops;
+    int rank, ranks;
+    const int *node;  // per rank: which node it is on, from 0
+    int crowd;        // ranks on this rank's node per core given to them: above 1 nobody spins long
+    const sh_clock *clock;
+    sh_board_rank *board;  // this rank's, never NULL
+    sh_board *boards;      // of all ranks where memory is shared; NULL elsewhere
+};
+
+/* Starts a send or a receive; completes in progress. */
+static inline sh_status sh_send(sh_transport *transport, sh_message *message) {
+    return transport->ops->send(transport, message);
+}
+static inline sh_status sh_receive(sh_transport *transport, sh_message *message) {
+    return transport->ops->receive(transport, message);
+}
+/* A pending receive is taken back; a send that began to travel is finished instead. */
+static inline void sh_cancel(sh_transport *transport, sh_message *message) {
+    transport->ops->cancel(transport, message);
+}
+/* Moves what can move, without waiting; true if anything did. */
+static inline bool sh_transport_progress(sh_transport *transport) {
+    return transport->ops->progress(transport);
+}
+/* Waits until something may have changed since the last progress: a message, a ring, or a few
+ * milliseconds, so that callers can look at their watchdogs. Spins first, then sleeps. */
+static inline void sh_transport_idle(sh_transport *transport) { transport->ops->idle(transport); }
+/* SH_E_PEER, naming the rank, once a peer has left. */
+static inline sh_status sh_transport_health(sh_transport *transport) {
+    return transport->ops->health(transport);
+}
+/* Collective: all ranks call it in the same order with the same size. Zeroed, page-aligned. */
+static inline sh_status sh_share(sh_transport *transport, size_t bytes, sh_shared *shared_out) {
+    return transport->ops->share(transport, bytes, shared_out);
+}
+static inline void sh_unshare(sh_transport *transport, sh_shared *shared) {
+    transport->ops->unshare(transport, shared);
+}
+/* Wakes a peer on this node that is idle, after shared memory was written. */
+static inline void sh_ring(sh_transport *transport, int peer) {
+    transport->ops->ring(transport, peer);
+}
+static inline void sh_transport_close(sh_transport *transport) {
+    if (transport != NULL) transport->ops->close(transport);
+}
+
+#endif
