@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-sh_move sh_augment_draw(const sh_rng *rng, uint64_t position, int64_t crop, bool flip) {
+sh_augment_move sh_augment_draw(const sh_rng *rng, uint64_t position, int64_t crop, bool flip) {
     sh_philox_block block = sh_rng_at(rng, position);
     uint64_t choices = (uint64_t)(2 * crop + 1);
-    return (sh_move){
+    return (sh_augment_move){
         .down = (int64_t)(block.word[0] * choices >> 32) - crop,
         .right = (int64_t)(block.word[1] * choices >> 32) - crop,
         .flip = flip && (block.word[2] & 1) != 0,
@@ -20,7 +20,8 @@ static void reverse_row(float *row, int64_t W) {
     }
 }
 
-void sh_augment_apply(sh_move move, int64_t C, int64_t H, int64_t W, const float *from, float *to) {
+void sh_augment_apply(sh_augment_move move, int64_t C, int64_t H, int64_t W, const float *from,
+                      float *to) {
     // Columns first .. last-1 of the result have a source in the image.
     int64_t first = move.right < 0 ? -move.right : 0;
     int64_t last = move.right > 0 ? W - move.right : W;

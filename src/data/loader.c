@@ -3,6 +3,8 @@
  * same function, so the depth cannot change what comes. */
 #include "data/loader.h"
 
+#include <pthread.h>
+
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/task.h"
@@ -18,9 +20,13 @@ struct sh_loader {
 
     /* The maker's, that is the task's once it runs. */
     int64_t epoch, index;  // of the next batch
-    int64_t order_epoch;   // that `order` belongs to, -1: none
-    uint32_t *order;       // (sample_count) when samples are shuffled
-    float *scratch;        // one sample, when augmenting
+    sh_batch_share share;
+    sh_batch_share next_share;  // guarded by lock, with the batch it holds from; of 0: none
+    int64_t next_epoch, next_index;
+    pthread_mutex_t lock;
+    int64_t order_epoch;  // that `order` belongs to, -1: none
+    uint32_t *order;      // (sample_count) when samples are shuffled
+    float *scratch;       // one sample, when augmenting
 
     sh_arena memory;
     sh_batch *batches;  // (slots)
@@ -79,9 +85,31 @@ static void put_sample(const sh_loader *loader, const sh_rng *moves, size_t samp
         return;
     }
     const int64_t *dim = dataset->info.sample.dim;
-    sh_move move = sh_augment_draw(moves, position, loader->options.crop, loader->options.flip);
+    sh_augment_move move =
+        sh_augment_draw(moves, position, loader->options.crop, loader->options.flip);
     dataset->get(dataset, sample, loader->scratch, y);
     sh_augment_apply(move, dim[0], dim[1], dim[2], loader->scratch, x);
+}
+
+static void take_next_share(sh_loader *loader) {
+    pthread_mutex_lock(&loader->lock);
+    bool due = loader->next_share.of != 0 &&
+               (loader->epoch > loader->next_epoch ||
+                (loader->epoch == loader->next_epoch && loader->index >= loader->next_index));
+    if (due) {
+        loader->share = loader->next_share;
+        loader->next_share.of = 0;
+    }
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void sh_loader_set_share(sh_loader *loader, sh_batch_share share, int64_t epoch, int64_t index) {
+    SH_ASSERT(loader->options.shifts);
+    pthread_mutex_lock(&loader->lock);
+    loader->next_share = share;
+    loader->next_epoch = epoch;
+    loader->next_index = index;
+    pthread_mutex_unlock(&loader->lock);
 }
 
 /* Makes the next batch; false after the last. */
@@ -92,9 +120,13 @@ static bool make_batch(sh_loader *loader, sh_batch *batch) {
     uint64_t epoch = (uint64_t)loader->epoch;
     sh_rng offsets = sh_rng_stream(options->seed, SH_RNG_ORDER, 1, epoch);
     sh_rng moves = sh_rng_stream(options->seed, SH_RNG_AUGMENT, 0, epoch);
+    take_next_share(loader);
     size_t first = (size_t)loader->index * options->batch;
     size_t left = loader->sample_count - first;
-    batch->count = left < options->batch ? left : options->batch;
+    batch->whole = left < options->batch ? left : options->batch;
+    size_t low = sh_share_begin(loader->share, batch->whole);
+    batch->count = sh_share_end(loader->share, batch->whole) - low;
+    first += low;
     batch->epoch = loader->epoch;
     batch->index = loader->index;
     batch->position = first;
@@ -150,8 +182,12 @@ static sh_status check_options(const sh_dataset *dataset, const sh_loader_option
 
 /* One arena for the slots, the order and the scratch sample. */
 static sh_status take_memory(sh_loader *loader) {
-    size_t x_bytes = sh_round_up(loader->x_bytes * loader->options.batch, SH_ALIGN);
-    size_t y_bytes = sh_round_up(loader->y_bytes * loader->options.batch + 1, SH_ALIGN);
+    // A share of a shorter batch may be larger by one sample than its share of the whole one.
+    size_t room = sh_share_end(loader->share, loader->options.batch) -
+                  sh_share_begin(loader->share, loader->options.batch) + 1;
+    if (loader->options.shifts || room > loader->options.batch) room = loader->options.batch;
+    size_t x_bytes = sh_round_up(loader->x_bytes * room, SH_ALIGN);
+    size_t y_bytes = sh_round_up(loader->y_bytes * room + 1, SH_ALIGN);
     bool has_order = loader->options.shuffle && !loader->dataset->info.tokens;
     size_t order_bytes = has_order ? loader->sample_count * sizeof(uint32_t) : 0;
     size_t scratch_bytes = loader->augments ? loader->x_bytes : 0;
@@ -192,7 +228,9 @@ sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *o
                           .epoch = options->epoch,
                           .index = options->index,
                           .order_epoch = -1,
+                          .share = options->share,
                           .slots = options->depth + 1};
+    pthread_mutex_init(&loader->lock, NULL);
     if ((size_t)loader->index == batches) {  // the end of an epoch is the start of the next
         loader->index = 0;
         loader->epoch++;
@@ -221,6 +259,7 @@ void sh_loader_destroy(sh_loader *loader) {
     sh_task_wait(loader->task);
     sh_queue_destroy(loader->empty);
     sh_queue_destroy(loader->ready);
+    pthread_mutex_destroy(&loader->lock);
     sh_arena_fini(&loader->memory);
     sh_free(loader->batches);
     sh_free(loader);

@@ -6,17 +6,31 @@
 
 #include "data/dataset.h"
 
+/* A worker's part of every batch: of c samples those from c * low / of to c * high / of. */
+typedef struct sh_batch_share {
+    uint32_t low, high, of;  // of 0: the whole batch
+} sh_batch_share;
+
+static inline size_t sh_share_begin(sh_batch_share share, size_t count) {
+    return share.of == 0 ? 0 : (size_t)((unsigned __int128)count * share.low / share.of);
+}
+static inline size_t sh_share_end(sh_batch_share share, size_t count) {
+    return share.of == 0 ? count : (size_t)((unsigned __int128)count * share.high / share.of);
+}
+
 typedef struct sh_batch {
-    size_t count;   // samples; less than the batch size only at the end of an epoch
+    size_t count;   // samples here; may be 0 for a share of a short batch
+    size_t whole;   // samples of the global batch; below the batch size only at an epoch's end
     void *x;        // (count, sample...) float, or int32 tokens (count, T)
     void *y;        // int32 labels (count) or tokens (count, T), or float values (count, values)
     int64_t epoch;  // from 0
     int64_t index;  // batch within the epoch, from 0
-    uint64_t position;  // of its first sample in the epoch
+    uint64_t position;  // of its first sample here in the epoch
 } sh_batch;
 
 typedef struct sh_loader_options {
-    size_t batch;
+    size_t batch;          // samples of the global batch
+    sh_batch_share share;  // which of them are made here
     uint64_t seed;
     bool shuffle;    // false: samples in file order (evaluation)
     bool drop_last;  // leave out the short batch at the end
@@ -25,6 +39,7 @@ typedef struct sh_loader_options {
     int64_t epochs;        // stop after this many, 0: never
     int64_t epoch, index;  // where to start
     size_t depth;          // batches made ahead; 0: made inline by sh_loader_next, no task
+    bool shifts;           // the share may change: memory for a whole batch is taken
 } sh_loader_options;
 
 typedef struct sh_loader sh_loader;
@@ -43,5 +58,9 @@ size_t sh_loader_batches(const sh_loader *loader);  // per epoch
  * batches can be out at once. */
 sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out);
 void sh_loader_release(sh_loader *loader, const sh_batch *batch);
+/* Another share from batch `index` of `epoch` on, which must not be made yet: at least depth + 2
+ * batches ahead of the one taken last. Memory is for the whole batch only where `share` was whole
+ * or `shifts` said that it may grow. */
+void sh_loader_set_share(sh_loader *loader, sh_batch_share share, int64_t epoch, int64_t index);
 
 #endif

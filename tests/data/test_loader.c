@@ -196,14 +196,47 @@ TEST(loader, refuses_what_cannot_be) {
     sh_data_close(&data);
 }
 
+/* The parts of three workers, behind one another, are the batches of one. */
+TEST(loader, shares_add_up_to_the_batch) {
+    sh_data data = open_data("synthetic:classes=4,shape=3x8x8,count=53");  // 53 = 7 * 7 + 4
+    sh_loader_options options = {.batch = BATCH, .seed = 5, .shuffle = true, .crop = 1};
+    sh_loader *whole = NULL, *part[3] = {NULL};
+    CHECK_OK(sh_loader_create(data.train, &options, &whole));
+    for (uint32_t r = 0; r < 3; r++) {
+        sh_loader_options mine = options;
+        mine.share = (sh_batch_share){r, r + 1, 3};
+        CHECK_OK(sh_loader_create(data.train, &mine, &part[r]));
+    }
+    size_t x_bytes = sh_shape_count(&data.train->info.sample) * 4;
+    for (int i = 0; i < 20; i++) {
+        const sh_batch *all, *some;
+        CHECK_OK(sh_loader_next(whole, &all));
+        size_t seen = 0;
+        for (int r = 0; r < 3; r++) {
+            CHECK_OK(sh_loader_next(part[r], &some));
+            assert_int_equal(some->whole, all->count);
+            assert_int_equal(some->position, all->position + seen);
+            assert_memory_equal(some->x, (char *)all->x + seen * x_bytes, some->count * x_bytes);
+            assert_memory_equal(some->y, (char *)all->y + seen * 4, some->count * 4);
+            seen += some->count;
+            sh_loader_release(part[r], some);
+        }
+        assert_int_equal(seen, all->count);
+        sh_loader_release(whole, all);
+    }
+    sh_loader_destroy(whole);
+    for (int r = 0; r < 3; r++) sh_loader_destroy(part[r]);
+    sh_data_close(&data);
+}
+
 TEST(augment, moves_and_mirrors) {
     const float image[6] = {1, 2, 3, 4, 5, 6};  // (1, 2, 3)
     float out[6];
-    sh_augment_apply((sh_move){.down = 1, .right = -1}, 1, 2, 3, image, out);
+    sh_augment_apply((sh_augment_move){.down = 1, .right = -1}, 1, 2, 3, image, out);
     assert_memory_equal(out, ((float[]){0, 4, 5, 0, 0, 0}), sizeof out);
-    sh_augment_apply((sh_move){.right = 1, .flip = true}, 1, 2, 3, image, out);
+    sh_augment_apply((sh_augment_move){.right = 1, .flip = true}, 1, 2, 3, image, out);
     assert_memory_equal(out, ((float[]){0, 3, 2, 0, 6, 5}), sizeof out);
-    sh_augment_apply((sh_move){0}, 1, 2, 3, image, out);
+    sh_augment_apply((sh_augment_move){0}, 1, 2, 3, image, out);
     assert_memory_equal(out, image, sizeof out);
 }
 
@@ -211,7 +244,7 @@ TEST(augment, draws_every_move_about_equally) {
     sh_rng rng = sh_rng_stream(3, SH_RNG_AUGMENT, 0, 0);
     int down[5] = {0}, right[5] = {0}, flips = 0;
     for (uint64_t i = 0; i < 5000; i++) {
-        sh_move move = sh_augment_draw(&rng, i, 2, true);
+        sh_augment_move move = sh_augment_draw(&rng, i, 2, true);
         down[move.down + 2]++;
         right[move.right + 2]++;
         flips += move.flip;
