@@ -90,8 +90,8 @@ sh_status sh_group_create(sh_engine *engine, const int *ranks, int count, sh_gro
 void sh_group_destroy(sh_group *group);
 
 /* The schedule that an all-reduce of so many bytes would take, and what it should cost. */
-const sh_schedule *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,
-                                    bool mapped, double *seconds_out);
+const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,
+                                     bool mapped, double *seconds_out);
 /* Measures alpha, beta and gamma with all ranks: a short calibration (under 0.3 s). */
 sh_status sh_engine_calibrate(sh_engine *engine, sh_link *link_out, sh_link *node_link_out);
 
