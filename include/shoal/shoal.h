@@ -127,12 +127,18 @@ SHOAL_API shoal_status shoal_run_explain(shoal_run *run, FILE *file);
 typedef struct shoal_timing {
     double median_ms, p10_ms, p90_ms; /* per step */
     double samples_per_s;             /* at the median; tokens for text */
+    double exposed_ms;                /* mean: communication that computing did not hide */
+    double rss_mib;                   /* peak memory of worker 0 */
     int64_t steps;
 } shoal_timing;
 
 /* Steps on data already in memory, timed one by one after `warmup` of them. */
 SHOAL_API shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps,
                                        double seconds, shoal_timing *timing_out);
+/* The same on as many workers as the config says; see shoal_train. */
+SHOAL_API shoal_status shoal_bench(const shoal_config *config, const shoal_hooks *hooks,
+                                   int64_t warmup, int64_t steps, double seconds,
+                                   shoal_timing *timing_out);
 
 /* ---- A model of your own data ------------------------------------------------------------------
  */

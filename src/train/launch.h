@@ -31,7 +31,8 @@ typedef struct sh_job {
     const shoal_hooks *hooks;
     sh_status (*body)(shoal_run *run, void *argument);
     void *argument;
-    bool restarts;  // after a death; needs a run's folder
+    shoal_timing *timing;  // that the body fills in rank 0; NULL: none
+    bool restarts;         // after a death; needs a run's folder
 } sh_job;
 
 typedef struct sh_outcome {

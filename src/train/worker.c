@@ -86,6 +86,8 @@ static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     hooks.stop = worker_stop;
     SH_TRY(sh_run_open(worker->config, &hooks, engine, board, &run));
     sh_status status = worker->job->body(run, worker->job->argument);
+    if (worker->rank == 0 && worker->job->timing != NULL)
+        send_note(worker, &(sh_note){.kind = SH_NOTE_TIMING, .timing = *worker->job->timing});
     if (status != SH_OK) return status;  // the error's record stays; the process ends anyway
     shoal_run_close(run);
     sh_engine_destroy(engine);
