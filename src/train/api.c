@@ -118,7 +118,8 @@ static sh_status build_model(shoal_run *run) {
     sh_tuner *tuner = NULL;
     SH_TRY(sh_net_from_node(run->config.model, &input, &net));
     sh_loss loss;
-    int threads = run->config.threads > 0 ? (int)run->config.threads : sh_cores();
+    int threads = run->team.threads > 0 ? run->team.threads : (int)run->config.threads;
+    if (threads == 0) threads = sh_cores();
     sh_tuner_options tuning = {.clock = &sh_clock_real,
                                .measure = strcmp(run->config.kernels, "measure") == 0,
                                .threads = threads};
@@ -137,21 +138,22 @@ static sh_status build_model(shoal_run *run) {
     return (sh_status)shoal_run_load(run, run->config.load);
 }
 
-static sh_team team_of(sh_engine *engine, sh_board_rank *board) {
-    if (engine == NULL) return (sh_team){.ranks = 1};
-    return (sh_team){.engine = engine,
-                     .rank = sh_engine_rank(engine),
-                     .ranks = sh_engine_ranks(engine),
-                     .board = board};
+static sh_team team_of(const sh_seat *seat) {
+    if (seat == NULL) return (sh_team){.ranks = 1};
+    return (sh_team){.engine = seat->engine,
+                     .rank = sh_engine_rank(seat->engine),
+                     .ranks = sh_engine_ranks(seat->engine),
+                     .threads = seat->threads,
+                     .board = seat->board};
 }
 
-sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, sh_engine *engine,
-                      sh_board_rank *board, shoal_run **run_out) {
+sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
+                      shoal_run **run_out) {
     SH_TRY(sh_config_check(config));
     shoal_run *run = sh_alloc(1, sizeof *run);
     if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a run");
     run->best = NAN;
-    run->team = team_of(engine, board);
+    run->team = team_of(seat);
     sh_status status = sh_config_copy(config, &run->config);
     if (status == SH_OK) status = take_hooks(run, hooks);
     if (status == SH_OK) status = open_data(run);
@@ -165,7 +167,7 @@ sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, sh_engi
 
 shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
                             shoal_run **run_out) {
-    return (shoal_status)sh_run_open(&config->config, hooks, NULL, NULL, run_out);
+    return (shoal_status)sh_run_open(&config->config, hooks, NULL, run_out);
 }
 
 void shoal_run_close(shoal_run *run) {

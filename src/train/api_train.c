@@ -8,7 +8,7 @@ static sh_status train_body(shoal_run *run, void *argument) {
 
 static sh_status run_alone(const sh_job *job, sh_outcome *outcome) {
     shoal_run *run = NULL;
-    SH_TRY(sh_run_open(job->config, job->hooks, NULL, NULL, &run));
+    SH_TRY(sh_run_open(job->config, job->hooks, NULL, &run));
     sh_status status = job->body(run, job->argument);
     const char *folder = shoal_run_folder(run);
     if (folder != NULL) outcome->folder = sh_strdup(folder);

@@ -61,9 +61,9 @@ struct shoal_run {
     int64_t start_ns;
 };
 
-/* As shoal_run_open, for a worker of a team; `engine` NULL: alone. */
-sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, sh_engine *engine,
-                      sh_board_rank *board, shoal_run **run_out);
+/* As shoal_run_open, for a worker of a team; `seat` NULL: alone. */
+sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
+                      shoal_run **run_out);
 /* Cores that this process may use. */
 int sh_cores(void);
 /* Threads this run computes with. */

@@ -9,10 +9,17 @@
 
 struct shoal_run;
 
+/* Where a worker sits. */
+typedef struct sh_seat {
+    sh_engine *engine;     // borrowed
+    sh_board_rank *board;  // borrowed
+    int threads;           // that this worker computes with
+} sh_seat;
+
 typedef struct sh_team {
     sh_engine *engine;  // NULL: the run has one worker
     int rank, ranks;
-    const char *transport;
+    int threads;           // 0: all cores
     sh_board_rank *board;  // NULL: one worker
     sh_shared gradients;
     sh_reducer *reducer;

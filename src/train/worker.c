@@ -84,7 +84,8 @@ static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     hooks.progress = worker_progress;
     hooks.folder = worker_folder;
     hooks.stop = worker_stop;
-    SH_TRY(sh_run_open(worker->config, &hooks, engine, board, &run));
+    sh_seat seat = {engine, board, sh_threads_each(worker->config, worker->ranks, cores)};
+    SH_TRY(sh_run_open(worker->config, &hooks, &seat, &run));
     sh_status status = worker->job->body(run, worker->job->argument);
     if (worker->rank == 0 && worker->job->timing != NULL)
         send_note(worker, &(sh_note){.kind = SH_NOTE_TIMING, .timing = *worker->job->timing});
