@@ -62,7 +62,7 @@ static sh_status pick_named(const sh_engine *engine, const sh_call *call, const 
     if (!can_run(engine, group, algorithm))
         return SH_FAIL(SH_E_UNSUPPORTED, "%s '%s' needs MPI and all ranks",
                        sh_collective_name(call->what), name);
-    *out = algorithm->maps && sh_direct_serves(engine, call, true) ? NULL : algorithm;
+    *out = algorithm->maps && sh_direct_serves(engine, call) ? NULL : algorithm;
     return SH_OK;
 }
 
@@ -74,11 +74,11 @@ sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algori
     if (name != NULL && strcmp(name, "auto") != 0) return pick_named(engine, call, name, out);
     if (call->what == SH_ALLREDUCE && engine->forced != NULL &&
         can_run(engine, group, engine->forced)) {
-        bool direct = engine->forced->maps && sh_direct_serves(engine, call, true);
+        bool direct = engine->forced->maps && sh_direct_serves(engine, call);
         *out = direct ? NULL : engine->forced;
         return SH_OK;
     }
-    if (sh_direct_serves(engine, call, false)) return SH_OK;
+    if (sh_direct_serves(engine, call)) return SH_OK;
     size_t bytes = call->count * sh_dtype_bytes(call->dtype);
     *out = remembered(engine, group, call->what, bytes, false)->algorithm;
     if (*out != NULL) return SH_OK;

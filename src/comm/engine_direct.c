@@ -42,7 +42,7 @@ static sh_way way_of(const sh_call *call, size_t bytes) {
     return call->shared != NULL ? SH_WAY_MAPPED : SH_WAY_CHUNKS;
 }
 
-bool sh_direct_serves(const sh_engine *engine, const sh_call *call, bool forced) {
+bool sh_direct_serves(const sh_engine *engine, const sh_call *call) {
     const sh_group *group = sh_call_group(engine, call);
     if (group->direct.area == NULL) return false;
     switch (way_of(call, call->count * sh_dtype_bytes(call->dtype))) {
@@ -51,7 +51,7 @@ bool sh_direct_serves(const sh_engine *engine, const sh_call *call, bool forced)
         case SH_WAY_MAPPED:
             return call->what != SH_ALLTOALL;
         case SH_WAY_CHUNKS:
-            return call->what == SH_ALLREDUCE || (forced && call->what == SH_BROADCAST);
+            return call->what == SH_ALLREDUCE;
     }
     return false;
 }

@@ -20,8 +20,8 @@ enum {
     SH_WINDOW = 4,           // segments of one call under way
     SH_SEGMENTS_MAX = 4096,  // 12 bits of the tag
     SH_GROUPS = 32,          // that one rank can be in at a time
-    SH_LANE = 16,            // pieces of a group announced and not yet finished by all
-    SH_SMALL_BYTES = 8192,   // up to here data travels inside the announcement
+    SH_LANE = 8,             // pieces of a group announced and not yet finished by all
+    SH_SMALL_BYTES = 4096,   // up to here data travels inside the announcement
     SH_CHUNK_BYTES = 256 << 10,
     SH_CHUNKS = 6,  // of shared scratch per rank, for private data
     SH_CHOICES = 8,
@@ -183,7 +183,7 @@ void sh_run_end(sh_engine *engine, sh_run *run, sh_status status);
 int sh_run_waits(const sh_run *run, int *segment_out, int *step_out, bool *sends_out);
 void sh_runs_destroy(sh_run *run);
 
-bool sh_direct_serves(const sh_engine *engine, const sh_call *call, bool forced);
+bool sh_direct_serves(const sh_engine *engine, const sh_call *call);
 sh_status sh_direct_begin(sh_engine *engine, sh_call *call);
 bool sh_direct_progress(sh_engine *engine, sh_group *group);
 void sh_direct_abandon(sh_engine *engine, sh_group *group, sh_status status);
