@@ -176,6 +176,8 @@ static const sh_option rows[] = {
     {.key = "bucket_mb", .type = SH_OPTION_REAL, AT(bucket_mb), .initial = "0", .least = 0,
      .most = 1 << 20, .group = "Workers", .value = "MIB",
      .help = "gradients that travel together; 0: the default for the transport"},
+    {.key = "shard_optimizer", .type = SH_OPTION_BOOL, AT(shard_optimizer), .initial = "false",
+     .group = "Workers", .help = "each worker keeps the optimizer's state of its part alone"},
     {.key = "overlap", .type = SH_OPTION_BOOL, AT(overlap), .initial = "true",
      .group = "Workers", .help = "sum gradients while backward still runs"},
     {.key = "restarts", .type = SH_OPTION_INT, AT(restarts), .initial = "3", .least = 0,

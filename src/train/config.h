@@ -21,15 +21,16 @@ typedef struct sh_config {
     int64_t accumulate;
     int64_t epochs, steps;
     int64_t workers, threads;
-    char *transport;      // auto, shm, mpi
-    char *sync;           // bsp
-    char *allreduce;      // auto, or a schedule's name
-    double bucket_mb;     // 0: the measured default
-    bool overlap;         // buckets travel while backward runs
-    int64_t restarts;     // after a worker died
-    bool elastic;         // then with one worker less
-    double watchdog;      // seconds without progress; 0: from the measured step times
-    int64_t check_every;  // steps between comparisons of the replicas
+    char *transport;       // auto, shm, mpi
+    char *sync;            // bsp
+    char *allreduce;       // auto, or a schedule's name
+    double bucket_mb;      // 0: the measured default
+    bool shard_optimizer;  // each worker keeps the state of its part
+    bool overlap;          // buckets travel while backward runs
+    int64_t restarts;      // after a worker died
+    bool elastic;          // then with one worker less
+    double watchdog;       // seconds without progress; 0: from the measured step times
+    int64_t check_every;   // steps between comparisons of the replicas
     int64_t seed;
     char *out, *name, *resume, *load;
     bool overwrite;

@@ -87,7 +87,9 @@ static sh_status save(shoal_run *run) {
     int64_t begin = now();
     sh_team_phase(&run->team, SH_PHASE_CHECKPOINT, run->step);
     SH_TRY(sh_team_average_states(run));
+    SH_TRY(sh_team_gather_slots(run));
     if (sh_team_leads(&run->team)) SH_TRY(sh_run_save(run));
+    sh_team_drop_slots(run);
     run->saved = true;
     run->spent.checkpoint_ns += now() - begin;
     sh_trace_end(run->model.trace, "checkpoint", "checkpoint", run->step, begin);

@@ -73,7 +73,7 @@ sh_status sh_run_prepare(shoal_run *run, bool evaluates);
 /* One optimizer step on a batch: forward, loss, backward, update. */
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
 /* Updates parameters whose gradients have arrived: sh_reducer_options.arrived. */
-void sh_run_update_bucket(void *run, size_t first, size_t count);
+bool sh_run_update_bucket(void *run, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 /* Optimizer and schedule, zeroed. */
 sh_status sh_run_make_optimizer(shoal_run *run);

@@ -120,19 +120,31 @@ static bool updates_at_end(const shoal_run *run) {
     return run->config.clip_norm > 0 || run->config.clip_value > 0 || run->drops_paths;
 }
 
-static double clip(shoal_run *run) {
-    float *gradients = run->model.blocks.gradients;
-    size_t total = run->model.net->params.total;
-    if (run->config.clip_value > 0) sh_clip_value(gradients, total, (float)run->config.clip_value);
-    if (run->config.clip_norm == 0) return 1.0;
-    return sh_clip_norm(gradients, total, run->config.clip_norm, &run->grad_norm);
+/* Norms of whole parameters, whose elements are spread over the ranks. */
+static void sum_norms(void *self, double *values, size_t count) {
+    sh_team *team = self;
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .group = sh_reducer_group(team->reducer),
+                    .data = values,
+                    .count = count,
+                    .dtype = SH_DTYPE_F64,
+                    .op = SH_SUM,
+                    .bucket = -1};
+    sh_status status = sh_engine_run(team->engine, &call);
+    if (status != SH_OK) team->status = status;  // the step fails when it ends
 }
 
-static void update(shoal_run *run, size_t first, size_t count, double scale, const bool *unused) {
+static void update(shoal_run *run, const sh_bucket *bucket, double scale, const bool *unused) {
+    bool shards = run->config.shard_optimizer && run->team.engine != NULL;
     sh_optim_step step = {
         .params = &run->model.net->params,
-        .first = first,
-        .count = count,
+        .first = bucket->first,
+        .count = bucket->count,
+        .windowed = true,
+        .low = bucket->low,
+        .high = bucket->high,
+        .sum = shards ? sum_norms : NULL,
+        .sum_self = &run->team,
         .unused = unused,
         .weights = run->model.blocks.weights,
         .gradients = run->model.blocks.gradients,
@@ -147,9 +159,48 @@ static void update(shoal_run *run, size_t first, size_t count, double scale, con
 }
 
 /* A bucket's sum is in place. */
-void sh_run_update_bucket(void *user, size_t first, size_t count) {
+bool sh_run_update_bucket(void *user, const sh_bucket *bucket) {
     shoal_run *run = user;
-    if (!updates_at_end(run)) update(run, first, count, 1.0, NULL);
+    if (updates_at_end(run)) return false;
+    update(run, bucket, 1.0, NULL);
+    return true;
+}
+
+/* Buckets as the reducer has them; alone, one that holds everything. */
+static size_t bucket_count(const shoal_run *run) {
+    return run->team.engine == NULL ? 1 : sh_reducer_buckets(run->team.reducer);
+}
+
+static sh_bucket bucket_at(const shoal_run *run, size_t index) {
+    const sh_param_list *params = &run->model.net->params;
+    if (run->team.engine == NULL) return (sh_bucket){0, params->count, 0, params->total};
+    return *sh_reducer_bucket(run->team.reducer, index);
+}
+
+/* Clips by value and gives the squares of this rank's part of the gradient. */
+static double clip_bucket(shoal_run *run, const sh_bucket *bucket) {
+    float *gradients = run->model.blocks.gradients + bucket->low;
+    size_t count = bucket->high - bucket->low;
+    if (run->config.clip_value > 0) sh_clip_value(gradients, count, (float)run->config.clip_value);
+    return run->config.clip_norm > 0 ? sh_clip_squares(gradients, count) : 0;
+}
+
+/* All gradients are there: clips, updates, and gathers what other ranks updated. */
+static sh_status update_all(shoal_run *run) {
+    double squares = 0, scale = 1;
+    for (size_t i = 0; i < bucket_count(run); i++) {
+        sh_bucket bucket = bucket_at(run, i);
+        squares += clip_bucket(run, &bucket);
+    }
+    if (run->config.clip_norm > 0) {
+        if (run->config.shard_optimizer) SH_TRY(sh_team_sum(&run->team, &squares, 1));
+        scale = sh_clip_factor(squares, run->config.clip_norm, &run->grad_norm);
+    }
+    for (size_t i = 0; i < bucket_count(run); i++) {
+        sh_bucket bucket = bucket_at(run, i);
+        update(run, &bucket, scale, run->model.param_unused);
+    }
+    return run->team.engine != NULL ? sh_reducer_gather(run->team.reducer) : SH_OK;
 }
 
 /* A parameter that no rank used in this step stays as it is. */
@@ -253,8 +304,8 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
     }
     if (own == 0) SH_TRY(add_nothing(run));
     if (run->team.engine != NULL) SH_TRY(finish_team(run, &total));
-    if (run->team.engine == NULL || updates_at_end(run))
-        update(run, 0, run->model.net->params.count, clip(run), run->model.param_unused);
+    if (run->team.engine == NULL || updates_at_end(run)) SH_TRY(update_all(run));
+    SH_TRY(run->team.status);
     run->spent.compute_ns +=
         now() - begin - (run->spent.update_ns - updating) - (run->spent.exposed_ns - exposed);
     *result_out = total;

@@ -172,7 +172,7 @@ sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
     return sh_engine_barrier(team->engine);
 }
 
-sh_status sh_team_start_reducer(shoal_run *run, void (*arrived)(void *, size_t, size_t)) {
+sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return SH_OK;
     team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
@@ -185,11 +185,37 @@ sh_status sh_team_start_reducer(shoal_run *run, void (*arrived)(void *, size_t, 
                                   .gradients = run->model.blocks.gradients,
                                   .shared = &team->gradients,
                                   .bucket_bytes = (size_t)(mib * 0x1p20),
+                                  .shards = run->config.shard_optimizer,
+                                  .weights = run->model.blocks.weights,
                                   .overlap = run->config.overlap,
                                   .arrived = arrived,
                                   .user = run,
                                   .clock = &sh_clock_real};
-    return sh_reducer_create(&options, &team->reducer);
+    SH_TRY(sh_reducer_create(&options, &team->reducer));
+    sh_team_drop_slots(run);
+    return SH_OK;
+}
+
+sh_status sh_team_gather_slots(shoal_run *run) {
+    if (run->team.reducer == NULL || !run->config.shard_optimizer) return SH_OK;
+    for (int i = 0; i < run->optim.slot_count; i++)
+        SH_TRY(sh_reducer_gather_block(run->team.reducer, run->optim.slots[i]));
+    return SH_OK;
+}
+
+/* Whole pages between the parts of this rank go back to the system: the blocks stay whole in their
+ * addresses, but cost memory only where this rank keeps state. */
+void sh_team_drop_slots(shoal_run *run) {
+    if (run->team.reducer == NULL || !run->config.shard_optimizer) return;
+    for (int i = 0; i < run->optim.slot_count; i++) {
+        size_t end = run->optim.total;  // buckets lie from the last to the first
+        for (size_t b = 0; b < sh_reducer_buckets(run->team.reducer); b++) {
+            const sh_bucket *bucket = sh_reducer_bucket(run->team.reducer, b);
+            sh_arena_drop(run->optim.slots[i] + bucket->high, (end - bucket->high) * sizeof(float));
+            end = bucket->low;
+        }
+        sh_arena_drop(run->optim.slots[i], end * sizeof(float));
+    }
 }
 
 sh_status sh_team_average_states(shoal_run *run) {

@@ -22,6 +22,7 @@ typedef struct sh_team {
     int threads;           // 0: all cores
     sh_board_rank *board;  // NULL: one worker
     sh_shared gradients;
+    sh_status status;  // of what failed inside an update
     sh_reducer *reducer;
     double control[4];  // summed over the ranks in every step: loss, counted, correct, stop
     sh_call control_call;
@@ -43,7 +44,10 @@ sh_status sh_team_spread(struct shoal_run *run);
 /* Rank 0 plans first and measures; the others take its choices. */
 sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
 /* Buckets; `arrived` as in sh_reducer_options. */
-sh_status sh_team_start_reducer(struct shoal_run *run, void (*arrived)(void *, size_t, size_t));
+sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, const sh_bucket *));
+/* Sharded: the optimizer's state of all ranks, before a checkpoint; and away with it again. */
+sh_status sh_team_gather_slots(struct shoal_run *run);
+void sh_team_drop_slots(struct shoal_run *run);
 
 /* Sums doubles over the ranks; one worker: nothing to do. */
 sh_status sh_team_sum(sh_team *team, double *values, size_t count);
