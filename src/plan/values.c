@@ -21,12 +21,12 @@ typedef struct reader {
     sh_values *values;
 } reader;
 
-static bool is_between(char c) { return strchr(" \t\r,;:=[]", c) != NULL && c != '\0'; }
+static bool is_between(char c) { return memchr(" \t\r,;:=[]", c, 9) != NULL; }
 
 static bool is_name(const char *word, size_t length) {
     if (length >= SH_VALUES_NAME || !isalpha((unsigned char)word[0])) return false;
     for (size_t i = 0; i < length; i++)
-        if (!isalnum((unsigned char)word[i]) && strchr("_-.", word[i]) == NULL) return false;
+        if (!isalnum((unsigned char)word[i]) && memchr("_-.", word[i], 3) == NULL) return false;
     return true;
 }
 
@@ -123,27 +123,32 @@ static sh_status read_text(reader *r, const char *text, size_t bytes) {
     return sh_error_hint("one line per rank: A 17 11 1 9");
 }
 
-sh_status sh_values_read(const char *path, sh_values *values_out) {
-    sh_mapped mapped;
-    SH_TRY(sh_file_map(path, &mapped));
-    sh_values values = {0};
+sh_status sh_values_parse(const char *path, const char *text, size_t bytes, sh_values *values_out) {
+    sh_values values = {.names = sh_alloc(SH_VALUES_RANKS, sizeof *values.names)};
     reader r = {.path = path, .values = &values};
     sh_status status = SH_OK;
-    values.names = sh_alloc(SH_VALUES_RANKS, sizeof *values.names);
     if (values.names == NULL)
         status = SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", path);
-    else if (mapped.bytes > FILE_BYTES_MOST)
+    else if (bytes > FILE_BYTES_MOST)
         status = SH_FAIL(SH_E_USAGE, "'%s' has %zu bytes; values are read from up to %d", path,
-                         mapped.bytes, FILE_BYTES_MOST);
+                         bytes, FILE_BYTES_MOST);
     else
-        status = read_text(&r, (const char *)mapped.data, mapped.bytes);
-    sh_file_unmap(&mapped);
+        status = read_text(&r, text, bytes);
     if (status != SH_OK) {
         sh_values_fini(&values);
         return status;
     }
     *values_out = values;
     return SH_OK;
+}
+
+sh_status sh_values_read(const char *path, sh_values *values_out) {
+    sh_mapped mapped;
+    SH_TRY(sh_file_map(path, &mapped));
+    const char *text = mapped.data != NULL ? (const char *)mapped.data : "";
+    sh_status status = sh_values_parse(path, text, mapped.bytes, values_out);
+    sh_file_unmap(&mapped);
+    return status;
 }
 
 void sh_values_fini(sh_values *values) {

@@ -18,6 +18,8 @@ typedef struct sh_values {
 } sh_values;
 
 sh_status sh_values_read(const char *path, sh_values *values_out);
+/* The same from memory; `path` names it in messages. */
+sh_status sh_values_parse(const char *path, const char *text, size_t bytes, sh_values *values_out);
 void sh_values_fini(sh_values *values);
 
 #endif
