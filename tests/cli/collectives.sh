@@ -14,6 +14,7 @@ expect_text "   2     A     B        3        4 B  reduce  14 + 17 = 31" stdout
 [ "$(grep -cE '^ +[1-6] +[A-D] +[A-D] +[0-3] ' stdout)" -eq 24 ] || fail "not 24 messages"
 expect_file ring.svg
 [ "$(grep -c marker-end ring.svg)" -eq 24 ] || fail "not 24 arrows"
+expect_same ring.svg "$SRC/docs/ring.svg"
 if [ -n "$(command -v xmllint || true)" ]; then xmllint --noout ring.svg; fi
 
 # Random values at other rank counts: every algorithm gives the sum that awk gives.
@@ -91,3 +92,17 @@ printf 'A 1 two\n' >word.txt
 expect_complaint 1 "word.txt:1: value 2 of rank 'A' is no number: 'two'" "$SHOAL" explain allreduce --values word.txt
 printf 'A 1 2 3\nB 3 4 5\n' >odd.txt
 expect_complaint 1 "no multiple of the 2 ranks" "$SHOAL" explain all-to-all --values odd.txt
+
+# docs/collectives.md shows what the program prints: every console block is run again.
+PATH=$(dirname "$SHOAL"):$PATH
+awk -v folder="$WORK" '
+    /^```console$/ { block++; file = folder "/doc." block; printf "" > (file ".want"); inside = 1; next }
+    /^```/ { inside = 0 }
+    inside && /^\$ / { print substr($0, 3) > (file ".run"); next }
+    inside { print > (file ".want") }' "$SRC/docs/collectives.md"
+blocks=("$WORK"/doc.*.run)
+[ "${#blocks[@]}" -ge 20 ] || fail "only ${#blocks[@]} console blocks in docs/collectives.md"
+for block in "${blocks[@]}"; do
+    (cd "$SRC" && bash "$block") >"$WORK/got"
+    diff "${block%.run}.want" "$WORK/got" || fail "docs/collectives.md is out of date: $(cat "$block")"
+done
