@@ -1,0 +1,37 @@
+/* Shared memory joins the processes of one machine, or the threads of one process. The parent
+ * creates the fabric, forks, and every worker attaches as one rank:
+ *
+ *   SH_TRY(sh_shm_create(ranks, &fabric));
+ *   if (fork() == 0) { SH_TRY(sh_shm_attach(fabric, rank, cores, &transport)); ... }
+ *
+ * All memory lies in one nameless file (memfd), so nothing is left behind whoever dies. Messages
+ * travel through one bounded ring per ordered pair of ranks: a sender waits once its ring is full.
+ * What a receiver did not ask for yet stays in the ring, unless it waits for something that may lie
+ * behind it; then it is taken aside. */
+#ifndef SH_COMM_TRANSPORTS_SHM_H
+#define SH_COMM_TRANSPORTS_SHM_H
+
+#include "comm/transport.h"
+
+enum { SH_SHM_RANKS_MAX = 4096 };
+
+typedef struct sh_shm sh_shm;
+
+/* Before any fork. Virtual memory only: a pair of ranks costs pages once it has talked. */
+sh_status sh_shm_create(int ranks, sh_shm **fabric_out);
+/* After all transports of this process are closed. */
+void sh_shm_destroy(sh_shm *fabric);
+
+/* In the worker (or thread) that is `rank`; once per rank. `cores` are those of all ranks together:
+ * with fewer cores than ranks nobody spins. Borrows the fabric; sh_transport_close ends it. */
+sh_status sh_shm_attach(sh_shm *fabric, int rank, int cores, sh_transport **transport_out);
+
+/* The parent's word that a rank will do nothing more. Wakes everybody: pending messages with it
+ * fail, after what it had sent was delivered. What is known of its end belongs on the board first
+ * (`error`), so that its peers can tell. Any thread or process of the fabric. */
+void sh_shm_mark_dead(sh_shm *fabric, int rank);
+
+/* Readable by the parent at any time, also after a rank died. */
+sh_board *sh_shm_board(sh_shm *fabric);
+
+#endif

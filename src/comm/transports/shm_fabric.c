@@ -1,0 +1,91 @@
+#include "comm/transports/shm_internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+/* Rings shrink with the number of pairs; they cost memory only once used. */
+enum { RING_LEAST = 4 << 10, RING_MOST = 128 << 10 };
+static const size_t rings_total = (size_t)256 << 20;
+
+static size_t ring_bytes_for(int ranks) {
+    size_t bytes = RING_MOST, pairs = (size_t)ranks * (size_t)ranks;
+    while (bytes > RING_LEAST && bytes * pairs > rings_total) bytes /= 2;
+    return bytes;
+}
+
+/* Places the parts of the control block behind each other; `base` is 0 to learn the size. */
+static size_t lay_out(sh_shm *fabric, uintptr_t base) {
+    size_t ranks = (size_t)fabric->ranks, at = 0;
+    fabric->control = (shm_control *)(base + at);
+    at = sh_round_up(at + sizeof *fabric->control, 128);
+    fabric->board = (sh_board *)(base + at);
+    at = sh_round_up(at + sh_board_bytes(fabric->ranks), 128);
+    fabric->doors = (shm_door *)(base + at);
+    at = sh_round_up(at + ranks * sizeof *fabric->doors, 128);
+    fabric->opened = (_Atomic uint64_t *)(base + at);
+    at = sh_round_up(at + ranks * fabric->opened_words * sizeof *fabric->opened, 4096);
+    fabric->rings = (char *)(base + at);
+    return at + ranks * ranks * fabric->ring_stride;
+}
+
+static sh_status map_control(sh_shm *fabric) {
+    fabric->control_bytes = sh_round_up(lay_out(fabric, 0), 4096);
+    fabric->file = memfd_create("shoal", MFD_CLOEXEC);
+    if (fabric->file < 0)
+        return SH_FAIL(SH_E_IO, "cannot create shared memory for %d workers: %s", fabric->ranks,
+                       strerror(errno));
+    if (ftruncate(fabric->file, (off_t)fabric->control_bytes) != 0)
+        return SH_FAIL(SH_E_MEMORY, "cannot size the shared memory of %d workers: %s",
+                       fabric->ranks, strerror(errno));
+    void *base = mmap(NULL, fabric->control_bytes, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE, fabric->file, 0);
+    if (base == MAP_FAILED)
+        return SH_FAIL(SH_E_MEMORY, "cannot map the shared memory of %d workers: %s", fabric->ranks,
+                       strerror(errno));
+    fabric->base = base;
+    lay_out(fabric, (uintptr_t)base);
+    return SH_OK;
+}
+
+sh_status sh_shm_create(int ranks, sh_shm **fabric_out) {
+    if (ranks < 1 || ranks > SH_SHM_RANKS_MAX)
+        return SH_FAIL(SH_E_USAGE, "%d workers on one machine: 1 to %d can share memory", ranks,
+                       SH_SHM_RANKS_MAX);
+    sh_shm *fabric = sh_alloc(1, sizeof *fabric);
+    if (fabric == NULL) return SH_FAIL(SH_E_MEMORY, "no memory for a fabric of %d ranks", ranks);
+    fabric->ranks = ranks;
+    fabric->file = -1;
+    fabric->ring_bytes = ring_bytes_for(ranks);
+    fabric->ring_stride = sizeof(shm_ring) + fabric->ring_bytes;
+    fabric->opened_words = ((size_t)ranks + SHM_BITS - 1) / SHM_BITS;
+    pthread_mutex_init(&fabric->lock, NULL);
+    sh_status status = map_control(fabric);
+    if (status != SH_OK) {
+        sh_shm_destroy(fabric);
+        return status;
+    }
+    fabric->board->ranks = ranks;
+    *fabric_out = fabric;
+    return SH_OK;
+}
+
+void sh_shm_destroy(sh_shm *fabric) {
+    if (fabric == NULL) return;
+    if (fabric->base != NULL) munmap(fabric->base, fabric->control_bytes);
+    if (fabric->file >= 0) close(fabric->file);
+    pthread_mutex_destroy(&fabric->lock);
+    sh_free(fabric);
+}
+
+sh_board *sh_shm_board(sh_shm *fabric) { return fabric->board; }
+
+void sh_shm_mark_dead(sh_shm *fabric, int rank) {
+    SH_ASSERT(rank >= 0 && rank < fabric->ranks);
+    if (atomic_exchange(&fabric->board->rank[rank].dead, true)) return;
+    atomic_fetch_add(&fabric->control->deaths, 1);
+    for (int peer = 0; peer < fabric->ranks; peer++) shm_bell(fabric, peer);
+}

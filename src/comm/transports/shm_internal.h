@@ -1,0 +1,192 @@
+/* What the files of the shared-memory transport know of each other.
+ *
+ * The file begins with the control block: the board, a door per rank, a bitmap per rank of who ever
+ * sent to it, and the rings. Behind it lie the regions of sh_share, one after the other.
+ *
+ * A ring is a stretch of records, each at a multiple of 64 bytes. Its single reader looks at the
+ * word of the next record only: a word other than 0 publishes the record. The single writer clears
+ * the word behind a record before it publishes the record, so a stale word is never seen. A record
+ * never crosses the ring's end: a message is cut there into one more piece, as it is anyway when it
+ * is longer than a quarter of the ring.
+ *
+ * Waking is Dekker's: a writer publishes and then looks whether the reader sleeps; a reader says
+ * that it sleeps and then looks once more for records. All four accesses are sequentially
+ * consistent, so at least one of the two sees the other. */
+#ifndef SH_COMM_TRANSPORTS_SHM_INTERNAL_H
+#define SH_COMM_TRANSPORTS_SHM_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "comm/transports/shm.h"
+
+enum { SHM_LINE = 64, SHM_BITS = 64 };
+
+/* A piece of a message in a ring. */
+typedef struct shm_record {
+    _Atomic uint64_t word;  // 0: nothing here yet; release
+    uint64_t tag;           // of the first piece
+    uint64_t total;         // of the first piece: bytes of the whole message
+    unsigned char data[];
+} shm_record;
+
+static inline uint64_t shm_word(size_t piece_bytes) { return (uint64_t)piece_bytes + 1; }
+static inline size_t shm_word_bytes(uint64_t word) { return (size_t)(word - 1); }
+
+static inline size_t shm_record_bytes(size_t piece_bytes) {
+    return (sizeof(shm_record) + piece_bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+}
+
+typedef struct shm_ring {
+    _Alignas(128) _Atomic uint64_t head;  // bytes the reader is done with; written by it alone
+    _Alignas(128) _Atomic bool full;      // the writer waits for room; written by it alone
+    _Alignas(128) unsigned char data[];
+} shm_ring;
+
+/* What a rank brings to a share, published by `round`. Two of them in turn: a rank that begins
+ * round k + 2 knows that all have read round k. */
+typedef struct shm_offer {
+    _Atomic uint64_t round;  // release: status and bytes are readable
+    int status;
+    size_t bytes;
+} shm_offer;
+
+typedef struct shm_door {
+    _Alignas(128) _Atomic uint32_t bell;  // futex; counts rings
+    _Atomic uint32_t sleeps;              // the owner is about to wait for the bell
+    _Alignas(128) shm_offer offers[2];
+} shm_door;
+
+/* The start of the file. */
+typedef struct shm_control {
+    _Alignas(128) _Atomic uint32_t deaths;
+} shm_control;
+
+/* A mapped region; one per process, however many of its threads are ranks. */
+typedef struct shm_mapping {
+    size_t offset, bytes;  // in the file; the first page counts who is done with the region
+    char *base;
+    int users;
+    struct shm_mapping *next;
+} shm_mapping;
+
+struct sh_shm {
+    int ranks;
+    int file;
+    size_t control_bytes, ring_bytes, ring_stride;
+    char *base;
+    shm_control *control;
+    sh_board *board;
+    shm_door *doors;           // [ranks]
+    _Atomic uint64_t *opened;  // [ranks][words]: bit s of row r: s has sent to r
+    char *rings;               // [receiver][sender], ring_stride apart
+    size_t opened_words;
+    pthread_mutex_t lock;   // of this process
+    shm_mapping *mappings;  // guarded by lock
+};
+
+static inline shm_ring *shm_ring_of(const sh_shm *fabric, int receiver, int sender) {
+    size_t index = (size_t)receiver * (size_t)fabric->ranks + (size_t)sender;
+    return (shm_ring *)(fabric->rings + index * fabric->ring_stride);
+}
+
+/* A message that arrived before its receive was started. */
+typedef struct shm_aside {
+    struct shm_aside *next;
+    uint64_t tag, order;  // order: of arrival over all peers
+    size_t total, moved;
+    size_t room;
+    unsigned char data[];
+} shm_aside;
+
+typedef struct shm_list {
+    sh_message *first, *last;
+} shm_list;
+
+typedef struct shm_peer {
+    // To it:
+    shm_ring *out;
+    uint64_t tail;       // bytes written to the ring
+    uint64_t head_seen;  // the reader was at least here
+    shm_list sends;
+    bool busy;    // it is in shm->busy
+    bool opened;  // it knows that this rank sends to it
+    // From it:
+    shm_ring *in;
+    uint64_t position;   // bytes read from the ring
+    uint64_t published;  // what `head` says
+    sh_message *target;  // receives the message under way; NULL: taken aside, or dropped
+    shm_aside *aside;
+    bool active;          // a message is under way
+    bool parked;          // the next message has no taker: nothing to do until a receive starts
+    size_t total, moved;  // of the message under way
+    shm_list receives;
+    shm_aside *asides, *asides_last;  // complete or, the last one, under way
+    bool dead;
+} shm_peer;
+
+typedef struct shm_transport {
+    sh_transport base;
+    sh_shm *fabric;
+    shm_door *door;
+    shm_peer *peers;  // [ranks]
+    int *sources;     // [source_count]: who ever sent to this rank
+    int source_count;
+    uint64_t *known;  // [opened_words]: sources as bits
+    int *busy;        // [busy_count]: peers with unfinished sends
+    int busy_count;
+    shm_list any;        // receives from SH_ANY_RANK
+    uint64_t order;      // numbers receives, and messages taken aside
+    size_t aside_count;  // finished or not, without a taker
+    shm_aside *spare;    // for reuse
+    size_t spare_bytes;
+    uint32_t bell_seen, deaths_seen;
+    uint64_t share_round;
+    size_t share_offset;
+    bool short_of_memory;  // something could not be taken aside
+    int *nodes;
+} shm_transport;
+
+static inline shm_transport *shm_of(sh_transport *transport) { return (shm_transport *)transport; }
+
+static inline void shm_list_add(shm_list *list, sh_message *message) {
+    message->next = NULL;
+    if (list->first == NULL)
+        list->first = message;
+    else
+        list->last->next = message;
+    list->last = message;
+}
+
+/* False: it is not in the list. */
+bool shm_list_remove(shm_list *list, sh_message *message);
+
+/* shm_send.c */
+sh_status shm_send(sh_transport *transport, sh_message *message);
+bool shm_send_progress(shm_transport *shm);
+bool shm_send_ready(shm_transport *shm);
+void shm_send_cancel(shm_transport *shm, sh_message *message);
+void shm_send_fail(shm_transport *shm, int peer);
+
+/* shm_receive.c */
+sh_status shm_receive(sh_transport *transport, sh_message *message);
+bool shm_receive_progress(shm_transport *shm);
+bool shm_receive_ready(shm_transport *shm);
+void shm_receive_cancel(shm_transport *shm, sh_message *message);
+void shm_receive_fail(shm_transport *shm, int peer);
+void shm_receive_close(shm_transport *shm);
+
+/* shm_aside.c */
+shm_aside *shm_aside_acquire(shm_transport *shm, size_t bytes);
+void shm_aside_release(shm_transport *shm, shm_aside *aside);
+
+/* shm_share.c */
+sh_status shm_share(sh_transport *transport, size_t bytes, sh_shared *shared_out);
+void shm_unshare(sh_transport *transport, sh_shared *shared);
+
+/* shm_wait.c: wakes a rank if it sleeps; the caller has published what it should see. */
+void shm_wake(sh_shm *fabric, int rank);
+void shm_bell(sh_shm *fabric, int rank);
+void shm_idle(sh_transport *transport);
+
+#endif

@@ -1,0 +1,299 @@
+#include "comm/transports/shm_internal.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "tensor/kernels/peer_copy.h"
+
+bool shm_list_remove(shm_list *list, sh_message *message) {
+    sh_message *before = NULL;
+    for (sh_message *at = list->first; at != NULL; before = at, at = at->next) {
+        if (at != message) continue;
+        if (before == NULL)
+            list->first = at->next;
+        else
+            before->next = at->next;
+        if (list->last == at) list->last = before;
+        return true;
+    }
+    return false;
+}
+
+static sh_message *first_with_tag(const shm_list *list, uint64_t tag) {
+    sh_message *message = list->first;
+    while (message != NULL && message->tag != tag) message = message->next;
+    return message;
+}
+
+/* The receive that was started first among those that a message of `rank` and `tag` fits. */
+static sh_message *take_receive(shm_transport *shm, int rank, uint64_t tag) {
+    shm_list *own = &shm->peers[rank].receives;
+    sh_message *a = first_with_tag(own, tag), *b = first_with_tag(&shm->any, tag);
+    if (a == NULL && b == NULL) return NULL;
+    bool from_any = a == NULL || (b != NULL && b->own[0] < a->own[0]);
+    sh_message *message = from_any ? b : a;
+    shm_list_remove(from_any ? &shm->any : own, message);
+    return message;
+}
+
+/* Gives the message under way to `message`; what was taken aside of it so far is still to come. */
+static void give_to(shm_peer *peer, int rank, sh_message *message) {
+    message->peer = rank;
+    bool fits = peer->total <= message->bytes;
+    message->bytes = peer->total;
+    peer->target = fits ? message : NULL;  // NULL: the rest is dropped
+    if (!fits) message->state = SH_MESSAGE_FAILED;
+}
+
+static bool take_aside(shm_transport *shm, shm_peer *peer, uint64_t tag) {
+    shm_aside *aside = shm_aside_acquire(shm, peer->total);
+    if (aside == NULL) {
+        shm->short_of_memory = true;  // health tells; the sender waits meanwhile
+        return false;
+    }
+    aside->next = NULL;
+    aside->tag = tag;
+    aside->order = shm->order++;
+    aside->total = peer->total;
+    aside->moved = 0;
+    if (peer->asides == NULL)
+        peer->asides = aside;
+    else
+        peer->asides_last->next = aside;
+    peer->asides_last = peer->aside = aside;
+    shm->aside_count++;
+    return true;
+}
+
+/* Finds a place for a message whose first piece is next. False: it stays in the ring. */
+static bool begin(shm_transport *shm, int rank, const shm_record *record) {
+    shm_peer *peer = &shm->peers[rank];
+    peer->total = record->total;
+    peer->moved = 0;
+    peer->target = NULL;
+    peer->aside = NULL;
+    sh_message *message = take_receive(shm, rank, record->tag);
+    if (message != NULL) {
+        give_to(peer, rank, message);
+    } else {
+        // What is waited for may lie behind this message.
+        bool wanted = peer->receives.first != NULL || shm->any.first != NULL;
+        if (!wanted || !take_aside(shm, peer, record->tag)) {
+            peer->parked = true;
+            return false;
+        }
+    }
+    peer->active = true;
+    return true;
+}
+
+static void finish(shm_peer *peer) {
+    if (peer->target != NULL) peer->target->state = SH_MESSAGE_DONE;
+    peer->target = NULL;
+    peer->aside = NULL;
+    peer->active = false;
+}
+
+/* The writer hears of room in quarters of the ring. It never needs more than an eighth at once, so
+ * what it has not heard of cannot block it. */
+static void publish_head(shm_transport *shm, int rank) {
+    shm_peer *peer = &shm->peers[rank];
+    if (peer->position - peer->published < shm->fabric->ring_bytes / 4) return;
+    peer->published = peer->position;
+    atomic_store(&peer->in->head, peer->position);
+    if (atomic_load(&peer->in->full)) shm_wake(shm->fabric, rank);
+}
+
+/* Takes one piece out of the ring. */
+static bool take_piece(shm_transport *shm, int rank) {
+    shm_peer *peer = &shm->peers[rank];
+    size_t mask = shm->fabric->ring_bytes - 1;
+    shm_record *record = (shm_record *)(peer->in->data + (peer->position & mask));
+    uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+    if (word == 0) return false;
+    if (!peer->active && !begin(shm, rank, record)) return false;
+
+    size_t piece = shm_word_bytes(word);
+    unsigned char *to = NULL;
+    if (peer->target != NULL) to = peer->target->data;
+    if (peer->aside != NULL) to = peer->aside->data;
+    if (to != NULL && piece > 0) sh_copy_from_peer(to + peer->moved, record->data, piece);
+    peer->moved += piece;
+    if (peer->target != NULL) peer->target->moved_bytes = peer->moved;
+    if (peer->aside != NULL) peer->aside->moved = peer->moved;
+    peer->position += shm_record_bytes(piece);
+    publish_head(shm, rank);
+    if (peer->moved == peer->total) finish(peer);
+    return true;
+}
+
+/* Who sent for the first time is polled from now on. */
+static void find_sources(shm_transport *shm) {
+    const _Atomic uint64_t *row =
+        shm->fabric->opened + (size_t)shm->base.rank * shm->fabric->opened_words;
+    for (size_t i = 0; i < shm->fabric->opened_words; i++) {
+        uint64_t fresh = atomic_load_explicit(&row[i], memory_order_acquire) & ~shm->known[i];
+        shm->known[i] |= fresh;
+        for (; fresh != 0; fresh &= fresh - 1)
+            shm->sources[shm->source_count++] = (int)i * SHM_BITS + __builtin_ctzll(fresh);
+    }
+}
+
+/* At most so many pieces of one peer in a row: others wait too. */
+enum { PIECES_IN_A_ROW = 64 };
+
+bool shm_receive_progress(shm_transport *shm) {
+    bool moved = false;
+    find_sources(shm);
+    for (int i = 0; i < shm->source_count; i++) {
+        int rank = shm->sources[i];
+        if (shm->peers[rank].parked) continue;
+        for (int n = 0; n < PIECES_IN_A_ROW && take_piece(shm, rank); n++) moved = true;
+    }
+    return moved;
+}
+
+bool shm_receive_ready(shm_transport *shm) {
+    const _Atomic uint64_t *row =
+        shm->fabric->opened + (size_t)shm->base.rank * shm->fabric->opened_words;
+    for (size_t i = 0; i < shm->fabric->opened_words; i++)
+        if (atomic_load(&row[i]) != shm->known[i]) return true;
+    for (int i = 0; i < shm->source_count; i++) {
+        shm_peer *peer = &shm->peers[shm->sources[i]];
+        if (peer->parked) continue;
+        size_t at = peer->position & (shm->fabric->ring_bytes - 1);
+        if (atomic_load(&((shm_record *)(peer->in->data + at))->word) != 0) return true;
+    }
+    return false;
+}
+
+/* The earliest of a peer's messages with a tag; *link_out points at it. */
+static shm_aside *find_aside(shm_peer *peer, uint64_t tag, shm_aside **before_out) {
+    shm_aside *before = NULL, *at = peer->asides;
+    for (; at != NULL && at->tag != tag; at = at->next) before = at;
+    *before_out = before;
+    return at;
+}
+
+static int rank_with_aside(shm_transport *shm, const sh_message *message) {
+    if (shm->aside_count == 0) return -1;
+    shm_aside *before = NULL;
+    if (message->peer != SH_ANY_RANK)
+        return find_aside(&shm->peers[message->peer], message->tag, &before) ? message->peer : -1;
+    int best = -1;
+    uint64_t order = UINT64_MAX;
+    for (int i = 0; i < shm->source_count; i++) {
+        int rank = shm->sources[i];
+        shm_aside *aside = find_aside(&shm->peers[rank], message->tag, &before);
+        if (aside == NULL || aside->order > order) continue;
+        order = aside->order;
+        best = rank;
+    }
+    return best;
+}
+
+/* Hands a message that was taken aside to its receive; one still under way goes on there. */
+static void claim_aside(shm_transport *shm, int rank, sh_message *message) {
+    shm_peer *peer = &shm->peers[rank];
+    shm_aside *before = NULL, *aside = find_aside(peer, message->tag, &before);
+    if (before == NULL)
+        peer->asides = aside->next;
+    else
+        before->next = aside->next;
+    if (peer->asides_last == aside) peer->asides_last = before;
+    shm->aside_count--;
+
+    bool fits = aside->total <= message->bytes;
+    if (fits && aside->moved > 0) memcpy(message->data, aside->data, aside->moved);
+    message->moved_bytes = fits ? aside->moved : 0;
+    if (aside == peer->aside) {
+        peer->aside = NULL;
+        give_to(peer, rank, message);
+    } else {
+        message->peer = rank;
+        message->bytes = aside->total;
+        message->state = fits ? SH_MESSAGE_DONE : SH_MESSAGE_FAILED;
+    }
+    shm_aside_release(shm, aside);
+}
+
+static void unpark(shm_transport *shm, int rank) {
+    if (rank != SH_ANY_RANK) {
+        shm->peers[rank].parked = false;
+        return;
+    }
+    for (int i = 0; i < shm->source_count; i++) shm->peers[shm->sources[i]].parked = false;
+}
+
+sh_status shm_receive(sh_transport *transport, sh_message *message) {
+    shm_transport *shm = shm_of(transport);
+    SH_ASSERT(message->peer >= SH_ANY_RANK && message->peer < transport->ranks);
+    SH_ASSERT(message->tag >> 48 == 0);
+    message->sends = false;
+    message->moved_bytes = 0;
+    message->own[0] = (uintptr_t)shm->order++;
+    message->state = SH_MESSAGE_PENDING;
+    int rank = rank_with_aside(shm, message);
+    if (rank >= 0) {
+        claim_aside(shm, rank, message);
+        // The rest of a message under way never comes once its sender has left.
+        if (shm->peers[rank].dead) shm_receive_fail(shm, rank);
+        return SH_OK;
+    }
+    bool any = message->peer == SH_ANY_RANK;
+    unpark(shm, message->peer);
+    shm_list_add(any ? &shm->any : &shm->peers[message->peer].receives, message);
+    if (any || !shm->peers[message->peer].dead) return SH_OK;
+    // It may have sent the message before it left.
+    int peer = message->peer;
+    shm_receive_fail(shm, peer);
+    if (message->state != SH_MESSAGE_FAILED) return SH_OK;
+    return SH_FAIL(SH_E_PEER, "rank %d has left: rank %d waits in vain for its message", peer,
+                   transport->rank);
+}
+
+/* A message that has begun to arrive in a receive that is taken back goes aside instead. */
+static void turn_aside(shm_transport *shm, shm_peer *peer, sh_message *message) {
+    if (!take_aside(shm, peer, message->tag)) return;  // no memory: it is finished instead
+    if (peer->moved > 0) memcpy(peer->aside->data, message->data, peer->moved);
+    peer->aside->moved = peer->moved;
+    peer->target = NULL;
+    message->state = SH_MESSAGE_CANCELLED;
+}
+
+void shm_receive_cancel(shm_transport *shm, sh_message *message) {
+    bool any = message->peer == SH_ANY_RANK;
+    shm_list *list = any ? &shm->any : &shm->peers[message->peer].receives;
+    if (shm_list_remove(list, message))
+        message->state = SH_MESSAGE_CANCELLED;
+    else if (!any && shm->peers[message->peer].target == message)
+        turn_aside(shm, &shm->peers[message->peer], message);
+}
+
+void shm_receive_fail(shm_transport *shm, int rank) {
+    shm_peer *peer = &shm->peers[rank];
+    find_sources(shm);
+    if (peer->receives.first != NULL) peer->parked = false;
+    while (!peer->parked && take_piece(shm, rank)) continue;
+    if (peer->target != NULL) {
+        peer->target->state = SH_MESSAGE_FAILED;
+        peer->target = NULL;
+    }
+    shm_list *receives = &peer->receives;
+    for (; receives->first != NULL; receives->first = receives->first->next)
+        receives->first->state = SH_MESSAGE_FAILED;
+}
+
+static void free_asides(shm_aside *aside) {
+    while (aside != NULL) {
+        shm_aside *next = aside->next;
+        sh_free(aside);
+        aside = next;
+    }
+}
+
+void shm_receive_close(shm_transport *shm) {
+    for (int rank = 0; shm->peers != NULL && rank < shm->base.ranks; rank++)
+        free_asides(shm->peers[rank].asides);
+    free_asides(shm->spare);
+}

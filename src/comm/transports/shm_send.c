@@ -1,0 +1,133 @@
+#include "comm/transports/shm_internal.h"
+
+#include "tensor/kernels/peer_copy.h"
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* The piece that follows: at most an eighth of the ring, and not across its end. */
+static size_t next_piece(const sh_shm *fabric, const shm_peer *peer, const sh_message *message) {
+    size_t longest = fabric->ring_bytes / 8 - sizeof(shm_record);
+    size_t to_end = fabric->ring_bytes - (peer->tail & (fabric->ring_bytes - 1));
+    return least(least(message->bytes - message->moved_bytes, longest),
+                 to_end - sizeof(shm_record));
+}
+
+/* Room for a record and for the cleared word behind it. A writer that finds none says so before it
+ * looks again, so that the reader wakes it (Dekker, as with sleeping). */
+static bool has_room(const sh_shm *fabric, shm_peer *peer, size_t record_bytes) {
+    size_t used_most = fabric->ring_bytes - record_bytes - SHM_LINE;
+    if (peer->tail - peer->head_seen <= used_most) return true;
+    peer->head_seen = atomic_load_explicit(&peer->out->head, memory_order_acquire);
+    if (peer->tail - peer->head_seen <= used_most) return true;
+    if (!atomic_load_explicit(&peer->out->full, memory_order_relaxed))
+        atomic_store(&peer->out->full, true);
+    peer->head_seen = atomic_load(&peer->out->head);
+    return peer->tail - peer->head_seen <= used_most;
+}
+
+static void push_piece(shm_transport *shm, int rank, sh_message *message, size_t piece) {
+    sh_shm *fabric = shm->fabric;
+    shm_peer *peer = &shm->peers[rank];
+    size_t mask = fabric->ring_bytes - 1, record_bytes = shm_record_bytes(piece);
+    shm_record *record = (shm_record *)(peer->out->data + (peer->tail & mask));
+    shm_record *behind = (shm_record *)(peer->out->data + ((peer->tail + record_bytes) & mask));
+
+    atomic_store_explicit(&behind->word, 0, memory_order_relaxed);  // published with the record
+    if (message->own[1] == 0) {
+        record->tag = message->tag;
+        record->total = message->bytes;
+        message->own[1] = 1;  // it travels: no longer to be cancelled
+    }
+    if (piece > 0)
+        sh_copy_from_peer(record->data, (const char *)message->data + message->moved_bytes, piece);
+    atomic_store(&record->word, shm_word(piece));
+    peer->tail += record_bytes;
+    message->moved_bytes += piece;
+    shm_wake(fabric, rank);
+}
+
+/* The reader polls only rings that were ever used. */
+static void open_ring(shm_transport *shm, int rank) {
+    _Atomic uint64_t *row = shm->fabric->opened + (size_t)rank * shm->fabric->opened_words;
+    int self = shm->base.rank;
+    atomic_fetch_or(&row[self / SHM_BITS], (uint64_t)1 << self % SHM_BITS);
+    shm->peers[rank].opened = true;
+}
+
+/* Pushes what fits; true if anything moved. */
+static bool push_sends(shm_transport *shm, int rank) {
+    shm_peer *peer = &shm->peers[rank];
+    bool moved = false;
+    while (peer->sends.first != NULL) {
+        sh_message *message = peer->sends.first;
+        size_t piece = next_piece(shm->fabric, peer, message);
+        if (!has_room(shm->fabric, peer, shm_record_bytes(piece))) return moved;
+        if (!peer->opened) open_ring(shm, rank);
+        push_piece(shm, rank, message, piece);
+        moved = true;
+        if (message->moved_bytes < message->bytes) continue;
+        peer->sends.first = message->next;
+        message->state = SH_MESSAGE_DONE;
+    }
+    if (atomic_load_explicit(&peer->out->full, memory_order_relaxed))
+        atomic_store_explicit(&peer->out->full, false, memory_order_relaxed);
+    return moved;
+}
+
+sh_status shm_send(sh_transport *transport, sh_message *message) {
+    shm_transport *shm = shm_of(transport);
+    SH_ASSERT(message->peer >= 0 && message->peer < transport->ranks);
+    SH_ASSERT(message->tag >> 48 == 0);
+    shm_peer *peer = &shm->peers[message->peer];
+    message->sends = true;
+    message->moved_bytes = 0;
+    message->own[1] = 0;
+    if (peer->dead) {
+        message->state = SH_MESSAGE_FAILED;
+        return SH_FAIL(SH_E_PEER, "rank %d has left: rank %d cannot send to it", message->peer,
+                       transport->rank);
+    }
+    message->state = SH_MESSAGE_PENDING;
+    int rank = message->peer;
+    shm_list_add(&peer->sends, message);
+    if (peer->busy) return SH_OK;
+    push_sends(shm, rank);
+    peer->busy = peer->sends.first != NULL;
+    if (peer->busy) shm->busy[shm->busy_count++] = rank;
+    return SH_OK;
+}
+
+bool shm_send_progress(shm_transport *shm) {
+    bool moved = false;
+    int kept = 0;
+    for (int i = 0; i < shm->busy_count; i++) {
+        int rank = shm->busy[i];
+        moved |= push_sends(shm, rank);
+        shm->peers[rank].busy = shm->peers[rank].sends.first != NULL;
+        if (shm->peers[rank].busy) shm->busy[kept++] = rank;
+    }
+    shm->busy_count = kept;
+    return moved;
+}
+
+bool shm_send_ready(shm_transport *shm) {
+    for (int i = 0; i < shm->busy_count; i++) {
+        shm_peer *peer = &shm->peers[shm->busy[i]];
+        if (peer->sends.first == NULL) continue;
+        size_t piece = next_piece(shm->fabric, peer, peer->sends.first);
+        if (has_room(shm->fabric, peer, shm_record_bytes(piece))) return true;
+    }
+    return false;
+}
+
+void shm_send_cancel(shm_transport *shm, sh_message *message) {
+    if (message->own[1] != 0) return;  // it travels: finished by progress
+    if (shm_list_remove(&shm->peers[message->peer].sends, message))
+        message->state = SH_MESSAGE_CANCELLED;
+}
+
+void shm_send_fail(shm_transport *shm, int rank) {
+    shm_list *sends = &shm->peers[rank].sends;
+    for (; sends->first != NULL; sends->first = sends->first->next)
+        sends->first->state = SH_MESSAGE_FAILED;
+}

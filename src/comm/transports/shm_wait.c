@@ -1,0 +1,85 @@
+#include "comm/transports/shm_internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SPIN_NS = 50 * 1000,        // about what a sleep and a wake-up cost
+    SPINS_PER_LOOK = 32,        // looks at the rings between two looks at the clock
+    YIELDS = 32,                // where ranks share cores
+    SLEEP_NS = 5 * 1000 * 1000  // callers look at their watchdogs this often
+};
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_wake(_Atomic uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Returns when the word is no longer `seen`, when woken, after SLEEP_NS, or on a signal. */
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
+    struct timespec limit = {.tv_nsec = SLEEP_NS};
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+/* Of several wakers only the one that takes the flag pays for the system call. */
+static bool takes_sleeper(shm_door *door) {
+    return atomic_load(&door->sleeps) != 0 && atomic_exchange(&door->sleeps, 0) != 0;
+}
+
+void shm_wake(sh_shm *fabric, int rank) {
+    shm_door *door = &fabric->doors[rank];
+    if (!takes_sleeper(door)) return;
+    atomic_fetch_add(&door->bell, 1);
+    futex_wake(&door->bell);
+}
+
+void shm_bell(sh_shm *fabric, int rank) {
+    shm_door *door = &fabric->doors[rank];
+    atomic_fetch_add(&door->bell, 1);
+    if (takes_sleeper(door)) futex_wake(&door->bell);
+}
+
+/* Something happened since the last progress. */
+static bool is_ready(shm_transport *shm) {
+    return atomic_load(&shm->door->bell) != shm->bell_seen ||
+           atomic_load(&shm->fabric->control->deaths) != shm->deaths_seen ||
+           shm_receive_ready(shm) || shm_send_ready(shm);
+}
+
+static bool becomes_ready_soon(shm_transport *shm) {
+    if (shm->base.crowd > 1) {
+        for (int i = 0; i < YIELDS; i++) {
+            if (is_ready(shm)) return true;
+            sched_yield();
+        }
+        return false;
+    }
+    int64_t end_ns = sh_clock_now_ns(shm->base.clock) + SPIN_NS;
+    do {
+        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+            if (is_ready(shm)) return true;
+            relax();
+        }
+    } while (sh_clock_now_ns(shm->base.clock) < end_ns);
+    return false;
+}
+
+void shm_idle(sh_transport *transport) {
+    shm_transport *shm = shm_of(transport);
+    if (becomes_ready_soon(shm)) return;
+    atomic_store(&shm->door->sleeps, 1);
+    if (!is_ready(shm)) futex_wait(&shm->door->bell, shm->bell_seen);
+    atomic_store(&shm->door->sleeps, 0);
+}
