@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "codec/codec.h"
 #include "data/fetch.h"
 #include "data/loader.h"
 #include "data/reader.h"
@@ -28,6 +29,7 @@ ROW_FUNCTION(layers, sh_layer_kind, sh_layer_at)
 ROW_FUNCTION(losses, sh_loss_kind, sh_loss_at)
 ROW_FUNCTION(optimizers, sh_optim_kind, sh_optim_at)
 ROW_FUNCTION(schedules, sh_schedule_kind, sh_schedule_at)
+ROW_FUNCTION(codecs, sh_codec_kind, sh_codec_at)
 ROW_FUNCTION(readers, sh_reader, sh_reader_at)
 ROW_FUNCTION(data, sh_data_name, sh_data_name_at)
 
@@ -35,10 +37,9 @@ static const struct {
     const char *kind;
     bool (*row)(size_t index, const char **name, const char **help);
 } registries[] = {
-    {"models", row_models},       {"layers", row_layers},
-    {"losses", row_losses},       {"optimizers", row_optimizers},
-    {"schedules", row_schedules}, {"readers", row_readers},
-    {"data", row_data},
+    {"models", row_models},         {"layers", row_layers},       {"losses", row_losses},
+    {"optimizers", row_optimizers}, {"schedules", row_schedules}, {"codecs", row_codecs},
+    {"readers", row_readers},       {"data", row_data},
 };
 
 const char *shoal_list_kind(size_t index) {
