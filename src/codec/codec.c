@@ -93,6 +93,10 @@ void sh_codec_encode(const sh_codec *codec, sh_codec_tensor *tensor, int round, 
     }
 }
 
+sh_status sh_codec_refuse(const sh_codec_tensor *tensor, sh_status code, const char *what) {
+    return SH_FAIL(code, "'%s' from rank %d: %s", tensor->name, tensor->from, what);
+}
+
 static void decode_dense(const sh_codec *codec, const sh_codec_tensor *tensor, const float *message,
                          float scale, float *x) {
     if (codec->kind == NULL || !codec->kind->gathers) sh_vector()->fill(x, 0, tensor->count);
@@ -103,8 +107,8 @@ sh_status sh_codec_decode(const sh_codec *codec, sh_codec_tensor *tensor, int ro
                           const void *message, size_t bytes, float scale, float *x) {
     size_t wanted = sh_codec_bytes(codec, tensor, round);
     if (bytes != wanted)
-        return SH_FAIL(SH_E_FORMAT, "'%s': a message has %zu bytes instead of %zu", tensor->name,
-                       bytes, wanted);
+        return SH_FAIL(SH_E_FORMAT, "'%s' from rank %d: a message has %zu bytes instead of %zu",
+                       tensor->name, tensor->from, bytes, wanted);
     if (!sh_codec_is_dense(codec, tensor))
         return codec->kind->decode(codec, tensor, round, message, scale, x);
     if (round == 0) decode_dense(codec, tensor, message, scale, x);

@@ -23,7 +23,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
-#include "comm/engine.h"
+#include "tensor/dtype.h"
 #include "tensor/shape.h"
 
 enum { SH_CODEC_TEXT = 48 };
@@ -40,7 +40,8 @@ typedef struct sh_codec_options {
 
 /* One parameter on its way. */
 typedef struct sh_codec_tensor {
-    const char *name;      // for messages
+    const char *name;  // for messages, like the rank that a message is from
+    int from;
     size_t rows, columns;  // the parameter as a matrix: (out, everything else); a vector is 1 row
     size_t count;          // rows * columns, below 2^32
     float *state[2];       // sh_codec_states blocks at this parameter's place: residual, velocity
@@ -113,6 +114,9 @@ const char *sh_codec_text(const sh_codec *codec, char text_out[SH_CODEC_TEXT]);
 int sh_codec_states(const sh_codec *codec);
 /* The matrix that a codec sees in a parameter of this shape. */
 void sh_codec_matrix(const sh_shape *shape, size_t *rows_out, size_t *columns_out);
+
+/* A message was refused: "'conv1.weight' from rank 2: WHAT". Returns the code. */
+sh_status sh_codec_refuse(const sh_codec_tensor *tensor, sh_status code, const char *what);
 
 /* The calls below decide what goes dense and check sizes; they are what an exchange uses. */
 bool sh_codec_is_dense(const sh_codec *codec, const sh_codec_tensor *tensor);

@@ -81,7 +81,7 @@ static void encode(const sh_codec *codec, sh_codec_tensor *tensor, int round, co
 static sh_status decode(const sh_codec *codec, sh_codec_tensor *tensor, int round,
                         const void *message, float scale, float *x) {
     (void)round;
-    return sh_sparse_add(tensor->name, message, tensor->count, kept(codec, tensor), scale, x);
+    return sh_sparse_add(tensor, message, kept(codec, tensor), scale, x);
 }
 
 const sh_codec_kind sh_codec_dgc = {

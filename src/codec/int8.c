@@ -22,7 +22,7 @@ static void encode(const sh_codec *codec, sh_codec_tensor *tensor, int round, co
 static sh_status decode(const sh_codec *codec, sh_codec_tensor *tensor, int round,
                         const void *message, float scale, float *x) {
     (void)codec, (void)round;
-    return sh_levels_add(tensor->name, message, tensor->count, BITS, scale, x);
+    return sh_levels_add(tensor, message, BITS, scale, x);
 }
 
 const sh_codec_kind sh_codec_int8 = {

@@ -20,23 +20,23 @@ void sh_levels_write(const float *y, size_t count, int bits, const sh_rng *rng, 
 }
 
 /* A norm that is not finite says that the gradient was not: the numbers failed, not the sender. */
-sh_status sh_levels_check_norms(const char *name, const float *norms, size_t count) {
+sh_status sh_levels_check_norms(const sh_codec_tensor *tensor, const float *norms, size_t count) {
     bool positive = true, finite = true;
     for (size_t i = 0; i < count; i++) {
         positive &= !(norms[i] < 0);
         finite &= norms[i] <= __FLT_MAX__;
     }
-    if (!positive) return SH_FAIL(SH_E_FORMAT, "'%s': a message has a negative norm", name);
-    if (!finite) return SH_FAIL(SH_E_NUMERIC, "'%s': a gradient is not finite", name);
+    if (!positive) return sh_codec_refuse(tensor, SH_E_FORMAT, "a message has a negative norm");
+    if (!finite) return sh_codec_refuse(tensor, SH_E_NUMERIC, "the gradient is not finite");
     return SH_OK;
 }
 
-sh_status sh_levels_add(const char *name, const void *message, size_t count, int bits, float scale,
+sh_status sh_levels_add(const sh_codec_tensor *tensor, const void *message, int bits, float scale,
                         float *x) {
+    size_t count = tensor->count;
     const uint8_t *packed = (const uint8_t *)message + norms_bytes(count);
-    SH_TRY(sh_levels_check_norms(name, message, sh_quantise_norms(count)));
+    SH_TRY(sh_levels_check_norms(tensor, message, sh_quantise_norms(count)));
     if (!sh_quantise()->add_levels(message, packed, count, bits, scale, x))
-        return SH_FAIL(SH_E_FORMAT, "'%s': a message has a level that %d bits do not have", name,
-                       bits);
+        return sh_codec_refuse(tensor, SH_E_FORMAT, "a message has a level out of range");
     return SH_OK;
 }

@@ -8,10 +8,10 @@
 size_t sh_levels_bytes(size_t count, int bits);
 void sh_levels_write(const float *y, size_t count, int bits, const sh_rng *rng, float *left,
                      void *message);
-sh_status sh_levels_add(const char *name, const void *message, size_t count, int bits, float scale,
+sh_status sh_levels_add(const sh_codec_tensor *tensor, const void *message, int bits, float scale,
                         float *x);
 
 /* Fails unless every norm is a finite number of at least 0. */
-sh_status sh_levels_check_norms(const char *name, const float *norms, size_t count);
+sh_status sh_levels_check_norms(const sh_codec_tensor *tensor, const float *norms, size_t count);
 
 #endif

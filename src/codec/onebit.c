@@ -26,7 +26,7 @@ static sh_status decode(const sh_codec *codec, sh_codec_tensor *tensor, int roun
     bool finite = true;
     for (size_t i = 0; i < 2 * tensor->rows; i++)
         finite &= __builtin_fabsf(means[i]) <= __FLT_MAX__;
-    if (!finite) return SH_FAIL(SH_E_NUMERIC, "'%s': a gradient is not finite", tensor->name);
+    if (!finite) return sh_codec_refuse(tensor, SH_E_NUMERIC, "the gradient is not finite");
     sh_signs()->add(means, (const uint32_t *)(means + 2 * tensor->rows), tensor->rows,
                     tensor->columns, scale, x);
     return SH_OK;

@@ -24,7 +24,7 @@ static void encode(const sh_codec *codec, sh_codec_tensor *tensor, int round, co
 static sh_status decode(const sh_codec *codec, sh_codec_tensor *tensor, int round,
                         const void *message, float scale, float *x) {
     (void)round;
-    return sh_levels_add(tensor->name, message, tensor->count, bits_of(codec), scale, x);
+    return sh_levels_add(tensor, message, bits_of(codec), scale, x);
 }
 
 const sh_codec_kind sh_codec_qsgd = {

@@ -122,17 +122,16 @@ void sh_sparse_clear(const void *message, size_t kept, float *y) {
     for (size_t i = 0; i < kept; i++) y[indices[i]] = 0;
 }
 
-sh_status sh_sparse_add(const char *name, const void *message, size_t count, size_t kept,
+sh_status sh_sparse_add(const sh_codec_tensor *tensor, const void *message, size_t kept,
                         float scale, float *x) {
     const uint32_t *indices = message;
     const float *values = (const float *)(indices + kept);
     // Ascending and the last below the count: then all are.
     bool ascends = true;
     for (size_t i = 1; i < kept; i++) ascends &= indices[i - 1] < indices[i];
-    if (!ascends) return SH_FAIL(SH_E_FORMAT, "'%s': indices of a message do not ascend", name);
-    if (kept > 0 && indices[kept - 1] >= count)
-        return SH_FAIL(SH_E_FORMAT, "'%s': a message has index %u of %zu elements", name,
-                       (unsigned)indices[kept - 1], count);
+    if (!ascends) return sh_codec_refuse(tensor, SH_E_FORMAT, "indices of a message do not ascend");
+    if (kept > 0 && indices[kept - 1] >= tensor->count)
+        return sh_codec_refuse(tensor, SH_E_FORMAT, "a message has an index behind the last");
     for (size_t i = 0; i < kept; i++) x[indices[i]] += scale * values[i];
     return SH_OK;
 }

@@ -20,7 +20,7 @@ void sh_sparse_write(const float *y, size_t count, size_t kept, void *work, void
 /* Sets the elements that a message of our own names to zero. */
 void sh_sparse_clear(const void *message, size_t kept, float *y);
 /* x += scale * message. Fails on indices that do not ascend or are out of range. */
-sh_status sh_sparse_add(const char *name, const void *message, size_t count, size_t kept,
+sh_status sh_sparse_add(const sh_codec_tensor *tensor, const void *message, size_t kept,
                         float scale, float *x);
 
 #endif

@@ -42,10 +42,9 @@ static sh_status decode(const sh_codec *codec, sh_codec_tensor *tensor, int roun
                         const void *message, float scale, float *x) {
     (void)codec, (void)round;
     const float *most = message;
-    SH_TRY(sh_levels_check_norms(tensor->name, most, 1));
+    SH_TRY(sh_levels_check_norms(tensor, most, 1));
     if (!sh_quantise()->add_ternary((const uint8_t *)(most + 1), tensor->count, scale * *most, x))
-        return SH_FAIL(SH_E_FORMAT, "'%s': a message has a byte that is not five ternary digits",
-                       tensor->name);
+        return sh_codec_refuse(tensor, SH_E_FORMAT, "a message has a byte that is not five digits");
     return SH_OK;
 }
 

@@ -59,11 +59,16 @@ static inline void rig_fini(rig *r) {
     free(r->tensor.work);
 }
 
-static inline void rig_step(rig *r, uint64_t seed, int64_t step) {
+static inline void rig_step_param(rig *r, uint64_t seed, int64_t step, size_t param) {
+    uint64_t place = (uint64_t)step << 20;
     r->codec.step = step;
-    r->tensor.common = sh_rng_stream(seed, SH_RNG_CODEC, 0, (uint64_t)step << 20);
+    r->tensor.common = sh_rng_stream(seed, SH_RNG_CODEC, (uint32_t)param, place);
     r->tensor.own =
-        sh_rng_stream(seed, SH_RNG_CODEC, 0, (uint64_t)step << 20 | ((uint64_t)r->rank + 1));
+        sh_rng_stream(seed, SH_RNG_CODEC, (uint32_t)param, place | ((uint64_t)r->rank + 1));
+}
+
+static inline void rig_step(rig *r, uint64_t seed, int64_t step) {
+    rig_step_param(r, seed, step, 0);
 }
 
 /* Sums the messages of a round into that of every rank: floats only. */
@@ -76,12 +81,13 @@ static inline void sum_messages(rig *rigs, int ranks, size_t bytes) {
 }
 
 /* Gradients x[rank] become, on every rank, the decoded sum. Sums of 16 bits: one rank only. */
-static inline void round_trip(rig *rigs, int ranks, float *const *x, uint64_t seed, int64_t step) {
+static inline void round_trip_param(rig *rigs, int ranks, float *const *x, uint64_t seed,
+                                    int64_t step, size_t param) {
     size_t count = rigs[0].tensor.count;
     const sh_codec_kind *kind = rigs[0].codec.kind;
     for (int k = 0; k < ranks; k++) {
         rigs[k].codec.ranks = ranks;
-        rig_step(&rigs[k], seed, step);
+        rig_step_param(&rigs[k], seed, step, param);
     }
     for (int round = 0; round < kind->rounds; round++) {
         size_t bytes = sh_codec_bytes(&rigs[0].codec, &rigs[0].tensor, round);
@@ -98,6 +104,10 @@ static inline void round_trip(rig *rigs, int ranks, float *const *x, uint64_t se
             }
         }
     }
+}
+
+static inline void round_trip(rig *rigs, int ranks, float *const *x, uint64_t seed, int64_t step) {
+    round_trip_param(rigs, ranks, x, seed, step, 0);
 }
 
 #endif

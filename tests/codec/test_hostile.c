@@ -68,7 +68,8 @@ TEST(hostile, norms_must_be_numbers) {
         rig_sent(&r, all[t]);
         size_t bytes = sh_codec_bytes(&r.codec, &r.tensor, 0);
         put_float(&r, 0, NAN);
-        CHECK_FAILS(SH_E_NUMERIC, "'weight': a gradient is not finite", receive(&r, bytes));
+        CHECK_FAILS(SH_E_NUMERIC, "'weight' from rank 0: the gradient is not finite",
+                    receive(&r, bytes));
         put_float(&r, 0, INFINITY);
         CHECK_FAILS(SH_E_NUMERIC, "not finite", receive(&r, bytes));
         put_float(&r, 0, -1);
@@ -103,9 +104,9 @@ TEST(hostile, indices_must_ascend_within_the_parameter) {
         uint32_t last;
         memcpy(&last, r.message + 4 * (kept - 1), sizeof last);
         put(&r, kept - 1, N);
-        CHECK_FAILS(SH_E_FORMAT, "has index 732 of 732 elements", receive(&r, bytes));
+        CHECK_FAILS(SH_E_FORMAT, "an index behind the last", receive(&r, bytes));
         put(&r, kept - 1, UINT32_MAX);
-        CHECK_FAILS(SH_E_FORMAT, "has index", receive(&r, bytes));
+        CHECK_FAILS(SH_E_FORMAT, "an index behind", receive(&r, bytes));
         put(&r, kept - 1, last);
         CHECK_OK(receive(&r, bytes));
         put(&r, 1, last);
@@ -122,14 +123,14 @@ TEST(hostile, levels_and_digits_must_exist) {
         rig r;
         rig_sent(&r, all[t]);
         r.message[4 * 2] = 0xFF;  // behind the two norms: all ones is no level
-        CHECK_FAILS(SH_E_FORMAT, "a level that",
+        CHECK_FAILS(SH_E_FORMAT, "a level out of range",
                     receive(&r, sh_codec_bytes(&r.codec, &r.tensor, 0)));
         rig_fini(&r);
     }
     rig r;
     rig_sent(&r, "terngrad");
     r.message[4] = 243;
-    CHECK_FAILS(SH_E_FORMAT, "not five ternary digits",
+    CHECK_FAILS(SH_E_FORMAT, "not five digits",
                 receive(&r, sh_codec_bytes(&r.codec, &r.tensor, 0)));
     rig_fini(&r);
 }
