@@ -200,7 +200,8 @@ SHOAL_API shoal_status shoal_explain_collective(const shoal_collective_options *
  */
 
 /* Rows of a registry: kind is one of shoal_list_kind(0), (1), … until NULL ("models", "layers",
- * "losses", "optimizers", "schedules", "readers", "collectives", "data"). Calls `row` for each. */
+ * "losses", "optimizers", "schedules", "readers", "collectives", "codecs", "data"). Calls `row` for
+ * each. */
 SHOAL_API const char *shoal_list_kind(size_t index);
 SHOAL_API shoal_status shoal_list(const char *kind,
                                   void (*row)(void *user, const char *name, const char *help),

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "codec/codec.h"
 #include "comm/schedule.h"
 #include "data/fetch.h"
 #include "data/loader.h"
@@ -29,6 +30,7 @@ ROW_FUNCTION(layers, sh_layer_kind, sh_layer_at)
 ROW_FUNCTION(losses, sh_loss_kind, sh_loss_at)
 ROW_FUNCTION(optimizers, sh_optim_kind, sh_optim_at)
 ROW_FUNCTION(schedules, sh_schedule_kind, sh_schedule_at)
+ROW_FUNCTION(codecs, sh_codec_kind, sh_codec_at)
 ROW_FUNCTION(readers, sh_reader, sh_reader_at)
 ROW_FUNCTION(data, sh_data_name, sh_data_name_at)
 
@@ -49,7 +51,7 @@ static const struct {
 } registries[] = {
     {"models", row_models},           {"layers", row_layers},       {"losses", row_losses},
     {"optimizers", row_optimizers},   {"schedules", row_schedules}, {"readers", row_readers},
-    {"collectives", row_collectives}, {"data", row_data},
+    {"collectives", row_collectives}, {"codecs", row_codecs},       {"data", row_data},
 };
 
 const char *shoal_list_kind(size_t index) {
