@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "train/exact.h"
 #include "train/run.h"
 
 const char *shoal_version(void) { return SHOAL_VERSION; }
@@ -156,6 +157,7 @@ shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks
 void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
     sh_loader_destroy(run->loader);
+    sh_exact_destroy(run->exact);
     sh_model_fini(&run->model);
     sh_optim_fini(&run->optim);
     sh_data_close(&run->data);

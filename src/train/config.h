@@ -22,6 +22,8 @@ typedef struct sh_config {
     int64_t epochs, steps;
     int64_t workers, threads;
     int64_t seed;
+    bool exact;
+    int64_t shards;  // of a global batch, with exact
     char *out, *name, *resume, *load;
     bool overwrite;
     int64_t checkpoint_every, checkpoint_keep;

@@ -34,7 +34,7 @@ void sh_model_fini(sh_model *model) {
     *model = (sh_model){0};
 }
 
-static sh_status take_gradients(sh_model *model) {
+sh_status sh_model_gradients(sh_model *model) {
     if (model->blocks.gradients != NULL) return SH_OK;
     size_t bytes = model->net->params.total * sizeof(float);
     SH_TRY(sh_memory_check("the gradient", bytes));
@@ -64,7 +64,7 @@ sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan *
     if (model->plan_count == SH_PLANS_MOST)
         return SH_FAIL(SH_E_UNSUPPORTED, "more than %d different batch sizes in one run",
                        SH_PLANS_MOST);
-    if (training) SH_TRY(take_gradients(model));
+    if (training) SH_TRY(sh_model_gradients(model));
     sh_plan_options options = {
         .batch = batch,
         .training = training,

@@ -27,6 +27,9 @@ void sh_model_fini(sh_model *model);
 /* The plan of a batch size, made on first use; memory may move then, never later. */
 sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan **plan_out);
 
+/* Takes the block of the gradients, if there is none yet. */
+sh_status sh_model_gradients(sh_model *model);
+
 /* Refuses what does not fit into this machine, before the system would kill the process. */
 sh_status sh_memory_check(const char *what, size_t bytes);
 

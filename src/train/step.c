@@ -3,6 +3,7 @@
 
 #include "tensor/kernels/loss.h"
 #include "tensor/kernels/reduce.h"
+#include "train/exact.h"
 #include "train/run.h"
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
@@ -39,6 +40,7 @@ static sh_status prepare_eval(shoal_run *run, const sh_dataset *dataset) {
 }
 
 sh_status sh_run_prepare(shoal_run *run) {
+    if (run->config.exact) return sh_exact_prepare(run);
     int64_t samples = (int64_t)sh_loader_samples(run->loader), batch = run->config.batch;
     if (samples >= batch) SH_TRY(prepare_batch(run, batch));
     if (samples % batch != 0 && !run->config.drop_last) SH_TRY(prepare_batch(run, samples % batch));
@@ -46,14 +48,10 @@ sh_status sh_run_prepare(shoal_run *run) {
     return prepare_eval(run, run->data.validation);
 }
 
-typedef struct sizes {
-    size_t x_bytes, y_bytes;  // per sample
-    int64_t rows;             // loss rows per sample
-} sizes;
-
-static sizes sizes_of(const sh_data_info *info) {
+sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info) {
     size_t elements = sh_shape_count(&info->sample);
-    sizes s = {.x_bytes = elements * sizeof(float), .y_bytes = sizeof(int32_t), .rows = 1};
+    sh_sample_sizes s = {
+        .x_bytes = elements * sizeof(float), .y_bytes = sizeof(int32_t), .rows = 1};
     if (info->target == SH_TARGET_VALUES) s.y_bytes = (size_t)info->values * sizeof(float);
     if (info->target == SH_TARGET_TOKENS) {
         s.y_bytes = elements * sizeof(int32_t);
@@ -63,7 +61,7 @@ static sizes sizes_of(const sh_data_info *info) {
 }
 
 /* What the mean is taken over: rows whose label counts. */
-static int64_t counted_rows(const shoal_run *run, const sh_batch *batch, const sizes *s) {
+static int64_t counted_rows(const shoal_run *run, const sh_batch *batch, const sh_sample_sizes *s) {
     int64_t rows = (int64_t)batch->count * s->rows;
     bool classes = run->model.loss.kind->classes;
     int64_t ignore = run->config.loss.ignore_index;
@@ -71,8 +69,7 @@ static int64_t counted_rows(const shoal_run *run, const sh_batch *batch, const s
     return (int64_t)sh_loss_counted(batch->y, (size_t)rows, (int32_t)ignore);
 }
 
-/* The loss is not finite: says where it began. The weights are still those before this step. */
-static sh_status explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
+sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
                              const void *x, double loss) {
     const sh_op *op = sh_plan_first_bad(plan, step, x);
     const char *layer = op != NULL ? sh_op_name(op) : "the loss";
@@ -112,7 +109,8 @@ static void update(shoal_run *run) {
 }
 
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
-    const sizes s = sizes_of(&run->data.train->info);
+    if (run->config.exact) return sh_exact_step(run, batch, result_out);
+    const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
     const int64_t part = part_size(run);
     const double scale = 1.0 / (double)counted_rows(run, batch, &s);
     sh_loss_result total = {0};
@@ -132,7 +130,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
         SH_TRY(sh_model_plan(&run->model, count, true, &plan));
         sh_plan_forward(plan, &step, x);
         sh_loss_result result = sh_plan_loss(plan, y, scale);
-        if (!isfinite(result.sum)) return explain_bad(run, plan, &step, x, result.sum);
+        if (!isfinite(result.sum)) return sh_run_explain_bad(run, plan, &step, x, result.sum);
         total.sum += result.sum;
         total.counted += result.counted;
         total.correct += result.correct;
@@ -149,6 +147,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
 }
 
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out) {
+    if (run->config.exact) return sh_exact_evaluate(run, dataset, result_out);
     sh_loader_options options = {.batch = (size_t)eval_batch(run), .epochs = 1, .depth = 2};
     sh_loader *loader = NULL;
     SH_TRY(sh_loader_create(dataset, &options, &loader));
