@@ -55,7 +55,7 @@ void sh_loader_destroy(sh_loader *loader);
 size_t sh_loader_samples(const sh_loader *loader);  // per epoch
 size_t sh_loader_batches(const sh_loader *loader);  // per epoch
 /* The next batch, owned by the loader until released; NULL after the last. At most depth + 1
- * batches can be out at once. */
+ * batches can be out at once. With a depth, several tasks may take and release batches. */
 sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out);
 void sh_loader_release(sh_loader *loader, const sh_batch *batch);
 /* Another share from batch `index` of `epoch` on, which must not be made yet: at least depth + 2

@@ -35,6 +35,7 @@ typedef struct sh_optim_step {
 typedef struct sh_optim_kind {
     const char *name, *help;
     int slots;                  // state floats per parameter element, at most
+    bool adaptive;              // a parameter with a trust ratio is updated as a whole
     bool momentum_slot;         // the last slot serves momentum and is left out when that is 0
     const char *slot_names[2];  // in checkpoints: "momentum", "exp_avg", "exp_avg_sq"
     sh_optim_options initial;   // defaults of the paper; NAN: the option has no meaning here

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "train/exact.h"
 #include "train/run.h"
 
 const char *shoal_version(void) { return SHOAL_VERSION; }
@@ -174,6 +175,7 @@ void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
     sh_loader_destroy(run->loader);
     sh_team_fini(&run->team);
+    sh_exact_destroy(run->exact);
     sh_model_fini(&run->model);
     sh_optim_fini(&run->optim);
     sh_data_close(&run->data);

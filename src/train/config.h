@@ -32,6 +32,8 @@ typedef struct sh_config {
     double watchdog;       // seconds without progress; 0: from the measured step times
     int64_t check_every;   // steps between comparisons of the replicas
     int64_t seed;
+    bool exact;
+    int64_t shards;  // of a global batch, with exact
     char *out, *name, *resume, *load;
     bool overwrite;
     int64_t checkpoint_every, checkpoint_keep;

@@ -29,6 +29,12 @@ typedef struct sh_time_spent {
     int64_t exposed_ns;  // communication that computing did not hide
 } sh_time_spent;
 
+/* One sample of a dataset, in bytes, and the rows it gives the loss. */
+typedef struct sh_sample_sizes {
+    size_t x_bytes, y_bytes;
+    int64_t rows;
+} sh_sample_sizes;
+
 struct shoal_run {
     sh_config config;
     shoal_hooks hooks;
@@ -40,6 +46,7 @@ struct shoal_run {
     sh_schedule schedule;
     sh_loader *loader;
     sh_team team;
+    struct sh_exact *exact;  // with --exact, made when it is needed (exact.h)
 
     char *folder;  // NULL until training begins
     sh_metrics *metrics;
@@ -75,6 +82,10 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
 /* Updates parameters whose gradients have arrived: sh_reducer_options.arrived. */
 bool sh_run_update_bucket(void *run, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
+sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info);
+/* The loss is not finite: says where it began. The weights are still those before this step. */
+sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
+                             const void *x, double loss);
 /* Optimizer and schedule, zeroed. */
 sh_status sh_run_make_optimizer(shoal_run *run);
 /* The dataset of "train", "validation" or "test". */

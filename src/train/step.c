@@ -4,6 +4,7 @@
 
 #include "tensor/kernels/loss.h"
 #include "tensor/kernels/reduce.h"
+#include "train/exact.h"
 #include "train/run.h"
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
@@ -60,6 +61,7 @@ static bool drops_paths(const sh_net *net) {
 
 sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
     run->drops_paths = drops_paths(run->model.net);
+    if (run->config.exact) return sh_exact_prepare(run);
     int64_t samples = (int64_t)sh_loader_samples(run->loader), batch = run->config.batch;
     if (samples >= batch) SH_TRY(prepare_batch(run, batch));
     if (samples % batch != 0 && !run->config.drop_last) SH_TRY(prepare_batch(run, samples % batch));
@@ -68,14 +70,10 @@ sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
     return prepare_eval(run, run->data.validation);
 }
 
-typedef struct sizes {
-    size_t x_bytes, y_bytes;  // per sample
-    int64_t rows;             // loss rows per sample
-} sizes;
-
-static sizes sizes_of(const sh_data_info *info) {
+sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info) {
     size_t elements = sh_shape_count(&info->sample);
-    sizes s = {.x_bytes = elements * sizeof(float), .y_bytes = sizeof(int32_t), .rows = 1};
+    sh_sample_sizes s = {
+        .x_bytes = elements * sizeof(float), .y_bytes = sizeof(int32_t), .rows = 1};
     if (info->target == SH_TARGET_VALUES) s.y_bytes = (size_t)info->values * sizeof(float);
     if (info->target == SH_TARGET_TOKENS) {
         s.y_bytes = elements * sizeof(int32_t);
@@ -85,7 +83,7 @@ static sizes sizes_of(const sh_data_info *info) {
 }
 
 /* What the mean is taken over: rows of the global batch whose label counts. */
-static sh_status counted_rows(shoal_run *run, const sh_batch *batch, const sizes *s,
+static sh_status counted_rows(shoal_run *run, const sh_batch *batch, const sh_sample_sizes *s,
                               double *rows_out) {
     bool classes = run->model.loss.kind->classes;
     int64_t ignore = run->config.loss.ignore_index;
@@ -96,8 +94,7 @@ static sh_status counted_rows(shoal_run *run, const sh_batch *batch, const sizes
     return sh_team_sum(&run->team, rows_out, 1);
 }
 
-/* The loss is not finite: says where it began. The weights are still those before this step. */
-static sh_status explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
+sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
                              const void *x, double loss) {
     const sh_op *op = sh_plan_first_bad(plan, step, x);
     const char *layer = op != NULL ? sh_op_name(op) : "the loss";
@@ -271,7 +268,7 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
     SH_TRY(sh_model_plan(&run->model, count, true, &plan));
     sh_plan_forward(plan, step, x);
     sh_loss_result result = sh_plan_loss(plan, y, scale);
-    if (!isfinite(result.sum)) return explain_bad(run, plan, step, x, result.sum);
+    if (!isfinite(result.sum)) return sh_run_explain_bad(run, plan, step, x, result.sum);
     total->sum += result.sum;
     total->counted += result.counted;
     total->correct += result.correct;
@@ -283,7 +280,8 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
 }
 
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
-    const sizes s = sizes_of(&run->data.train->info);
+    if (run->config.exact) return sh_exact_step(run, batch, result_out);
+    const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
     const int64_t part = part_size(run), own = (int64_t)batch->count;
     double rows;
     SH_TRY(counted_rows(run, batch, &s, &rows));
@@ -313,6 +311,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
 }
 
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out) {
+    if (run->config.exact) return sh_exact_evaluate(run, dataset, result_out);
     sh_loader_options options = {.batch = (size_t)eval_batch(run),
                                  .share = sh_team_share(&run->team),
                                  .epochs = 1,
