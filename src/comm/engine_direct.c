@@ -347,13 +347,29 @@ static bool all_done(sh_group *group, uint64_t number) {
 }
 
 /* What crossed between the ranks: what peers read here and what was written to them. */
-static void count_traffic(sh_call *call, const sh_group *group, const sh_piece *piece) {
+static size_t traffic_of(const sh_call *call, const sh_group *group, const sh_piece *piece) {
     size_t element = sh_dtype_bytes(call->dtype), bytes = piece->count * element;
     size_t peers = (size_t)group->ranks - 1;
-    bool twice = piece->way != SH_WAY_SMALL && call->what == SH_ALLREDUCE;
+    size_t block = sh_block_range(piece->count, group->ranks, group->rank).count * element;
     size_t slice = slice_of(piece->count, element, group->ranks, group->rank).count * element;
+    switch (call->what) {
+        case SH_ALLGATHER:
+            return peers * block;
+        case SH_REDUCE_SCATTER:
+        case SH_ALLTOALL:
+            return bytes - block;
+        case SH_BROADCAST:
+            return group->rank == call->root ? peers * bytes : 0;
+        default:
+            return piece->way == SH_WAY_SMALL ? peers * bytes : bytes - slice + peers * slice;
+    }
+}
+
+static void count_traffic(sh_call *call, const sh_group *group, const sh_piece *piece) {
+    size_t peers = (size_t)group->ranks - 1;
+    bool twice = piece->way != SH_WAY_SMALL && call->what == SH_ALLREDUCE;
     call->messages += twice ? 2 * peers : peers;
-    call->sent_bytes += twice ? bytes - slice + peers * slice : peers * bytes;
+    call->sent_bytes += traffic_of(call, group, piece);
 }
 
 static bool end_next(sh_engine *engine, sh_group *group) {
