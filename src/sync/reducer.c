@@ -4,10 +4,10 @@
 
 typedef struct bucket {
     sh_bucket range;
-    size_t waiting;  // parameters whose gradients are not ready yet
-    sh_call call;
-    sh_call gather;  // sharded: of the updated weights
-    bool gathers;    // that call is under way
+    size_t waiting;   // parameters whose gradients are not ready yet
+    sh_call scatter;  // sharded: of the gradients
+    sh_call gather;   // sharded: of the updated weights
+    bool gathers;     // that call is under way
 } bucket;
 
 struct sh_reducer {
@@ -20,6 +20,7 @@ struct sh_reducer {
     sh_status status;  // of the first failure in this step; its record is in `error`
     sh_error error;
     sh_reducer_stats stats;
+    sh_exchange *exchange;  // not sharded: takes buckets over the ranks, through the codec
     /* Gathers follow arrivals, whose order against later starts differs between ranks; in a group
      * of their own they are in the same order everywhere. */
     sh_group *group;
@@ -34,13 +35,13 @@ static bucket make_bucket(const sh_reducer *reducer, size_t first, size_t end) {
     int index = (int)reducer->bucket_count;
     bucket made = {
         .range = {first, end - first, low->offset, low->offset + elements},
-        .call = {.what = options->shards ? SH_REDUCE_SCATTER : SH_ALLREDUCE,
-                 .data = options->gradients + low->offset,
-                 .count = elements,
-                 .dtype = SH_DTYPE_F32,
-                 .op = SH_SUM,
-                 .shared = options->shared,
-                 .bucket = index},
+        .scatter = {.what = SH_REDUCE_SCATTER,
+                    .data = options->gradients + low->offset,
+                    .count = elements,
+                    .dtype = SH_DTYPE_F32,
+                    .op = SH_SUM,
+                    .shared = options->shared,
+                    .bucket = index},
     };
     if (!options->shards) return made;
     int rank = sh_engine_rank(options->engine), ranks = sh_engine_ranks(options->engine);
@@ -85,6 +86,26 @@ static sh_status make_group(sh_reducer *reducer) {
     return status;
 }
 
+static sh_status make_exchange(sh_reducer *reducer) {
+    sh_exchange_bucket *ranges = sh_alloc(reducer->bucket_count + 1, sizeof *ranges);
+    if (ranges == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    for (size_t i = 0; i < reducer->bucket_count; i++)
+        ranges[i] =
+            (sh_exchange_bucket){reducer->buckets[i].range.first, reducer->buckets[i].range.count};
+    sh_exchange_options options = {.engine = reducer->options.engine,
+                                   .codec = reducer->options.codec,
+                                   .params = reducer->options.params,
+                                   .gradients = reducer->options.gradients,
+                                   .shared = reducer->options.shared,
+                                   .buckets = ranges,
+                                   .bucket_count = reducer->bucket_count,
+                                   .seed = reducer->options.seed,
+                                   .clock = reducer->options.clock};
+    sh_status status = sh_exchange_create(&options, &reducer->exchange);
+    sh_free(ranges);
+    return status;
+}
+
 sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **reducer_out) {
     sh_reducer *reducer = sh_alloc(1, sizeof *reducer);
     if (reducer == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
@@ -95,6 +116,7 @@ sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **redu
         status = reducer->bucket_of != NULL
                      ? make_buckets(reducer)
                      : SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    if (status == SH_OK && !options->shards) status = make_exchange(reducer);
     if (status != SH_OK)
         sh_reducer_destroy(reducer);
     else
@@ -104,6 +126,7 @@ sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **redu
 
 void sh_reducer_destroy(sh_reducer *reducer) {
     if (reducer == NULL) return;
+    if (reducer->exchange != NULL) sh_exchange_destroy(reducer->exchange);
     sh_group_destroy(reducer->group);
     sh_free(reducer->buckets);
     sh_free(reducer->bucket_of);
@@ -114,6 +137,7 @@ void sh_reducer_begin(sh_reducer *reducer, int64_t step) {
     reducer->step = step;
     reducer->started = reducer->finished = 0;
     reducer->status = SH_OK;
+    if (reducer->exchange != NULL) sh_exchange_begin(reducer->exchange, step);
     for (size_t i = 0; i < reducer->bucket_count; i++)
         reducer->buckets[i].waiting = reducer->buckets[i].range.count;
 }
@@ -124,13 +148,32 @@ static void note_failure(sh_reducer *reducer, sh_status status) {
     reducer->error = *sh_error_last();
 }
 
+static void start(sh_reducer *reducer, size_t index) {
+    if (reducer->exchange != NULL) {
+        sh_exchange_start(reducer->exchange, index);
+        return;
+    }
+    sh_call *call = &reducer->buckets[index].scatter;
+    call->step = reducer->step;
+    note_failure(reducer, sh_engine_start(reducer->options.engine, call));
+}
+
+static bool has_ended(sh_reducer *reducer, size_t index) {
+    if (reducer->exchange != NULL) return sh_exchange_test(reducer->exchange, index);
+    return sh_engine_test(reducer->options.engine, &reducer->buckets[index].scatter);
+}
+
+static sh_status wait_for(sh_reducer *reducer, size_t index) {
+    if (reducer->exchange != NULL) return sh_exchange_wait(reducer->exchange, index);
+    return sh_engine_wait(reducer->options.engine, &reducer->buckets[index].scatter);
+}
+
 /* Starts what is complete, in order. */
 static void start_ready(sh_reducer *reducer) {
     while (reducer->started < reducer->bucket_count) {
         bucket *next = &reducer->buckets[reducer->started];
         if (next->waiting > 0 || reducer->status != SH_OK) return;
-        next->call.step = reducer->step;
-        note_failure(reducer, sh_engine_start(reducer->options.engine, &next->call));
+        start(reducer, reducer->started);
         reducer->started++;
     }
 }
@@ -142,8 +185,10 @@ static void start_gather(sh_reducer *reducer, bucket *updated) {
 }
 
 static void arrive(sh_reducer *reducer, bucket *done) {
-    reducer->stats.sent_bytes += done->call.sent_bytes;
-    reducer->stats.dense_bytes += done->call.sent_bytes;
+    if (reducer->exchange == NULL) {
+        reducer->stats.sent_bytes += done->scatter.sent_bytes;
+        reducer->stats.dense_bytes += done->scatter.sent_bytes;
+    }
     reducer->finished++;
     bool updated = reducer->options.arrived == NULL ||
                    reducer->options.arrived(reducer->options.user, &done->range);
@@ -153,12 +198,13 @@ static void arrive(sh_reducer *reducer, bucket *done) {
 /* Hands over, in order, what has arrived so far. */
 static void take_arrived(sh_reducer *reducer) {
     while (reducer->finished < reducer->started && reducer->status == SH_OK) {
-        bucket *next = &reducer->buckets[reducer->finished];
-        if (!sh_engine_test(reducer->options.engine, &next->call)) return;
-        if (next->call.status != SH_OK)
-            note_failure(reducer, next->call.status);
-        else
-            arrive(reducer, next);
+        size_t next = reducer->finished;
+        int64_t begin = now(reducer);
+        bool ended = has_ended(reducer, next);
+        if (ended) note_failure(reducer, wait_for(reducer, next));
+        reducer->stats.exposed_ns += now(reducer) - begin;
+        if (!ended) return;
+        if (reducer->status == SH_OK) arrive(reducer, &reducer->buckets[next]);
     }
 }
 
@@ -209,11 +255,11 @@ sh_status sh_reducer_gather_block(sh_reducer *reducer, float *block) {
 sh_status sh_reducer_finish(sh_reducer *reducer) {
     start_ready(reducer);
     while (reducer->finished < reducer->bucket_count && reducer->status == SH_OK) {
-        bucket *next = &reducer->buckets[reducer->finished];
+        size_t next = reducer->finished;
         int64_t begin = now(reducer);
-        note_failure(reducer, sh_engine_wait(reducer->options.engine, &next->call));
+        note_failure(reducer, wait_for(reducer, next));
         reducer->stats.exposed_ns += now(reducer) - begin;
-        if (reducer->status == SH_OK) arrive(reducer, next);
+        if (reducer->status == SH_OK) arrive(reducer, &reducer->buckets[next]);
     }
     return finish_gathers(reducer);
 }
@@ -224,10 +270,18 @@ const sh_bucket *sh_reducer_bucket(const sh_reducer *reducer, size_t index) {
     return &reducer->buckets[index].range;
 }
 
+sh_exchange *sh_reducer_exchange(const sh_reducer *reducer) { return reducer->exchange; }
+
 sh_group *sh_reducer_group(const sh_reducer *reducer) { return reducer->group; }
 
 sh_reducer_stats sh_reducer_take_stats(sh_reducer *reducer) {
     sh_reducer_stats stats = reducer->stats;
+    if (reducer->exchange != NULL) {
+        sh_exchange_stats exchanged = sh_exchange_take_stats(reducer->exchange);
+        stats.codec_ns += exchanged.codec_ns;
+        stats.sent_bytes += exchanged.sent_bytes;
+        stats.dense_bytes += exchanged.dense_bytes;
+    }
     reducer->stats = (sh_reducer_stats){0};
     return stats;
 }

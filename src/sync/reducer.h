@@ -13,7 +13,7 @@
 #ifndef SH_SYNC_REDUCER_H
 #define SH_SYNC_REDUCER_H
 
-#include "comm/engine.h"
+#include "codec/exchange.h"
 #include "nn/param.h"
 
 typedef struct sh_reducer sh_reducer;
@@ -28,6 +28,8 @@ typedef struct sh_reducer_options {
     const sh_param_list *params;
     float *gradients;         // the whole block
     const sh_shared *shared;  // that holds it; NULL: private memory
+    const sh_codec *codec;    // kind NULL: gradients travel as they are
+    uint64_t seed;            // of the codec's draws
     size_t bucket_bytes;      // a bucket is closed once it holds so many
     bool shards;              // the optimizer is sharded: `weights` are gathered after the update
     float *weights;           // the whole block
@@ -42,6 +44,7 @@ typedef struct sh_reducer_options {
 
 typedef struct sh_reducer_stats {
     int64_t exposed_ns;    // that the worker spent on communication instead of computing
+    int64_t codec_ns;      // encoding and decoding; part of exposed_ns
     uint64_t sent_bytes;   // by this rank
     uint64_t dense_bytes;  // that it would have sent without a codec
 } sh_reducer_stats;
@@ -62,6 +65,8 @@ sh_status sh_reducer_gather(sh_reducer *reducer);
 /* Sharded: gathers any block of the parameters' layout (the optimizer's state), bucket by bucket.
  */
 sh_status sh_reducer_gather_block(sh_reducer *reducer, float *block);
+/* What the codec keeps between steps; NULL: nothing, because the optimizer is sharded. */
+sh_exchange *sh_reducer_exchange(const sh_reducer *reducer);
 /* The group whose calls follow the arrival of buckets; NULL: not sharded. */
 sh_group *sh_reducer_group(const sh_reducer *reducer);
 /* Sums since the last call. */

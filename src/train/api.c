@@ -208,6 +208,29 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
     return sh_loader_create(run->data.train, &options, loader_out);
 }
 
+/* Deep gradient compression corrects momentum on the way, so the optimizer must apply none. */
+static sh_status hand_momentum_over(shoal_run *run) {
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    if (run->team.engine == NULL || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
+    const char *name = run->optim.kind->name;
+    bool nesterov = strcmp(name, "nesterov") == 0;
+    if (!nesterov && strcmp(name, "sgd") != 0 && strcmp(name, "momentum") != 0) {
+        SH_FAIL(SH_E_USAGE,
+                "'%s' applies momentum itself and goes with sgd, momentum or nesterov, "
+                "not with '%s'",
+                run->config.compress, name);
+        return sh_error_hint("use --optimizer momentum");
+    }
+    run->codec_momentum = run->optim.options.momentum;
+    run->codec_nesterov = nesterov;
+    sh_optim_options plain = run->optim.options;
+    plain.name = (char *)(uintptr_t) "sgd";
+    plain.momentum = 0;
+    sh_optim_fini(&run->optim);
+    return sh_optim_init(&run->optim, &plain, run->model.net->params.total);
+}
+
 /* The loader knows how many batches an epoch has; it also checks the batch against the data. */
 sh_status sh_run_make_optimizer(shoal_run *run) {
     sh_loader *loader = NULL;
@@ -218,6 +241,7 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
     run->steps = config->steps > 0 ? config->steps : config->epochs * run->steps_per_epoch;
     size_t total = run->model.net->params.total;
     SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
+    SH_TRY(hand_momentum_over(run));
     SH_TRY(sh_memory_check("the optimizer's state",
                            total * sizeof(float) * (size_t)run->optim.slot_count));
     return sh_schedule_init(&run->schedule, &config->schedule, run->optim.options.lr, config->batch,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "codec/codec.h"
 #include "comm/schedule.h"
 
 #define AT(field) .at = offsetof(sh_config, field)
@@ -176,6 +177,16 @@ static const sh_option rows[] = {
     {.key = "bucket_mb", .type = SH_OPTION_REAL, AT(bucket_mb), .initial = "0", .least = 0,
      .most = 1 << 20, .group = "Workers", .value = "MIB",
      .help = "gradients that travel together; 0: the default for the transport"},
+    {.key = "compress.name", .flag = "compress-name", .alias = "compress",
+     .type = SH_OPTION_STRING, AT(compress), .initial = "none", .group = "Workers",
+     .value = "CODEC", .help = "gradients made smaller: none, fp16, qsgd:4, topk:1%, ...; "
+                               "'shoal list codecs'"},
+    {.key = "compress.feedback", .flag = "error-feedback", .type = SH_OPTION_BOOL, AT(feedback),
+     .initial = "true", .group = "Workers",
+     .help = "send later what a biased codec left out; off shows why"},
+    {.key = "compress.warmup", .flag = "compress-warmup", .type = SH_OPTION_REAL,
+     AT(compress_warmup), .initial = "0.1", .least = 0, .most = 1e12, .group = "Workers",
+     .help = "dgc: steps until the ratio is reached, or below 1 a part of the run"},
     {.key = "shard_optimizer", .type = SH_OPTION_BOOL, AT(shard_optimizer), .initial = "false",
      .group = "Workers", .help = "each worker keeps the optimizer's state of its part alone"},
     {.key = "overlap", .type = SH_OPTION_BOOL, AT(overlap), .initial = "true",
@@ -251,6 +262,15 @@ sh_status sh_config_check(const sh_config *config) {
                 (long)config->workers);
         return sh_error_hint("use a larger batch (--batch), or fewer workers (-n %ld)",
                              (long)config->batch);
+    }
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(config->compress, &codec));
+    if (codec.kind != NULL && config->shard_optimizer) {
+        SH_FAIL(SH_E_USAGE,
+                "a sharded optimizer sums only its part of a gradient, and '%s' sends "
+                "whole ones",
+                config->compress);
+        return sh_error_hint("leave out --shard-optimizer or --compress");
     }
     if (config->accumulate > config->batch)
         return SH_FAIL(SH_E_USAGE, "a batch of %ld cannot be cut into %ld parts",

@@ -145,16 +145,24 @@ static sh_status open_files(shoal_run *run) {
     return SH_OK;
 }
 
-static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slots[2]) {
+enum { SLOTS_MOST = 2 + SH_EXCHANGE_STATES };
+
+static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slots[SLOTS_MOST]) {
+    size_t count = 0;
     for (int i = 0; i < run->optim.slot_count; i++)
-        slots[i] = (sh_checkpoint_slot){run->optim.kind->slot_names[i], run->optim.slots[i]};
+        slots[count++] =
+            (sh_checkpoint_slot){run->optim.kind->slot_names[i], run->optim.slots[i], NULL};
+    sh_exchange_state states[SH_EXCHANGE_STATES];
+    size_t state_count = sh_team_states(&run->team, states);
+    for (size_t i = 0; i < state_count; i++)
+        slots[count++] = (sh_checkpoint_slot){states[i].name, states[i].block, states[i].params};
     return (sh_checkpoint){
         .params = &run->model.net->params,
         .weights = run->model.blocks.weights,
         .state = &run->model.net->states,
         .state_values = run->model.blocks.states,
         .slots = slots,
-        .slot_count = (size_t)run->optim.slot_count,
+        .slot_count = count,
     };
 }
 
@@ -176,7 +184,7 @@ static sh_status check_same_data(const shoal_run *run, const sh_checkpoint_info 
 sh_status sh_run_resume(shoal_run *run) {
     if (run->config.resume == NULL) return SH_OK;
     const char *source = resumes_itself(run) ? run->folder : run->config.resume;
-    sh_checkpoint_slot slots[2];
+    sh_checkpoint_slot slots[SLOTS_MOST];
     sh_checkpoint checkpoint = checkpoint_of(run, slots);
     SH_TRY(sh_checkpoint_load(source, &run->log, &checkpoint));
     sh_checkpoint_info *info = &checkpoint.info;
@@ -184,6 +192,7 @@ sh_status sh_run_resume(shoal_run *run) {
     if (status == SH_OK && info->kernels != NULL)
         status =
             sh_tuner_load(run->model.tuner, source, info->kernels, strlen(info->kernels), false);
+    sh_team_adopt_states(&run->team, info->workers);
     run->step = info->step;
     run->epoch = info->epoch;
     run->batch = info->batch;
@@ -207,7 +216,7 @@ sh_status sh_run_save(shoal_run *run) {
     char fingerprint[32], *folder;
     snprintf(fingerprint, sizeof fingerprint, "%016lx", (unsigned long)run->data.fingerprint);
     SH_TRY(in_folder(run, "checkpoints", &folder));
-    sh_checkpoint_slot slots[2];
+    sh_checkpoint_slot slots[SLOTS_MOST];
     sh_checkpoint checkpoint = checkpoint_of(run, slots);
     checkpoint.info = (sh_checkpoint_info){
         .step = run->step,
@@ -216,6 +225,7 @@ sh_status sh_run_save(shoal_run *run) {
         .samples = run->samples,
         .seed = (uint64_t)run->config.seed,
         .best = run->best,
+        .workers = sh_team_states(&run->team, NULL) > 0 ? run->team.ranks : 0,
         .data = fingerprint,
         .model = run->model.net->text,
         .kernels = sh_tuner_print(run->model.tuner, true),

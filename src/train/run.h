@@ -59,6 +59,9 @@ struct shoal_run {
     int64_t samples_here;        // seen by this process
     int64_t steps;               // of the whole run
     int64_t steps_per_epoch;
+    uint64_t sent_bytes, dense_bytes;  // by this worker, and what it would be without a codec
+    double codec_momentum;             // that the codec applies instead of the optimizer
+    bool codec_nesterov;
     bool drops_paths;               // a step may leave parameters unused
     bool saved;                     // there is a checkpoint to go back to
     double best;                    // test accuracy, or minus the test loss

@@ -222,7 +222,10 @@ static sh_status finish_team(shoal_run *run, sh_loss_result *total) {
     sh_team *team = &run->team;
     SH_TRY(sh_reducer_finish(team->reducer));
     SH_TRY(sh_engine_wait(team->engine, &team->control_call));
-    run->spent.exposed_ns += sh_reducer_take_stats(team->reducer).exposed_ns;
+    sh_reducer_stats stats = sh_reducer_take_stats(team->reducer);
+    run->spent.exposed_ns += stats.exposed_ns;
+    run->sent_bytes += stats.sent_bytes;
+    run->dense_bytes += stats.dense_bytes;
     *total = (sh_loss_result){.sum = team->control[0],
                               .counted = (int64_t)team->control[1],
                               .correct = (int64_t)team->control[2]};

@@ -49,6 +49,13 @@ sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, c
 sh_status sh_team_gather_slots(struct shoal_run *run);
 void sh_team_drop_slots(struct shoal_run *run);
 
+/* What the codec keeps, for checkpoints; `states_out` NULL only counts. */
+size_t sh_team_states(const sh_team *team, sh_exchange_state *states_out);
+/* After a load: made by so many workers; 0: there were none of it. */
+void sh_team_adopt_states(sh_team *team, int64_t workers);
+/* Before a checkpoint: one residual describes all workers. */
+sh_status sh_team_settle_states(sh_team *team);
+
 /* Sums doubles over the ranks; one worker: nothing to do. */
 sh_status sh_team_sum(sh_team *team, double *values, size_t count);
 /* Batchnorm's running statistics become the mean over the ranks. */
