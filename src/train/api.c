@@ -224,9 +224,13 @@ static sh_status hand_momentum_over(shoal_run *run) {
     }
     run->codec_momentum = run->optim.options.momentum;
     run->codec_nesterov = nesterov;
-    sh_optim_options plain = run->optim.options;
-    plain.name = (char *)(uintptr_t) "sgd";
+    static char sgd[] = "sgd";
+    sh_optim_options plain = run->config.optim;
+    plain.name = sgd;
+    plain.lr = run->optim.options.lr;
+    plain.weight_decay = run->optim.options.weight_decay;
     plain.momentum = 0;
+    plain.dampening = NAN;
     sh_optim_fini(&run->optim);
     return sh_optim_init(&run->optim, &plain, run->model.net->params.total);
 }
