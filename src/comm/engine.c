@@ -7,6 +7,10 @@
 
 enum { SEGMENT_BYTES = 1 << 20 };
 
+/* Until something was measured: 1 Gbit/s between nodes, a copy through memory inside one. */
+static const sh_link default_link = {.alpha_s = 40e-6, .beta_s = 8.5e-9, .gamma_s = 5e-11};
+static const sh_link default_node_link = {.alpha_s = 4e-7, .beta_s = 1e-10, .gamma_s = 5e-11};
+
 int sh_engine_rank(const sh_engine *engine) { return engine->transport->rank; }
 int sh_engine_ranks(const sh_engine *engine) { return engine->transport->ranks; }
 
@@ -95,7 +99,6 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     const sh_algorithm *algorithm = NULL;
     SH_TRY(sh_engine_pick(engine, call, &algorithm));
     if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
-    call->done = false;
     call->status = SH_OK;
     call->sent_bytes = call->messages = 0;
     call->start_ns = engine->now_ns;
@@ -148,6 +151,7 @@ sh_status sh_engine_drain(sh_engine *engine) {
 /* ---- What callers see ------------------------------------------------------------------------ */
 
 sh_status sh_engine_start(sh_engine *engine, sh_call *call) {
+    call->done = false;
     if (engine->driver != NULL) return sh_driver_start(engine, call);
     return sh_engine_begin(engine, call);
 }
@@ -245,6 +249,8 @@ static sh_status keep_options(sh_engine *engine, const sh_engine_options *option
     engine->options = *options;
     engine->options.algorithm = NULL;
     if (engine->options.segment_bytes == 0) engine->options.segment_bytes = SEGMENT_BYTES;
+    if (options->link.beta_s <= 0) engine->options.link = default_link;
+    if (options->node_link.beta_s <= 0) engine->options.node_link = default_node_link;
     if (options->algorithm == NULL || strcmp(options->algorithm, "auto") == 0) return SH_OK;
     engine->forced = sh_algorithm_find(SH_ALLREDUCE, options->algorithm);
     if (engine->forced == NULL) {

@@ -299,20 +299,12 @@ typedef struct stop {
     _Atomic int ended;
 } stop;
 
-/* Rank 1 stays away until the others have given up. */
-static sh_status one_stays_away(sh_engine *engine, void *argument) {
-    stop *job = argument;
-    sh_shared shared;
-    SH_TRY(sh_engine_share(engine, 100000 * sizeof(float), &shared));
-    if (sh_engine_rank(engine) == 1) {
-        while (job->ended < 2) usleep(1000);
-        return SH_OK;
-    }
+static sh_status wait_in_vain(sh_engine *engine, stop *job, const sh_shared *shared) {
     sh_call call = {.what = SH_ALLREDUCE,
                     .algorithm = job->algorithm,
-                    .data = shared.base[sh_engine_rank(engine)],
+                    .data = shared->base[sh_engine_rank(engine)],
                     .count = job->count,
-                    .shared = job->shared ? &shared : NULL,
+                    .shared = job->shared ? shared : NULL,
                     .step = 118,
                     .bucket = 3};
     SH_TRY(sh_engine_start(engine, &call));
@@ -328,6 +320,18 @@ static sh_status one_stays_away(sh_engine *engine, void *argument) {
     EXPECT(strstr(text, wanted) != NULL, "'%s' does not say '%s'", text, wanted);
     EXPECT(strstr(text, "bucket 3, step 118") != NULL, "'%s' does not name the bucket", text);
     return SH_OK;
+}
+
+/* Rank 1 stays away until the others have given up. */
+static sh_status one_stays_away(sh_engine *engine, void *argument) {
+    stop *job = argument;
+    sh_shared shared;
+    SH_TRY(sh_engine_share(engine, 100000 * sizeof(float), &shared));
+    sh_status status = SH_OK;
+    if (sh_engine_rank(engine) != 1) status = wait_in_vain(engine, job, &shared);
+    while (job->ended < 2) usleep(1000);
+    sh_engine_unshare(engine, &shared);
+    return status;
 }
 
 TEST(engine, a_wait_without_end_names_who_is_missing) {
