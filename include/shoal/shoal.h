@@ -157,11 +157,35 @@ SHOAL_API shoal_status shoal_model_predict(shoal_model *model, const void *x, in
 SHOAL_API shoal_status shoal_model_save(shoal_model *model, const char *path);
 SHOAL_API shoal_status shoal_model_load(shoal_model *model, const char *path);
 
+/* ---- Collectives -------------------------------------------------------------------------------
+ */
+
+/* How workers exchange data: every step of a collective, its cost, and which algorithm wins where.
+ * Members that are NULL or 0 take their defaults. */
+typedef struct shoal_collective_options {
+    const char *collective; /* "allreduce", "reduce-scatter", "all-gather", "broadcast",
+                               "all-to-all", "barrier" */
+    const char *algorithm;  /* as in shoal_list("collectives"); NULL: the cheapest */
+    int64_t ranks;          /* 0: as many as the values have, or 4 */
+    int64_t per_node;       /* ranks on each node; 0: one */
+    int64_t root;           /* of a broadcast */
+    int64_t size_bytes;     /* 0: 1 MiB */
+    const char *link;       /* between nodes, "1Gbit,50us" */
+    const char *node_link;  /* inside a node, "5GB,1us" */
+    const char *values;     /* file of numbers to work through, one line per rank; NULL: none */
+    const char *svg;        /* file for a picture; NULL: none */
+    bool json;
+} shoal_collective_options;
+
+SHOAL_API bool shoal_is_collective(const char *name);
+SHOAL_API shoal_status shoal_explain_collective(const shoal_collective_options *options,
+                                                FILE *file);
+
 /* ---- What there is -----------------------------------------------------------------------------
  */
 
 /* Rows of a registry: kind is one of shoal_list_kind(0), (1), … until NULL ("models", "layers",
- * "losses", "optimizers", "schedules", "readers", "data"). Calls `row` for each. */
+ * "losses", "optimizers", "schedules", "readers", "collectives", "data"). Calls `row` for each. */
 SHOAL_API const char *shoal_list_kind(size_t index);
 SHOAL_API shoal_status shoal_list(const char *kind,
                                   void (*row)(void *user, const char *name, const char *help),

@@ -108,6 +108,7 @@ typedef struct shm_peer {
     shm_ring *out;
     uint64_t tail;       // bytes written to the ring
     uint64_t head_seen;  // the reader was at least here
+    uint64_t cleared;    // words behind the tail and before this are 0
     shm_list sends;
     bool busy;    // it is in shm->busy
     bool opened;  // it knows that this rank sends to it
