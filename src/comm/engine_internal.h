@@ -27,6 +27,9 @@ enum {
     SH_CHOICES = 8,
 };
 
+/* Messages of the engine itself, outside all groups; low bits are free. */
+static const uint64_t SH_TAG_ENGINE = UINT64_C(0xFF) << 40;
+
 /* ---- By messages --------------------------------------------------------------------------- */
 
 typedef struct sh_segment {
@@ -197,6 +200,8 @@ sh_status sh_direct_join(sh_engine *engine, sh_group *group);
 /* Nothing moved: spins, yields, sleeps, watches. `*turn_inout` counts the rests since something
  * moved. */
 sh_status sh_engine_rest(sh_engine *engine, int *turn_inout);
+/* Waits for one message while no call is under way. */
+sh_status sh_engine_await_message(sh_engine *engine, sh_message *message);
 /* Rings peers that sleep, after something was announced. */
 void sh_engine_wake(sh_engine *engine, const sh_group *group);
 /* The wait is over: the board says so. */

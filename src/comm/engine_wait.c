@@ -145,3 +145,19 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
     }
     return SH_OK;
 }
+
+sh_status sh_engine_await_message(sh_engine *engine, sh_message *message) {
+    for (int turn = 0; message->state == SH_MESSAGE_PENDING; turn++) {
+        if (sh_transport_progress(engine->transport)) turn = 0;
+        if (message->state != SH_MESSAGE_PENDING) break;
+        sh_status status = sh_engine_rest(engine, &turn);
+        if (status != SH_OK) {
+            sh_cancel(engine->transport, message);
+            return status;
+        }
+    }
+    if (message->state == SH_MESSAGE_DONE) return SH_OK;
+    SH_TRY(sh_transport_health(engine->transport));
+    return SH_FAIL(SH_E_PEER, "rank %d: a message with rank %d failed", engine->transport->rank,
+                   message->peer);
+}

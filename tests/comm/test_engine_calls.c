@@ -385,3 +385,37 @@ TEST(engine, refuses_calls_that_make_no_sense) {
     CHECK_OK(run_engines(2, NULL, refuse, NULL));
     CHECK_OK(run_engines(2, &(sh_engine_options){.task = true}, refuse, NULL));
 }
+
+/* ---- What is measured and chosen ------------------------------------------------------------- */
+
+typedef struct measured {
+    sh_link link[5], node_link[5];
+    const sh_algorithm *choice[5][4];
+} measured;
+
+static sh_status measure(sh_engine *engine, void *argument) {
+    measured *job = argument;
+    static const size_t bytes[] = {8, 4096, 1 << 18, 1 << 26};
+    int rank = sh_engine_rank(engine);
+    SH_TRY(sh_engine_calibrate(engine, &job->link[rank], &job->node_link[rank]));
+    for (int i = 0; i < 4; i++) {
+        double seconds = -1;
+        job->choice[rank][i] = sh_engine_choice(engine, NULL, bytes[i], i % 2 == 0, &seconds);
+        EXPECT(job->choice[rank][i] != NULL && seconds > 0, "no choice for %zu bytes", bytes[i]);
+    }
+    return sh_engine_barrier(engine);
+}
+
+TEST(engine, all_ranks_learn_the_same_costs_and_choose_alike) {
+    for (int task = 0; task < 2; task++) {
+        measured job = {0};
+        CHECK_OK(run_engines(5, &(sh_engine_options){.task = task != 0}, measure, &job));
+        assert_true(job.node_link[0].alpha_s > 0 && job.node_link[0].beta_s > 0 &&
+                    job.node_link[0].gamma_s > 0);
+        for (int rank = 1; rank < 5; rank++) {
+            assert_memory_equal(&job.node_link[rank], &job.node_link[0], sizeof(sh_link));
+            assert_memory_equal(&job.link[rank], &job.link[0], sizeof(sh_link));
+            assert_memory_equal(job.choice[rank], job.choice[0], sizeof job.choice[0]);
+        }
+    }
+}
