@@ -120,7 +120,6 @@ static sh_status watch(sh_engine *engine) {
     engine->waits = waited_for(engine);
     atomic_store_explicit(&engine->transport->board->waits_for, engine->waits,
                           memory_order_relaxed);
-    atomic_store_explicit(&engine->transport->board->beat_ns, now, memory_order_relaxed);
     if (now - engine->health_ns > health_every_ns) {
         engine->health_ns = now;
         sh_status status = sh_transport_health(engine->transport);
