@@ -63,7 +63,7 @@ sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
     if (engine->status != SH_OK) return status;
     engine->status = status;
     engine->error = *sh_error_last();
-    while (engine->first != NULL) sh_run_end(engine, engine->first, status);
+    while (engine->first != NULL) sh_trip_end(engine, engine->first, status);
     for (sh_group *group = engine->groups; group != NULL; group = group->next)
         if (group->direct.area != NULL) sh_direct_abandon(engine, group, status);
     sh_error_adopt(&engine->error);
@@ -109,7 +109,7 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
         return SH_OK;
     }
     sh_status status =
-        algorithm == NULL ? sh_direct_begin(engine, call) : sh_run_begin(engine, call, algorithm);
+        algorithm == NULL ? sh_direct_begin(engine, call) : sh_trip_begin(engine, call, algorithm);
     if (status != SH_OK && engine->status == SH_OK) sh_call_finish(engine, call, status);
     return status;
 }
@@ -123,9 +123,9 @@ bool sh_engine_progress(sh_engine *engine) {
     }
     if (engine->first == NULL) return moved;
     moved |= sh_transport_progress(engine->transport);
-    for (sh_run *run = engine->first, *next; run != NULL; run = next) {
+    for (sh_trip *run = engine->first, *next; run != NULL; run = next) {
         next = run->next;
-        moved |= sh_run_progress(engine, run);
+        moved |= sh_trip_progress(engine, run);
         if (engine->status != SH_OK) break;
     }
     return moved;
@@ -291,6 +291,6 @@ void sh_engine_destroy(sh_engine *engine) {
     sh_engine_job(engine, tear_down, NULL);
     sh_driver_destroy(engine);
     while (engine->groups != NULL) sh_group_free(engine->groups);
-    sh_runs_destroy(engine->spare);
+    sh_trips_destroy(engine->spare);
     sh_free(engine);
 }

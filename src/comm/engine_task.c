@@ -8,7 +8,7 @@
 
 typedef struct job {
     struct job *next;
-    sh_job body;
+    sh_driver_job body;
     void *argument;
     sh_status status;
     sh_error error;
@@ -91,7 +91,7 @@ static sh_status drive(void *argument) {
     return SH_OK;
 }
 
-sh_status sh_engine_job(sh_engine *engine, sh_job body, void *argument) {
+sh_status sh_engine_job(sh_engine *engine, sh_driver_job body, void *argument) {
     sh_driver *driver = engine->driver;
     if (driver == NULL) return body(engine, argument);
     job put = {.body = body, .argument = argument};
