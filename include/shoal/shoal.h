@@ -196,6 +196,29 @@ SHOAL_API bool shoal_is_collective(const char *name);
 SHOAL_API shoal_status shoal_explain_collective(const shoal_collective_options *options,
                                                 FILE *file);
 
+/* All-reduces timed between workers of this machine. */
+typedef struct shoal_allreduce_options {
+    int64_t ranks;         /* 0: 2 */
+    const int64_t *sizes;  /* bytes of the whole buffer, multiples of 4 */
+    size_t size_count;     /* at most 64 */
+    const char *algorithm; /* NULL: chosen by size */
+    double seconds;        /* measured time of each size; 0: 1 */
+    bool private_memory;   /* the data lies outside shared memory */
+} shoal_allreduce_options;
+
+typedef struct shoal_allreduce_timing {
+    int64_t size_bytes;
+    char algorithm[24];
+    double median_us, p10_us, p90_us; /* of the slowest worker */
+    double gb_s;                      /* bytes of the buffer by the median */
+    int64_t samples;
+} shoal_allreduce_timing;
+
+/* Sums of floats, in place, verified once and then timed; `timings_out` gets one row per size.
+ * Forks the workers: call it before anything has computed in this process. */
+SHOAL_API shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
+                                             shoal_allreduce_timing *timings_out);
+
 /* ---- What there is -----------------------------------------------------------------------------
  */
 

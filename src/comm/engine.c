@@ -7,6 +7,10 @@
 
 enum { SEGMENT_BYTES = 1 << 20 };
 
+/* Until something was measured: 1 Gbit/s between nodes, a copy through memory inside one. */
+static const sh_link default_link = {.alpha_s = 40e-6, .beta_s = 8.5e-9, .gamma_s = 5e-11};
+static const sh_link default_node_link = {.alpha_s = 4e-7, .beta_s = 1e-10, .gamma_s = 5e-11};
+
 int sh_engine_rank(const sh_engine *engine) { return engine->transport->rank; }
 int sh_engine_ranks(const sh_engine *engine) { return engine->transport->ranks; }
 
@@ -59,7 +63,7 @@ sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
     if (engine->status != SH_OK) return status;
     engine->status = status;
     engine->error = *sh_error_last();
-    while (engine->first != NULL) sh_run_end(engine, engine->first, status);
+    while (engine->first != NULL) sh_trip_end(engine, engine->first, status);
     for (sh_group *group = engine->groups; group != NULL; group = group->next)
         if (group->direct.area != NULL) sh_direct_abandon(engine, group, status);
     sh_error_adopt(&engine->error);
@@ -95,7 +99,6 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     const sh_algorithm *algorithm = NULL;
     SH_TRY(sh_engine_pick(engine, call, &algorithm));
     if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
-    call->done = false;
     call->status = SH_OK;
     call->sent_bytes = call->messages = 0;
     call->start_ns = engine->now_ns;
@@ -106,7 +109,7 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
         return SH_OK;
     }
     sh_status status =
-        algorithm == NULL ? sh_direct_begin(engine, call) : sh_run_begin(engine, call, algorithm);
+        algorithm == NULL ? sh_direct_begin(engine, call) : sh_trip_begin(engine, call, algorithm);
     if (status != SH_OK && engine->status == SH_OK) sh_call_finish(engine, call, status);
     return status;
 }
@@ -120,9 +123,9 @@ bool sh_engine_progress(sh_engine *engine) {
     }
     if (engine->first == NULL) return moved;
     moved |= sh_transport_progress(engine->transport);
-    for (sh_run *run = engine->first, *next; run != NULL; run = next) {
+    for (sh_trip *run = engine->first, *next; run != NULL; run = next) {
         next = run->next;
-        moved |= sh_run_progress(engine, run);
+        moved |= sh_trip_progress(engine, run);
         if (engine->status != SH_OK) break;
     }
     return moved;
@@ -148,6 +151,7 @@ sh_status sh_engine_drain(sh_engine *engine) {
 /* ---- What callers see ------------------------------------------------------------------------ */
 
 sh_status sh_engine_start(sh_engine *engine, sh_call *call) {
+    call->done = false;
     if (engine->driver != NULL) return sh_driver_start(engine, call);
     return sh_engine_begin(engine, call);
 }
@@ -245,6 +249,8 @@ static sh_status keep_options(sh_engine *engine, const sh_engine_options *option
     engine->options = *options;
     engine->options.algorithm = NULL;
     if (engine->options.segment_bytes == 0) engine->options.segment_bytes = SEGMENT_BYTES;
+    if (options->link.beta_s <= 0) engine->options.link = default_link;
+    if (options->node_link.beta_s <= 0) engine->options.node_link = default_node_link;
     if (options->algorithm == NULL || strcmp(options->algorithm, "auto") == 0) return SH_OK;
     engine->forced = sh_algorithm_find(SH_ALLREDUCE, options->algorithm);
     if (engine->forced == NULL) {
@@ -285,6 +291,6 @@ void sh_engine_destroy(sh_engine *engine) {
     sh_engine_job(engine, tear_down, NULL);
     sh_driver_destroy(engine);
     while (engine->groups != NULL) sh_group_free(engine->groups);
-    sh_runs_destroy(engine->spare);
+    sh_trips_destroy(engine->spare);
     sh_free(engine);
 }

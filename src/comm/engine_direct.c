@@ -38,7 +38,8 @@ static uint64_t kind_of(const sh_call *call, sh_way way) {
 }
 
 static sh_way way_of(const sh_call *call, size_t bytes) {
-    if (bytes <= SH_SMALL_BYTES) return SH_WAY_SMALL;
+    size_t small = call->shared != NULL ? SH_SMALL_MAPPED_BYTES : SH_SMALL_BYTES;
+    if (bytes <= small) return SH_WAY_SMALL;
     return call->shared != NULL ? SH_WAY_MAPPED : SH_WAY_CHUNKS;
 }
 

@@ -60,8 +60,8 @@ static uint64_t waited_for(const sh_engine *engine) {
     int segment, step;
     for (const sh_group *group = engine->groups; group != NULL; group = group->next)
         sh_direct_waits(group, &waits, &arrived);
-    for (const sh_run *run = engine->first; run != NULL; run = run->next) {
-        int peer = sh_run_waits(run, &segment, &step, &sends);
+    for (const sh_trip *run = engine->first; run != NULL; run = run->next) {
+        int peer = sh_trip_waits(run, &segment, &step, &sends);
         if (peer >= 0 && peer < SH_BOARD_WAITS) waits |= UINT64_C(1) << peer;
     }
     return waits;
@@ -78,11 +78,11 @@ static void list_ranks(uint64_t ranks, char *text_out, size_t size) {
     }
 }
 
-static sh_status fail_run(const sh_engine *engine, const sh_run *run, double seconds) {
+static sh_status fail_run(const sh_engine *engine, const sh_trip *run, double seconds) {
     const sh_call *call = run->call;
     int segment = 0, step = 0;
     bool sends = false;
-    int peer = sh_run_waits(run, &segment, &step, &sends);
+    int peer = sh_trip_waits(run, &segment, &step, &sends);
     return SH_FAIL(SH_E_PEER,
                    "rank %d waited %.1f s for rank %d in %s %s (bucket %d, step %" PRId64
                    "): move %d of %d of segment %d of %d, %s",
@@ -143,4 +143,20 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
         *turn_inout = sleep_politely(engine) ? 0 : spins + YIELDS;
     }
     return SH_OK;
+}
+
+sh_status sh_engine_await_message(sh_engine *engine, sh_message *message) {
+    for (int turn = 0; message->state == SH_MESSAGE_PENDING; turn++) {
+        if (sh_transport_progress(engine->transport)) turn = 0;
+        if (message->state != SH_MESSAGE_PENDING) break;
+        sh_status status = sh_engine_rest(engine, &turn);
+        if (status != SH_OK) {
+            sh_cancel(engine->transport, message);
+            return status;
+        }
+    }
+    if (message->state == SH_MESSAGE_DONE) return SH_OK;
+    SH_TRY(sh_transport_health(engine->transport));
+    return SH_FAIL(SH_E_PEER, "rank %d: a message with rank %d failed", engine->transport->rank,
+                   message->peer);
 }
