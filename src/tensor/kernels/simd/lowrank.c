@@ -4,7 +4,7 @@
 
 /* Vectors are taken TOGETHER at a time, so that the matrix is read once for them; columns in STRIPs
  * whose vectors stay in the first-level cache. */
-enum { TOGETHER = 4, STRIP = 512 };
+enum { TOGETHER = 4, STRIP = 1024 };
 
 /* out[j] = sum of m[c] q[j][c] for `n` <= TOGETHER vectors. */
 LANE_FUNCTION void dots(const float *m, const float *q, size_t columns, size_t n,
@@ -48,19 +48,34 @@ static void project(const sh_lowrank *shape, const float *m, const float *q, flo
     for (size_t row = 0; row < s.rows; row++) project_row(&s, m + row * s.columns, q, row, p);
 }
 
-/* Columns [at, at + count) of all Q, row by row of M. */
+static void add_row(const float *restrict m, float factor, size_t count, float *restrict q) {
+#pragma omp simd
+    for (size_t c = 0; c < count; c++) q[c] += factor * m[c];
+}
+
+/* TOGETHER rows at a time: q is loaded and stored once for them. */
+static void add_rows(const float *restrict m, size_t stride, const float factor[TOGETHER],
+                     size_t count, float *restrict q) {
+    float f0 = factor[0], f1 = factor[1], f2 = factor[2], f3 = factor[3];
+#pragma omp simd
+    for (size_t c = 0; c < count; c++)
+        q[c] +=
+            (f0 * m[c] + f1 * m[stride + c]) + (f2 * m[2 * stride + c] + f3 * m[3 * stride + c]);
+}
+
+/* Columns [at, at + count) of all Q, a few rows of M at a time. */
 static void back_strip(const sh_lowrank *s, const float *m, const float *p, size_t at, size_t count,
                        float *q) {
     for (size_t j = 0; j < s->rank; j++) memset(q + j * s->columns + at, 0, count * sizeof *q);
-    for (size_t row = 0; row < s->rows; row++) {
-        const float *restrict from = m + row * s->columns + at;
-        for (size_t j = 0; j < s->rank; j++) {
-            float *restrict to = q + j * s->columns + at;
-            float factor = p[j * s->rows + row];
-#pragma omp simd
-            for (size_t c = 0; c < count; c++) to[c] += factor * from[c];
-        }
-    }
+    size_t row = 0;
+    for (; row + TOGETHER <= s->rows; row += TOGETHER)
+        for (size_t j = 0; j < s->rank; j++)
+            add_rows(m + row * s->columns + at, s->columns, p + j * s->rows + row, count,
+                     q + j * s->columns + at);
+    for (; row < s->rows; row++)
+        for (size_t j = 0; j < s->rank; j++)
+            add_row(m + row * s->columns + at, p[j * s->rows + row], count,
+                    q + j * s->columns + at);
 }
 
 static void project_back(const sh_lowrank *shape, const float *m, const float *p, float *q) {

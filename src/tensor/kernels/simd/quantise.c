@@ -66,15 +66,21 @@ LANE_FUNCTION vi round_down(vf v) {
     return whole + (v < __builtin_convertvector(whole, vf));  // a true lane is -1
 }
 
+/* A loop of its own: gcc narrows whole vectors here, but lane by lane in __builtin_convertvector.
+ */
+static void narrow(const int32_t whole[ROOM], int s, uint8_t level[ROOM]) {
+    for (size_t i = 0; i < BLOCK; i++) level[i] = (uint8_t)(whole[i] + s);
+}
+
 /* Levels of up to BLOCK elements plus s, so 0..2s; those behind the last are s. */
 static void level_block(const float *y, size_t count, float per_unit, float step, int s,
                         const draws *d, uint8_t level[ROOM], float *left) {
+    int32_t whole[ROOM];
     for (size_t i = 0; i < count; i += LANES) {
         vf v = load_some(y + i, count - i);
         vf scaled = vf_max(vf_min(v * per_unit, vf_all((float)s)), vf_all((float)-s));
         vi q = d != NULL ? round_down(scaled + draw_at(d, i)) : round_nearest(scaled);
-        vu8 narrow = __builtin_convertvector(q + s, vu8);
-        memcpy(level + i, &narrow, sizeof narrow);
+        memcpy(whole + i, &q, sizeof q);
         if (left == NULL) continue;
         vf rest = v - __builtin_convertvector(q, vf) * step;
         if (count - i >= LANES)
@@ -82,6 +88,8 @@ static void level_block(const float *y, size_t count, float per_unit, float step
         else
             vf_store_part(left + i, rest, count - i);
     }
+    for (size_t i = count; i < BLOCK; i++) whole[i] = 0;
+    narrow(whole, s, level);
 }
 
 /* Eight bytes below 2^b become 8 b bits, halves joining in three steps, and back. */
@@ -222,14 +230,17 @@ static void ternary(const float *y, size_t count, float most, const sh_rng *rng,
 /* The digits of one group; returns whether all bytes are below 243. */
 static bool ternary_digits(const uint8_t *packed, size_t bytes, uint8_t *digit) {
     uint8_t most = 0;
+    uint16_t rest[GROUP / 5];
     for (size_t j = 0; j < bytes; j++) {
-        unsigned byte = packed[j];
+        rest[j] = packed[j];
         most = packed[j] > most ? packed[j] : most;
-        for (size_t k = 0; k < 5; k++) {
-            digit[k * bytes + j] = (uint8_t)(byte % 3);
-            byte /= 3;
-        }
     }
+    for (size_t k = 0; k < 5; k++)
+        for (size_t j = 0; j < bytes; j++) {
+            uint16_t third = (uint16_t)(rest[j] * 171) >> 9;  // rest / 3, exact below 256
+            digit[k * bytes + j] = (uint8_t)(rest[j] - 3 * third);
+            rest[j] = third;
+        }
     return most < 243;
 }
 
