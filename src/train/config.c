@@ -189,6 +189,8 @@ static const sh_option rows[] = {
     {.key = "compress.warmup", .flag = "compress-warmup", .type = SH_OPTION_REAL,
      AT(compress_warmup), .initial = "0.1", .least = 0, .most = 1e12, .group = "Workers",
      .help = "dgc: steps until the ratio is reached, or below 1 a part of the run"},
+    {.key = "balance", .type = SH_OPTION_BOOL, AT(balance), .initial = "false",
+     .group = "Workers", .help = "workers of unequal speed take unequal parts of every batch"},
     {.key = "sync_batchnorm", .type = SH_OPTION_BOOL, AT(sync_batchnorm), .initial = "false",
      .group = "Workers", .help = "batchnorm takes the whole batch, not each worker its part"},
     {.key = "shard_optimizer", .type = SH_OPTION_BOOL, AT(shard_optimizer), .initial = "false",

@@ -308,7 +308,9 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
     if (run->config.exact) return sh_exact_step(run, batch, result_out);
     const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
-    const int64_t part = part_size(run), own = (int64_t)batch->count;
+    const int64_t own = (int64_t)batch->count, pieces = run->config.accumulate;
+    // A share that moves has parts of its own; otherwise all steps but an epoch's last are alike.
+    const int64_t part = run->config.balance ? (own + pieces - 1) / pieces : part_size(run);
     double rows;
     SH_TRY(counted_rows(run, batch, &s, &rows));
     sh_loss_result total = {0};

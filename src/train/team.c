@@ -321,8 +321,12 @@ void sh_team_fini(sh_team *team) {
     sh_reducer_destroy(team->reducer);
     sh_free(team->used);
     sh_free(team->unused);
+    sh_free(team->cuts);
+    sh_free(team->speeds);
     if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
     team->reducer = NULL;
     team->used = NULL;
     team->unused = NULL;
+    team->cuts = NULL;
+    team->speeds = NULL;
 }

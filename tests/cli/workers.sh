@@ -153,3 +153,9 @@ expect_exit 0 "$SHOAL" train bn.yaml -n 3 --out bn-local
 [ "$(loss)" != "$alone" ] || fail "local batchnorm cannot give the bits of the whole batch"
 expect_complaint 2 "accumulate" "$SHOAL" train bn.yaml -n 3 --sync-batchnorm --accumulate 2 --out bad
 expect_complaint 2 "--drop-last" "$SHOAL" train bn.yaml -n 8 --batch 1499 --sync-batchnorm --out bad --quiet
+
+# Shares that follow the speed of the workers leave the weighting alone.
+expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 --out even
+even=$(loss)
+expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 -n 3 --balance --out balanced
+[ "$(loss)" = "$even" ] || fail "balance: loss $(loss) instead of $even"
