@@ -101,6 +101,9 @@ static sh_status open_data(shoal_run *run) {
     sh_data_options options = run->config.data;
     options.folder = run->data_folder;
     options.seed = (uint64_t)run->config.seed;
+    options.parts = (int)run->config.workers;
+    sh_data_team team = sh_team_for_data(&run->team);
+    if (run->team.engine != NULL) options.team = &team;
     return sh_data_open(&options, &run->log, &run->data);
 }
 
@@ -155,6 +158,7 @@ sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const s
     run->best = NAN;
     run->team = team_of(seat);
     sh_status status = sh_config_copy(config, &run->config);
+    if (seat != NULL) run->config.workers = run->team.ranks;  // the run file tells how many parts
     if (status == SH_OK) status = take_hooks(run, hooks);
     if (status == SH_OK) status = open_data(run);
     if (status == SH_OK) status = build_model(run);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/schedule.h"
+#include "data/parts.h"
 
 #define AT(field) .at = offsetof(sh_config, field)
 
@@ -75,7 +76,8 @@ static const sh_option rows[] = {
 
     {.key = "data.train", .flag = "train-data", .alias = "data", .type = SH_OPTION_STRING,
      AT(data.train), .group = "Data", .value = "DATA",
-     .help = "mnist, digits, shakespeare, synthetic:..., or a file"},
+     .help = "mnist, digits, shakespeare, synthetic:..., or a file; with %r in its name, a file "
+             "for each worker"},
     {.key = "data.test", .flag = "test-data", .type = SH_OPTION_STRING, AT(data.test),
      .group = "Data", .value = "DATA", .help = "test data; named sets bring their own"},
     {.key = "data.validation", .flag = "validation-data", .type = SH_OPTION_STRING,
@@ -244,6 +246,11 @@ sh_status sh_config_check(const sh_config *config) {
                 (long)config->workers);
         return sh_error_hint("use a larger batch (--batch), or fewer workers (-n %ld)",
                              (long)config->batch);
+    }
+    if (config->elastic && config->workers > 1 && sh_part_named(config->data.train)) {
+        SH_FAIL(SH_E_USAGE, "elastic runs go on with fewer workers, but '%s' has a part for each",
+                config->data.train);
+        return sh_error_hint("leave elastic out, or give all workers the same data");
     }
     if (config->accumulate > config->batch)
         return SH_FAIL(SH_E_USAGE, "a batch of %ld cannot be cut into %ld parts",

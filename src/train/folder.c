@@ -158,10 +158,39 @@ static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slot
     };
 }
 
+/* Which data a checkpoint belongs to. Data in parts belongs to as many workers. */
+static void data_text(const shoal_run *run, char text_out[48]) {
+    int length = snprintf(text_out, 48, "%016lx", (unsigned long)run->data.fingerprint);
+    int parts = run->data.train->parts.ranks;
+    if (parts > 0) snprintf(text_out + length, 48 - (size_t)length, " in %d parts", parts);
+}
+
+/* How many parts the text above tells of; 0: none. */
+static int parts_in(const char *text) {
+    const char *parts = strstr(text, " in ");
+    return parts != NULL ? atoi(parts + 4) : 0;
+}
+
+static sh_status fail_parts(const char *source, int theirs, int mine) {
+    const char *these[] = {"not in parts", "in parts, one for each worker"};
+    if (theirs > 0 && mine > 0)
+        SH_FAIL(SH_E_USAGE, "'%s' was trained on %d parts, one for each worker; this run has %d",
+                source, theirs, mine);
+    else
+        SH_FAIL(SH_E_USAGE, "'%s' was trained on data %s, this run's data is %s", source,
+                these[theirs > 0], these[mine > 0]);
+    if (theirs > 0)
+        return sh_error_hint("go on with %d workers (-n %d), or start anew with --load %s", theirs,
+                             theirs, source);
+    return sh_error_hint("--load %s starts a new run from its parameters", source);
+}
+
 static sh_status check_same_data(const shoal_run *run, const sh_checkpoint_info *info,
                                  const char *source) {
-    char mine[32];
-    snprintf(mine, sizeof mine, "%016lx", (unsigned long)run->data.fingerprint);
+    char mine[48];
+    data_text(run, mine);
+    if (info->data != NULL && parts_in(info->data) != parts_in(mine))
+        return fail_parts(source, parts_in(info->data), parts_in(mine));
     if (info->data != NULL && strcmp(info->data, mine) != 0) {
         SH_FAIL(SH_E_USAGE, "'%s' was trained on other data", source);
         return sh_error_hint("--load %s starts a new run from its parameters", source);
@@ -204,8 +233,8 @@ sh_status sh_run_open_folder(shoal_run *run) {
 }
 
 sh_status sh_run_save(shoal_run *run) {
-    char fingerprint[32], *folder;
-    snprintf(fingerprint, sizeof fingerprint, "%016lx", (unsigned long)run->data.fingerprint);
+    char fingerprint[48], *folder;
+    data_text(run, fingerprint);
     SH_TRY(in_folder(run, "checkpoints", &folder));
     sh_checkpoint_slot slots[2];
     sh_checkpoint checkpoint = checkpoint_of(run, slots);

@@ -14,15 +14,23 @@ static int64_t own_count(const shoal_run *run, int64_t whole) {
     return (int64_t)(sh_share_end(share, (size_t)whole) - sh_share_begin(share, (size_t)whole));
 }
 
-/* A worker's batch is computed in parts of this size (the last may be smaller). */
-static int64_t part_size(const shoal_run *run) {
-    int64_t own = own_count(run, run->config.batch);
-    return (own + run->config.accumulate - 1) / run->config.accumulate;
+/* The most samples that this worker takes for a batch; where data lies in parts, the loader knows.
+ */
+static int64_t own_most(const shoal_run *run) {
+    if (run->data.train->parts.ranks == 0) return own_count(run, run->config.batch);
+    size_t sizes[2], most = 1;
+    for (size_t i = 0, count = sh_loader_sizes(run->loader, sizes); i < count; i++)
+        most = sizes[i] > most ? sizes[i] : most;
+    return (int64_t)most;
 }
 
-static sh_status prepare_batch(shoal_run *run, int64_t whole) {
+/* A worker's batch is computed in parts of this size (the last may be smaller). */
+static int64_t part_size(const shoal_run *run) {
+    return (own_most(run) + run->config.accumulate - 1) / run->config.accumulate;
+}
+
+static sh_status prepare_batch(shoal_run *run, int64_t count) {
     sh_plan *plan;
-    int64_t count = own_count(run, whole);
     int64_t part = part_size(run);
     if (count >= part) SH_TRY(sh_model_plan(&run->model, part, true, &plan));
     if (count % part != 0) SH_TRY(sh_model_plan(&run->model, count % part, true, &plan));
@@ -38,16 +46,15 @@ static int64_t eval_batch(const shoal_run *run) {
 /* Without shuffling, token data has one window per `context` tokens. */
 static sh_status prepare_eval(shoal_run *run, const sh_dataset *dataset) {
     if (dataset == NULL) return SH_OK;
-    sh_loader_options options = {.batch = (size_t)eval_batch(run), .epochs = 1};
+    sh_loader_options options = {
+        .batch = (size_t)eval_batch(run), .share = sh_team_share(&run->team), .epochs = 1};
     sh_loader *loader = NULL;
     SH_TRY(sh_loader_create(dataset, &options, &loader));
-    int64_t samples = (int64_t)sh_loader_samples(loader), batch = eval_batch(run);
+    size_t sizes[2], count = sh_loader_sizes(loader, sizes);
     sh_loader_destroy(loader);
-    const int64_t wholes[] = {samples >= batch ? batch : 0, samples % batch};
-    for (size_t i = 0; i < SH_COUNT(wholes); i++) {
+    for (size_t i = 0; i < count; i++) {
         sh_plan *plan;
-        int64_t count = own_count(run, wholes[i]);
-        if (count > 0) SH_TRY(sh_model_plan(&run->model, count, false, &plan));
+        SH_TRY(sh_model_plan(&run->model, (int64_t)sizes[i], false, &plan));
     }
     return SH_OK;
 }
@@ -60,9 +67,8 @@ static bool drops_paths(const sh_net *net) {
 
 sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
     run->drops_paths = drops_paths(run->model.net);
-    int64_t samples = (int64_t)sh_loader_samples(run->loader), batch = run->config.batch;
-    if (samples >= batch) SH_TRY(prepare_batch(run, batch));
-    if (samples % batch != 0 && !run->config.drop_last) SH_TRY(prepare_batch(run, samples % batch));
+    size_t sizes[2], count = sh_loader_sizes(run->loader, sizes);
+    for (size_t i = 0; i < count; i++) SH_TRY(prepare_batch(run, (int64_t)sizes[i]));
     if (!evaluates) return SH_OK;
     SH_TRY(prepare_eval(run, run->data.test));
     return prepare_eval(run, run->data.validation);

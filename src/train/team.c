@@ -61,15 +61,31 @@ static sh_status broadcast_text(sh_team *team, const char *text, char **text_out
     return SH_OK;
 }
 
-sh_status sh_team_sum(sh_team *team, double *values, size_t count) {
+static sh_status reduce(sh_team *team, double *values, size_t count, sh_reduce_op op) {
     if (team->engine == NULL) return SH_OK;
     sh_call call = {.what = SH_ALLREDUCE,
                     .data = values,
                     .count = count,
                     .dtype = SH_DTYPE_F64,
-                    .op = SH_SUM,
+                    .op = op,
                     .bucket = -1};
     return sh_engine_run(team->engine, &call);
+}
+
+sh_status sh_team_sum(sh_team *team, double *values, size_t count) {
+    return reduce(team, values, count, SH_SUM);
+}
+
+static sh_status data_sum(void *self, double *values, size_t count) {
+    return reduce(self, values, count, SH_SUM);
+}
+
+static sh_status data_max(void *self, double *values, size_t count) {
+    return reduce(self, values, count, SH_MAX);
+}
+
+sh_data_team sh_team_for_data(sh_team *team) {
+    return (sh_data_team){team->rank, team->ranks, data_sum, data_max, team};
 }
 
 /* What must be the same on all ranks, one fact a line; sh_free it. */

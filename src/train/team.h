@@ -47,6 +47,8 @@ sh_status sh_team_start_reducer(struct shoal_run *run, void (*arrived)(void *, s
 
 /* Sums doubles over the ranks; one worker: nothing to do. */
 sh_status sh_team_sum(sh_team *team, double *values, size_t count);
+/* What data in parts needs of the team. Borrows it. */
+sh_data_team sh_team_for_data(sh_team *team);
 /* Batchnorm's running statistics become the mean over the ranks. */
 sh_status sh_team_average_states(struct shoal_run *run);
 /* Every check_every steps: a replica whose parameters drifted is named. */
