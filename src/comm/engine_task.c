@@ -103,6 +103,7 @@ sh_status sh_engine_job(sh_engine *engine, sh_driver_job body, void *argument) {
     driver->last_job = &put;
     atomic_fetch_add_explicit(&driver->waiting, 1, memory_order_relaxed);
     pthread_cond_signal(&driver->work);
+    if (engine->transport != NULL) sh_ring(engine->transport, engine->transport->rank);
     while (!put.done) pthread_cond_wait(&driver->news, &driver->lock);
     pthread_mutex_unlock(&driver->lock);
     return put.status == SH_OK ? SH_OK : sh_error_adopt(&put.error);
@@ -120,6 +121,7 @@ sh_status sh_driver_start(sh_engine *engine, sh_call *call) {
     atomic_fetch_add_explicit(&driver->waiting, 1, memory_order_relaxed);
     pthread_cond_signal(&driver->work);
     pthread_mutex_unlock(&driver->lock);
+    sh_ring(engine->transport, engine->transport->rank);  // it may wait for messages instead
     return SH_OK;
 }
 
