@@ -134,7 +134,7 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
         sh_task_yield();
         // On a busy machine one yield can take milliseconds, and the watchdog must not starve.
         if (late % 8 == 7 && sh_engine_now(engine) - engine->moved_ns > yields_most_ns)
-            *turn_inout = spins + YIELDS;
+            *turn_inout = spins + yields;
     } else {
         SH_TRY(watch(engine));
         *turn_inout = sleep_politely(engine) ? 0 : spins + yields;
