@@ -50,8 +50,10 @@ void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status) {
     // Small calls take less time than a look at the clock is worth.
     if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
     call->end_ns = engine->now_ns;
-    record_end(engine, call);
-    if (engine->waits != 0) sh_engine_awake(engine);
+    if (engine->status == SH_OK) {  // else the board keeps what this rank was in, and for whom
+        record_end(engine, call);
+        if (engine->waits != 0) sh_engine_awake(engine);
+    }
     call->status = status;
     if (engine->driver != NULL)
         sh_driver_ended(engine, call);
@@ -114,13 +116,18 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     return status;
 }
 
-bool sh_engine_progress(sh_engine *engine) {
+bool sh_engine_progress_direct(sh_engine *engine) {
     bool moved = false;
     for (sh_group *group = engine->groups; group != NULL; group = group->next) {
         const sh_direct *direct = &group->direct;
         if (direct->first != NULL || direct->ended != direct->announced)
             moved |= sh_direct_progress(engine, group);
     }
+    return moved;
+}
+
+bool sh_engine_progress(sh_engine *engine) {
+    bool moved = sh_engine_progress_direct(engine);
     if (engine->first == NULL) return moved;
     moved |= sh_transport_progress(engine->transport);
     for (sh_trip *run = engine->first, *next; run != NULL; run = next) {
@@ -242,8 +249,6 @@ static sh_status set_up(sh_engine *engine, void *argument) {
 static sh_status tear_down(sh_engine *engine, void *argument) {
     (void)argument;
     if (engine->area != NULL) sh_unshare(engine->transport, &engine->shared);
-    sh_transport_close(engine->transport);
-    engine->transport = NULL;
     return SH_OK;
 }
 
@@ -292,6 +297,7 @@ void sh_engine_destroy(sh_engine *engine) {
     if (engine == NULL) return;
     sh_engine_job(engine, tear_down, NULL);
     sh_driver_destroy(engine);
+    sh_transport_close(engine->transport);  // by the task that opened it, as MPI wants it
     while (engine->groups != NULL) sh_group_free(engine->groups);
     sh_trips_destroy(engine->spare);
     sh_free(engine);
