@@ -23,7 +23,7 @@ static const char *const direct_names[SH_COLLECTIVES] = {
 };
 
 /* call->own is the number of the call's entry; it may be overwritten before the call ends. */
-static void record_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
+void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
     sh_board_rank *board = engine->transport->board;
     char text[2 * sizeof board->operations[0].what];
     const char *what = direct_names[call->what];
@@ -102,7 +102,7 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     call->status = SH_OK;
     call->sent_bytes = call->messages = 0;
     call->start_ns = engine->now_ns;
-    record_begin(engine, call, algorithm);
+    sh_call_record(engine, call, algorithm);
     engine->under_way++;
     if (sh_call_group(engine, call)->ranks == 1) {
         finish_alone(engine, call);
@@ -173,12 +173,14 @@ void sh_engine_poll(sh_engine *engine) {
 }
 
 sh_status sh_engine_run(sh_engine *engine, sh_call *call) {
+    if (engine->driver == NULL && sh_direct_quick(engine, call))
+        return call->done ? SH_OK : sh_engine_await(engine, call);
     SH_TRY(sh_engine_start(engine, call));
     return sh_engine_wait(engine, call);
 }
 
 sh_status sh_engine_barrier(sh_engine *engine) {
-    sh_call call = {.what = SH_BARRIER, .bucket = -1, .dtype = SH_DTYPE_BYTE};
+    sh_call call = {.what = SH_BARRIER, .bucket = -1};
     return sh_engine_run(engine, &call);
 }
 

@@ -26,7 +26,17 @@ enum {
     SH_CHUNK_BYTES = 256 << 10,
     SH_CHUNKS = 6,  // of shared scratch per rank, for private data
     SH_CHOICES = 8,
+    SH_QUICK_BYTES = 64 << 10,  // up to here a call that is run and not started takes short cuts
+    SH_QUICK_SPINS = 1000,
 };
+
+static inline void sh_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 /* Messages of the engine itself, outside all groups; low bits are free. */
 static const uint64_t SH_TAG_ENGINE = UINT64_C(0xFF) << 40;
@@ -66,11 +76,11 @@ typedef struct sh_trip {
 
 /* What a rank announces: one cache line, and small data behind it. */
 typedef struct sh_announcement {
-    _Alignas(64) _Atomic uint64_t number;  // of the piece; release: the rest is written
-    uint64_t offset;                       // of the data in the rank's part of the region
+    _Alignas(128) _Atomic uint64_t number;  // of the piece; release: the rest is written
+    uint64_t offset;                        // of the data in the rank's part of the region
     uint64_t count;
     uint64_t kind;  // collective, type, operator, way and root: all ranks must agree
-    _Alignas(64) char data[SH_SMALL_BYTES];
+    _Alignas(128) char data[SH_SMALL_BYTES];  // not in the line beside, which is prefetched
 } sh_announcement;
 
 /* One group's part of a rank's area. Only the rank writes it. */
@@ -176,6 +186,8 @@ bool sh_engine_progress(sh_engine *engine);
 sh_status sh_engine_await(sh_engine *engine, sh_call *call);
 /* Waits for all calls under way, before something that only the transport sees. */
 sh_status sh_engine_drain(sh_engine *engine);
+/* Notes the start on the board. */
+void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
 void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status);
 /* Keeps the calling task's error record; every call under way ends with it. */
 sh_status sh_engine_fail(sh_engine *engine, sh_status status);
@@ -191,7 +203,8 @@ bool sh_direct_serves(const sh_engine *engine, const sh_call *call);
 sh_status sh_direct_begin(sh_engine *engine, sh_call *call);
 bool sh_direct_progress(sh_engine *engine, sh_group *group);
 void sh_direct_abandon(sh_engine *engine, sh_group *group, sh_status status);
-/* The whole of a small call that finds nothing else under way; false: take the long way. */
+/* Starts a small call that finds nothing else under way, and ends it if its peers are there; false:
+ * take the long way. */
 bool sh_direct_quick(sh_engine *engine, sh_call *call);
 /* The call of the oldest piece, and a bit per rank of the run (of the first 64) that has not
  * announced it (`arrived_out` false) or not done its slice. NULL: nothing waits. */

@@ -15,14 +15,6 @@ enum {
 };
 static const int64_t health_every_ns = 2000000;
 
-static void pause_core(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 void sh_engine_wake(sh_engine *engine, const sh_group *group) {
     for (int i = 0; i < group->ranks; i++) {
         // Relaxed, and no fence between the announcement and this look: a rank that falls asleep
@@ -42,7 +34,7 @@ static bool sleep_politely(sh_engine *engine) {
         atomic_store_explicit(&engine->area->sleeps, 1, memory_order_seq_cst);
         for (int i = 0; i < RECHECKS && !moved; i++) {
             moved = sh_engine_progress(engine);
-            pause_core();
+            sh_pause();
         }
     }
     if (!moved) moved = sh_transport_progress(engine->transport);
@@ -134,7 +126,7 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
     int spins = engine->transport->crowd > 1 ? CROWDED_SPINS : SPINS;
     int late = *turn_inout - spins;
     if (late < 0) {
-        pause_core();
+        sh_pause();
     } else if (late < YIELDS) {
         if (late == 0) engine->moved_ns = sh_engine_now(engine);
         sh_task_yield();

@@ -85,7 +85,7 @@ static sh_status exchange(pieces *p) {
 }
 
 static sh_status fail_missing(const pieces *p, int rank, const char *file) {
-    SH_FAIL(SH_E_IO, "rank %d has no part of %s: there is no '%s'", rank, p->key, file);
+    SH_FAIL(SH_E_IO, "there is no '%s', the part of %s for rank %d", file, p->key, rank);
     return sh_error_hint("'%s' needs a file for each of the ranks 0 to %d", p->read->path,
                          p->ranks - 1);
 }

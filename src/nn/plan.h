@@ -66,6 +66,11 @@ typedef struct sh_step_context {
     int64_t step;
     uint64_t position;  // of the batch's first sample in the epoch
     bool accumulate;    // add to the gradients instead of overwriting them
+    /* Adds values up over all workers that compute parts of this batch: batchnorm then sees the
+     * whole batch. All of them meet in it, in the same order. NULL: a part is a batch of its own.
+     */
+    void (*sum)(void *self, double *values, size_t count);
+    void *sum_self;
 } sh_step_context;
 
 struct sh_plan {

@@ -212,6 +212,7 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
         .epoch = run->epoch,
         .index = run->batch,
         .depth = 3,
+        .shifts = run->config.balance && run->team.engine != NULL,
     };
     return sh_loader_create(run->data.train, &options, loader_out);
 }

@@ -189,6 +189,10 @@ static const sh_option rows[] = {
     {.key = "compress.warmup", .flag = "compress-warmup", .type = SH_OPTION_REAL,
      AT(compress_warmup), .initial = "0.1", .least = 0, .most = 1e12, .group = "Workers",
      .help = "dgc: steps until the ratio is reached, or below 1 a part of the run"},
+    {.key = "balance", .type = SH_OPTION_BOOL, AT(balance), .initial = "false",
+     .group = "Workers", .help = "workers of unequal speed take unequal parts of every batch"},
+    {.key = "sync_batchnorm", .type = SH_OPTION_BOOL, AT(sync_batchnorm), .initial = "false",
+     .group = "Workers", .help = "batchnorm takes the whole batch, not each worker its part"},
     {.key = "shard_optimizer", .type = SH_OPTION_BOOL, AT(shard_optimizer), .initial = "false",
      .group = "Workers", .help = "each worker keeps the optimizer's state of its part alone"},
     {.key = "overlap", .type = SH_OPTION_BOOL, AT(overlap), .initial = "true",
@@ -292,6 +296,10 @@ sh_status sh_config_check(const sh_config *config) {
         SH_FAIL(SH_E_USAGE, "elastic runs go on with fewer workers, but '%s' has a part for each",
                 config->data.train);
         return sh_error_hint("leave elastic out, or give all workers the same data");
+    }
+    if (config->sync_batchnorm && config->accumulate > 1) {
+        SH_FAIL(SH_E_USAGE, "sync_batchnorm needs a whole batch at once, accumulate cuts it");
+        return sh_error_hint("use more workers instead of --accumulate");
     }
     if (config->accumulate > config->batch)
         return SH_FAIL(SH_E_USAGE, "a batch of %ld cannot be cut into %ld parts",

@@ -28,6 +28,8 @@ typedef struct sh_config {
     char *compress;          // a codec, as sh_codec_parse reads it
     bool feedback;           // of what a biased codec left out
     double compress_warmup;  // dgc: steps, or below 1 a part of the run
+    bool balance;            // shares of the batch follow the workers' speed
+    bool sync_batchnorm;     // statistics of the whole batch
     bool shard_optimizer;    // each worker keeps the state of its part
     bool overlap;            // buckets travel while backward runs
     int64_t restarts;        // after a worker died

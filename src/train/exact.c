@@ -202,12 +202,13 @@ static sh_status prepare_eval(sh_exact *exact, const sh_dataset *dataset) {
 
 static void announce(const sh_exact *exact) {
     const shoal_run *run = exact->run;
-    int threads = sh_crew_members(exact->crew), own = exact->last - exact->first;
+    if (!sh_team_leads(&run->team)) return;
+    int threads = sh_crew_members(exact->crew) * run->team.ranks;
     SH_INFO(&run->log, "exact: %d shards of %ld samples at most, each computed by one thread",
             exact->shards, (long)((run->config.batch + exact->shards - 1) / exact->shards));
-    if (threads > own)
+    if (threads > exact->shards)
         SH_WARN(&run->log, "%d threads have only %d shards to compute: %d of them wait", threads,
-                own, threads - own);
+                exact->shards, threads - exact->shards);
 }
 
 sh_status sh_exact_prepare(shoal_run *run, bool evaluates) {

@@ -127,8 +127,9 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
     sh_trace_end(run->model.trace, "data", "wait for batch", run->step, begin);
     SH_ASSERT(batch != NULL);
     sh_loss_result result;
+    int64_t computed = run->spent.compute_ns;
     sh_status status = sh_run_step(run, batch, &result);
-    int64_t count = (int64_t)batch->whole;
+    int64_t count = (int64_t)batch->whole, own = (int64_t)batch->count;
     sh_loader_release(run->loader, batch);
     SH_TRY(status);
     run->step++;
@@ -144,7 +145,7 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
         run->batch = 0;
         run->epoch++;
     }
-    return SH_OK;
+    return sh_team_balance(run, own, run->spent.compute_ns - computed);
 }
 
 static bool is_due(int64_t step, int64_t every, bool epoch_end, bool last) {

@@ -66,8 +66,25 @@ static bool drops_paths(const sh_net *net) {
     return false;
 }
 
+/* All workers meet in every synchronised batchnorm: none may skip it. */
+static sh_status check_meetings(const shoal_run *run) {
+    if (!run->config.sync_batchnorm || run->team.engine == NULL) return SH_OK;
+    if (run->drops_paths)
+        return SH_FAIL(SH_E_USAGE, "sync_batchnorm does not go with paths that are dropped");
+    if (run->config.exact)
+        return SH_FAIL(SH_E_USAGE, "in exact runs batch statistics are a shard's own");
+    int64_t rest = (int64_t)sh_loader_samples(run->loader) % run->config.batch;
+    if (rest == 0 || rest >= run->team.ranks || run->config.drop_last) return SH_OK;
+    SH_FAIL(SH_E_USAGE,
+            "the last batch of an epoch has %ld sample%s for %d workers, and with "
+            "sync_batchnorm each needs one",
+            (long)rest, rest == 1 ? "" : "s", run->team.ranks);
+    return sh_error_hint("--drop-last leaves it out");
+}
+
 sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
     run->drops_paths = drops_paths(run->model.net);
+    SH_TRY(check_meetings(run));
     if (run->config.exact) return sh_exact_prepare(run, evaluates);
     size_t sizes[2], count = sh_loader_sizes(run->loader, sizes);
     for (size_t i = 0; i < count; i++) SH_TRY(prepare_batch(run, (int64_t)sizes[i]));
@@ -291,11 +308,14 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
     if (run->config.exact) return sh_exact_step(run, batch, result_out);
     const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
-    const int64_t part = part_size(run), own = (int64_t)batch->count;
+    const int64_t own = (int64_t)batch->count, pieces = run->config.accumulate;
+    // A share that moves has parts of its own; otherwise all steps but an epoch's last are alike.
+    const int64_t part = run->config.balance ? (own + pieces - 1) / pieces : part_size(run);
     double rows;
     SH_TRY(counted_rows(run, batch, &s, &rows));
     sh_loss_result total = {0};
     int64_t begin = now(), updating = run->spent.update_ns, exposed = run->spent.exposed_ns;
+    bool together = run->config.sync_batchnorm && run->team.engine != NULL;
     for (int64_t at = 0; at < own; at += part) {
         int64_t count = own - at < part ? own - at : part;
         sh_step_context step = {
@@ -304,6 +324,8 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
             .step = run->step,
             .position = batch->position + (uint64_t)at,
             .accumulate = at > 0,
+            .sum = together ? sh_team_sum_batch : NULL,
+            .sum_self = &run->team,
         };
         const void *x = (const char *)batch->x + (size_t)at * s.x_bytes;
         const void *y = (const char *)batch->y + (size_t)at * s.y_bytes;

@@ -88,6 +88,12 @@ sh_data_team sh_team_for_data(sh_team *team) {
     return (sh_data_team){team->rank, team->ranks, data_sum, data_max, team};
 }
 
+void sh_team_sum_batch(void *self, double *values, size_t count) {
+    sh_team *team = self;
+    sh_status status = team->status == SH_OK ? sh_team_sum(team, values, count) : SH_OK;
+    if (status != SH_OK) team->status = status;
+}
+
 /* What must be the same on all ranks, one fact a line; sh_free it. */
 static char *facts_of(const shoal_run *run) {
     char *options = sh_options_print(sh_config_table, &run->config);
@@ -320,8 +326,12 @@ void sh_team_fini(sh_team *team) {
     sh_reducer_destroy(team->reducer);
     sh_free(team->used);
     sh_free(team->unused);
+    sh_free(team->cuts);
+    sh_free(team->speeds);
     if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
     team->reducer = NULL;
     team->used = NULL;
     team->unused = NULL;
+    team->cuts = NULL;
+    team->speeds = NULL;
 }

@@ -26,9 +26,12 @@ typedef struct sh_team {
     sh_reducer *reducer;
     double control[4];  // summed over the ranks in every step: loss, counted, correct, stop
     sh_call control_call;
-    int32_t *used;  // per parameter, where paths are dropped: summed over the ranks
-    bool *unused;   // per parameter, for a step without samples
-    bool stops;     // a rank was asked to stop: all do after this step
+    int32_t *used;   // per parameter, where paths are dropped: summed over the ranks
+    uint32_t *cuts;  // balance: the shares now, and those thought of; 2 (ranks + 1)
+    double *speeds;  // (ranks)
+    int64_t balance_samples, balance_ns;  // computed since the last look
+    bool *unused;                         // per parameter, for a step without samples
+    bool stops;                           // a rank was asked to stop: all do after this step
 } sh_team;
 
 static inline bool sh_team_leads(const sh_team *team) { return team->rank == 0; }
@@ -60,12 +63,17 @@ sh_status sh_team_settle_states(sh_team *team);
 sh_status sh_team_sum(sh_team *team, double *values, size_t count);
 /* What data in parts needs of the team. Borrows it. */
 sh_data_team sh_team_for_data(sh_team *team);
+/* The same from inside a layer: sh_step_context.sum. A failure is kept in team->status. */
+void sh_team_sum_batch(void *team, double *values, size_t count);
 /* Batchnorm's running statistics become the mean over the ranks. */
 sh_status sh_team_average_states(struct shoal_run *run);
 /* Every check_every steps: a replica whose parameters drifted is named. */
 sh_status sh_team_check_replicas(struct shoal_run *run);
 /* Where the time went, per worker, into the log. */
 sh_status sh_team_report_time(struct shoal_run *run);
+
+/* After a step: notes how fast this worker is, and now and then gives everyone another share. */
+sh_status sh_team_balance(struct shoal_run *run, int64_t samples, int64_t compute_ns);
 
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);
 void sh_team_fini(sh_team *team);

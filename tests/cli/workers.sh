@@ -135,3 +135,27 @@ for rule in "adamw" "lamb --lr 0.01" "lars --lr 0.5 --clip-norm 1"; do
             "again-${rule%% *}/checkpoints/$file-00000024.safetensors"
     done
 done
+
+# Batchnorm over the whole batch gives what one worker computes; each for itself does not.
+cat >bn.yaml <<'YAML'
+model: [{conv: {channels: 8, kernel: 3}}, batchnorm, relu, globalpool, {dense: 16}, batchnorm, relu, {dense: 10}]
+data: {train: digits, batch: 100}
+optimizer: {name: momentum, lr: 0.1}
+epochs: 2
+threads: 1
+kernels: default
+YAML
+expect_exit 0 "$SHOAL" train bn.yaml --out bn1
+alone=$(loss)
+expect_exit 0 "$SHOAL" train bn.yaml -n 3 --sync-batchnorm --out bn3
+[ "$(loss)" = "$alone" ] || fail "sync-batchnorm: loss $(loss) instead of $alone"
+expect_exit 0 "$SHOAL" train bn.yaml -n 3 --out bn-local
+[ "$(loss)" != "$alone" ] || fail "local batchnorm cannot give the bits of the whole batch"
+expect_complaint 2 "accumulate" "$SHOAL" train bn.yaml -n 3 --sync-batchnorm --accumulate 2 --out bad
+expect_complaint 2 "--drop-last" "$SHOAL" train bn.yaml -n 8 --batch 1499 --sync-batchnorm --out bad --quiet
+
+# Shares that follow the speed of the workers leave the weighting alone.
+expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 --out even
+even=$(loss)
+expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 -n 3 --balance --out balanced
+[ "$(loss)" = "$even" ] || fail "balance: loss $(loss) instead of $even"

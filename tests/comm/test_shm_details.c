@@ -1,5 +1,6 @@
 /* What is particular to shared memory, step by step: one thread plays both ranks, so that every
  * message stands exactly where the test wants it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,9 +200,22 @@ TEST(shm_details, a_run_that_goes_on_as_before_allocates_nothing) {
     pair_close(&p);
 }
 
+/* Shared memory that this process has touched so far. */
+static long shared_kib(void) {
+    long kib = -1;
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
+    while (kib < 0 && fgets(line, sizeof line, file) != NULL) sscanf(line, "RssShmem: %ld", &kib);
+    fclose(file);
+    assert_true(kib >= 0);
+    return kib;
+}
+
 TEST(shm_details, a_thousand_ranks_cost_little_until_they_talk) {
     sh_shm *fabric = NULL;
     sh_transport *first = NULL, *last = NULL;
+    long before_kib = shared_kib();
     CHECK_OK(sh_shm_create(1024, &fabric));
     CHECK_OK(sh_shm_attach(fabric, 0, 2, &first));
     CHECK_OK(sh_shm_attach(fabric, 1023, 2, &last));
@@ -215,6 +229,7 @@ TEST(shm_details, a_thousand_ranks_cost_little_until_they_talk) {
     assert_int_equal(receive.state, SH_MESSAGE_DONE);
     assert_int_equal(receive.peer, 0);
     assert_memory_equal(sent, received, LONG);
+    assert_true(shared_kib() - before_kib < 4096);  // a ring and a few pages of a million pairs
     free(sent);
     free(received);
     sh_transport_close(first);

@@ -279,8 +279,8 @@ TEST(parts, that_do_not_fit_are_named) {
     put_images();
     sh_data_options options = {.train = test_path("%r-images")};
     assert_int_equal(remove(test_path("1-images")), 0);
-    check_refused(options, 1, SH_E_IO, "rank 1 has no part of data.train");
-    check_refused(options, 1, SH_E_IO, "1-images'");
+    check_refused(options, 1, SH_E_IO, "the part of data.train for rank 1");
+    check_refused(options, 1, SH_E_IO, "1-images',");
     put_idx("1-images", 3, (uint32_t[]){20, 5, 3}, 3, 199);
     check_refused(options, 1, SH_E_SHAPE, "samples of another shape");
     put_text("0.csv", "1,2,0\n3,4,1\n");

@@ -10,9 +10,9 @@ static _Atomic uint64_t *word_at(const sh_shm *fabric, const shm_peer *peer, uin
     return (_Atomic uint64_t *)(peer->out->data + (position & (fabric->ring_bytes - 1)));
 }
 
-/* The piece that follows: at most an eighth of the ring, and not across its end. */
+/* The piece that follows: at most a sixteenth of the ring, and not across its end. */
 static size_t next_piece(const sh_shm *fabric, const shm_peer *peer, const sh_message *message) {
-    size_t longest = fabric->ring_bytes / 8 - sizeof(shm_record);
+    size_t longest = fabric->ring_bytes / 16 - sizeof(shm_record);
     size_t to_end = fabric->ring_bytes - (peer->tail & (fabric->ring_bytes - 1));
     return least(least(message->bytes - message->moved_bytes, longest),
                  to_end - sizeof(shm_record));
