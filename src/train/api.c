@@ -195,10 +195,14 @@ void shoal_run_close(shoal_run *run) {
 
 const char *shoal_run_folder(const shoal_run *run) { return run->folder; }
 
+static sh_batch_share exact_share(const shoal_run *run) {
+    return sh_exact_share(run->config.shards, run->team.rank, run->team.ranks);
+}
+
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
     sh_loader_options options = {
         .batch = (size_t)run->config.batch,
-        .share = sh_team_share(&run->team),
+        .share = run->config.exact ? exact_share(run) : sh_team_share(&run->team),
         .seed = (uint64_t)run->config.seed,
         .shuffle = true,
         .drop_last = run->config.drop_last,
