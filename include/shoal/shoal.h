@@ -80,6 +80,7 @@ typedef struct shoal_hooks {
     void *user;
     void (*line)(void *user, int level, const char *text); /* words; 0 debug, 1 info, 2 warning */
     void (*progress)(void *user, const shoal_progress *progress); /* after each step */
+    void (*folder)(void *user, const char *folder);               /* the run's folder is open */
     bool (*stop)(void *user); /* asked after each step: true ends with a checkpoint */
     const char *data_folder;  /* where `mnist` and its like are kept */
     const char *cache_folder; /* where kernel choices are remembered */
@@ -93,6 +94,14 @@ SHOAL_API void shoal_run_close(shoal_run *run);
 /* Trains to the end, with evaluation, metrics and checkpoints in the run's folder. */
 SHOAL_API shoal_status shoal_run_train(shoal_run *run);
 SHOAL_API const char *shoal_run_folder(const shoal_run *run);
+
+/* Opens, trains and closes a run on as many workers as the config says. Several workers are
+ * processes forked from this one, which only watches over them: call it before anything of this
+ * process has computed (a process that has used OpenMP cannot be forked). Hooks are called in this
+ * process. The run's folder goes to folder_out unless NULL, also after a failure (NULL: there is
+ * none); shoal_free it. */
+SHOAL_API shoal_status shoal_train(const shoal_config *config, const shoal_hooks *hooks,
+                                   char **folder_out);
 
 typedef struct shoal_result {
     double loss;     /* mean over samples, or tokens */
@@ -118,12 +127,18 @@ SHOAL_API shoal_status shoal_run_explain(shoal_run *run, FILE *file);
 typedef struct shoal_timing {
     double median_ms, p10_ms, p90_ms; /* per step */
     double samples_per_s;             /* at the median; tokens for text */
+    double exposed_ms;                /* mean: communication that computing did not hide */
+    double rss_mib;                   /* peak memory of worker 0 */
     int64_t steps;
 } shoal_timing;
 
 /* Steps on data already in memory, timed one by one after `warmup` of them. */
 SHOAL_API shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps,
                                        double seconds, shoal_timing *timing_out);
+/* The same on as many workers as the config says; see shoal_train. */
+SHOAL_API shoal_status shoal_bench(const shoal_config *config, const shoal_hooks *hooks,
+                                   int64_t warmup, int64_t steps, double seconds,
+                                   shoal_timing *timing_out);
 
 /* ---- A model of your own data ------------------------------------------------------------------
  */

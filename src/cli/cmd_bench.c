@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,9 +46,8 @@ static const sh_option rows[] = {
 
 typedef struct measured {
     char *net, *batch;
-    int threads;
+    int threads, workers;
     double cold_s;  // from the start of the process to the end of the first step; NaN: unknown
-    double rss_mib;
     shoal_timing timing;
 } measured;
 
@@ -70,17 +68,12 @@ static double process_age_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - start_s;
 }
 
-static double peak_rss_mib(void) {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss / 1024 : 0;
-}
-
 /* As many as the run was told; 0 means every core this process may use. */
-static int thread_count(const char *setting) {
+static int thread_count(const char *setting, int workers) {
     int threads = (int)strtol(setting, NULL, 10);
     cpu_set_t cores;
     if (threads > 0 || sched_getaffinity(0, sizeof cores, &cores) != 0) return threads;
-    return CPU_COUNT(&cores);
+    return CPU_COUNT(&cores) > workers ? CPU_COUNT(&cores) / workers : 1;
 }
 
 static void after_step(void *user, const shoal_progress *progress) {
@@ -94,13 +87,8 @@ static shoal_status measure(sh_args *args, measured *m) {
     hooks.line = NULL;
     hooks.user = m;
     hooks.progress = after_step;
-    shoal_run *run = NULL;
-    CLI_TRY(shoal_run_open(args->config, &hooks, &run));
-    shoal_status status =
-        shoal_run_bench(run, options->warmup, options->steps, options->seconds, &m->timing);
-    m->rss_mib = peak_rss_mib();
-    shoal_run_close(run);
-    return status;
+    return shoal_bench(args->config, &hooks, options->warmup, options->steps, options->seconds,
+                       &m->timing);
 }
 
 static void print_json(const measured *m) {
@@ -109,24 +97,27 @@ static void print_json(const measured *m) {
     const struct {
         const char *key;
         double value;
-    } numbers[] = {{"ms", m->timing.median_ms}, {"p10", m->timing.p10_ms},
-                   {"p90", m->timing.p90_ms},   {"samples_s", m->timing.samples_per_s},
-                   {"rss_mib", m->rss_mib},     {"cold_s", m->cold_s}};
+    } numbers[] = {{"ms", m->timing.median_ms},         {"p10", m->timing.p10_ms},
+                   {"p90", m->timing.p90_ms},           {"samples_s", m->timing.samples_per_s},
+                   {"rss_mib", m->timing.rss_mib},      {"cold_s", m->cold_s},
+                   {"exposed_ms", m->timing.exposed_ms}};
     for (size_t i = 0; i < SH_COUNT(numbers); i++) {
         printf(",\"%s\":", numbers[i].key);
         sh_json_number(stdout, numbers[i].value);
     }
-    printf(",\"threads\":%d,\"batch\":%s,\"steps\":%lld}\n", m->threads, m->batch,
-           (long long)m->timing.steps);
+    printf(",\"workers\":%d,\"threads\":%d,\"batch\":%s,\"steps\":%lld}\n", m->workers, m->threads,
+           m->batch, (long long)m->timing.steps);
 }
 
 static void print_text(const measured *m) {
-    printf("net           %s, batch %s, %d thread%s\n", m->net, m->batch, m->threads,
-           m->threads == 1 ? "" : "s");
+    printf("net           %s, batch %s, %d worker%s of %d thread%s\n", m->net, m->batch, m->workers,
+           m->workers == 1 ? "" : "s", m->threads, m->threads == 1 ? "" : "s");
     printf("step          %.3f ms (p10 %.3f, p90 %.3f; %lld steps)\n", m->timing.median_ms,
            m->timing.p10_ms, m->timing.p90_ms, (long long)m->timing.steps);
     printf("samples/s     %.0f\n", m->timing.samples_per_s);
-    printf("peak memory   %.1f MiB\n", m->rss_mib);
+    if (m->workers > 1)
+        printf("exposed       %.3f ms of communication a step\n", m->timing.exposed_ms);
+    printf("peak memory   %.1f MiB\n", m->timing.rss_mib);
     printf("first step    %.2f s after the start of the process\n", m->cold_s);
 }
 
@@ -141,17 +132,20 @@ static shoal_status run_bench(sh_args *args) {
                   .net = sh_config_text(args->config, "model"),
                   .batch = sh_config_text(args->config, "data.batch")};
     char *threads = sh_config_text(args->config, "threads");
+    char *workers = sh_config_text(args->config, "workers");
     shoal_status status = SHOAL_OK;
-    if (m.net == NULL || m.batch == NULL || threads == NULL)
+    if (m.net == NULL || m.batch == NULL || threads == NULL || workers == NULL)
         status = CLI_FAIL(SHOAL_E_MEMORY, "out of memory for settings");
     if (status == SHOAL_OK) {
-        m.threads = thread_count(threads);
+        m.workers = (int)strtol(workers, NULL, 10);
+        m.threads = thread_count(threads, m.workers);
         status = measure(args, &m);
     }
     if (status == SHOAL_OK) options->json ? print_json(&m) : print_text(&m);
     sh_free(m.net);
     sh_free(m.batch);
     sh_free(threads);
+    sh_free(workers);
     return status;
 }
 

@@ -154,15 +154,14 @@ static shoal_status train(view *v) {
     hooks.line = show_line;
     hooks.progress = show_progress;
     hooks.stop = wants_stop;
-    shoal_run *run = NULL;
+    char *folder = NULL;
     catch_signals();
-    CLI_TRY(shoal_run_open(v->args->config, &hooks, &run));
-    shoal_status status = shoal_run_train(run);
+    shoal_status status = shoal_train(v->args->config, &hooks, &folder);
     sh_progress_clear(v->args->progress);
-    if (status == SHOAL_OK) print_summary(v, shoal_run_folder(run));
-    if (status == SHOAL_E_INTERRUPTED) say_how_to_go_on(v, shoal_run_folder(run));
+    if (status == SHOAL_OK) print_summary(v, folder);
+    if (status == SHOAL_E_INTERRUPTED) say_how_to_go_on(v, folder);
     v->args->signal = caught;
-    shoal_run_close(run);
+    shoal_free(folder);
     return status;
 }
 

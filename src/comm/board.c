@@ -25,7 +25,9 @@ sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *w
                                 .sequence = count,
                                 .bytes = bytes,
                                 .start_ns = now_ns};
-    snprintf(operation->what, sizeof operation->what, "%s", what);
+    // Not snprintf: a small all-reduce takes a quarter of a microsecond in all.
+    size_t length = strnlen(what, sizeof operation->what - 1);
+    memcpy(operation->what, what, length);
     // Release: whoever sees the new count sees the entry.
     atomic_store_explicit(&board->count, count + 1, memory_order_release);
     atomic_store_explicit(&board->beat_ns, now_ns, memory_order_relaxed);

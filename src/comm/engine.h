@@ -12,20 +12,7 @@
 
 #include "comm/schedule.h"
 #include "comm/transport.h"
-
-typedef enum sh_dtype {
-    SH_DTYPE_F32,
-    SH_DTYPE_F64,
-    SH_DTYPE_I32,
-    SH_DTYPE_I64,
-    SH_DTYPE_F16,   // summed in float, rounded per step
-    SH_DTYPE_BF16,  // likewise
-    SH_DTYPE_BYTE,  // moved, never reduced
-} sh_dtype;
-
-typedef enum sh_reduce_op { SH_SUM, SH_MEAN, SH_MAX, SH_MIN, SH_PRODUCT } sh_reduce_op;
-
-size_t sh_dtype_bytes(sh_dtype dtype);
+#include "tensor/dtype.h"
 
 typedef struct sh_engine sh_engine;
 typedef struct sh_group sh_group;

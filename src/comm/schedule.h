@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/status.h"
+
 typedef enum sh_collective {
     SH_ALLREDUCE,
     SH_REDUCE_SCATTER,  // rank r ends with the sum of block r; other blocks are spoilt
@@ -32,11 +34,24 @@ typedef enum sh_collective {
 } sh_collective;
 enum { SH_COLLECTIVES = 6 };
 
-/* Where the ranks of a group are. */
+/* Which ranks of a group are on which node, looked up from both sides. */
+typedef struct sh_places {
+    int nodes, least, most;   // how many nodes; ranks on the smallest and on the largest
+    const int *node, *index;  // per rank: its node, numbered by first appearance; its place there
+    const int *start;         // per node and one more: where its ranks begin in `member`
+    const int *member;        // ranks, node by node, ascending
+} sh_places;
+
+/* `node` holds one number per rank, equal where ranks share a node; any numbers, any order. Caller
+ * destroys. */
+sh_status sh_places_create(const int *node, int ranks, sh_places **places_out);
+void sh_places_destroy(sh_places *places);
+
+/* What a schedule depends on besides rank and step. */
 typedef struct sh_topology {
     int ranks;
-    int root;         // broadcast
-    const int *node;  // per rank of the group, NULL: all on one node
+    int root;                 // broadcast
+    const sh_places *places;  // of these ranks; NULL: all on one node
 } sh_topology;
 
 typedef enum sh_then { SH_THEN_COPY, SH_THEN_REDUCE } sh_then;

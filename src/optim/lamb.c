@@ -12,10 +12,11 @@
 
 #include "tensor/kernels/update.h"
 
-static void step_layer(sh_update *update) {
-    double weights, direction;
-    sh_update_pick()->lamb_moments(update, &weights, &direction);
-    double ratio = weights > 0 && direction > 0 ? sqrt(weights / direction) : 1;
+static void step_layer(const sh_optim_step *step, sh_update *update) {
+    double norms[2];  // squared: of the weights, of the direction
+    sh_update_pick()->lamb_moments(update, &norms[0], &norms[1]);
+    if (step->sum != NULL) step->sum(step->sum_self, norms, 2);
+    double ratio = norms[0] > 0 && norms[1] > 0 ? sqrt(norms[0] / norms[1]) : 1;
     update->lr = (float)((double)update->lr * ratio);
     sh_update_pick()->lamb_apply(update);
 }
@@ -30,7 +31,7 @@ static void step_lamb(const sh_optim_options *options, const sh_optim_step *step
         sh_optim_set_moments(options, step->step, &update);
         if (run.adapts) {
             update.shrink = (float)decay;
-            step_layer(&update);
+            step_layer(step, &update);
         } else {  // without the ratio it is AdamW
             update.shrink = (float)(step->lr * decay);
             sh_update_pick()->adam(&update);

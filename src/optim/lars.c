@@ -15,10 +15,12 @@
 #include "tensor/kernels/reduce.h"
 #include "tensor/kernels/update.h"
 
-static double trust_ratio(const sh_optim_options *options, const sh_update *update) {
-    double weights = sqrt(sh_reduce()->sum_squares(update->w, update->count));
-    double gradients = sqrt(sh_reduce()->sum_squares(update->g, update->count));
-    gradients *= fabs((double)update->scale);
+static double trust_ratio(const sh_optim_options *options, const sh_optim_step *step,
+                          const sh_update *update) {
+    double norms[2] = {sh_reduce()->sum_squares(update->w, update->count),
+                       sh_reduce()->sum_squares(update->g, update->count)};
+    if (step->sum != NULL) step->sum(step->sum_self, norms, 2);
+    double weights = sqrt(norms[0]), gradients = sqrt(norms[1]) * fabs((double)update->scale);
     if (!(weights > 0) || !(gradients > 0)) return 1;
     return options->trust * weights / (gradients + (double)update->decay * weights);
 }
@@ -28,7 +30,7 @@ static void step_lars(const sh_optim_options *options, const sh_optim_step *step
     sh_optim_run run;
     for (size_t next = step->first; sh_optim_next_run(options, step, true, &next, &run);) {
         sh_update update = sh_optim_update(options, step, slots, &run);
-        double ratio = run.adapts ? trust_ratio(options, &update) : 1;
+        double ratio = run.adapts ? trust_ratio(options, step, &update) : 1;
         update.momentum = (float)options->momentum;
         update.keep = (float)(step->lr * ratio);
         update.lr = 1;

@@ -131,25 +131,40 @@ void sh_optim_apply(sh_optim *optim, const sh_optim_step *step) {
     }
 }
 
+/* The elements of a parameter that lie in the window of the step; none: count 0. */
+static sh_optim_run in_window(const sh_optim_step *step, const sh_param *param) {
+    size_t low = param->offset, high = low + param->count;
+    if (step->high > 0) {
+        if (low < step->low) low = step->low;
+        if (high > step->high) high = step->high;
+    }
+    return (sh_optim_run){.at = low, .count = high > low ? high - low : 0};
+}
+
 bool sh_optim_next_run(const sh_optim_options *options, const sh_optim_step *step, bool adaptive,
                        size_t *next_inout, sh_optim_run *run_out) {
     size_t end = step->first + step->count, i = *next_inout;
-    if (i >= end) return false;
     sh_optim_run run = {0};
+    bool started = false;
     for (; i < end; i++) {
         const sh_param *param = &step->params->items[i];
-        bool decays = options->weight_decay != 0 && (param->decays || options->decay_all);
-        bool adapts = adaptive && param->decays;
-        bool fits = run.count != 0 && !run.adapts && !adapts && run.decays == decays &&
-                    run.at + run.count == param->offset;
-        if (run.count != 0 && !fits) break;
-        if (run.count == 0)
-            run = (sh_optim_run){.at = param->offset, .decays = decays, .adapts = adapts};
-        run.count += param->count;
+        sh_optim_run part = in_window(step, param);
+        part.decays = options->weight_decay != 0 && (param->decays || options->decay_all);
+        part.adapts = adaptive && param->decays;
+        // One with a trust ratio takes part in the sum of its norm even with no element here.
+        if (part.count == 0 && !part.adapts) continue;
+        bool fits = started && !run.adapts && !part.adapts && run.decays == part.decays &&
+                    run.at + run.count == part.at;
+        if (started && !fits) break;
+        if (started)
+            run.count += part.count;
+        else
+            run = part;
+        started = true;
     }
     *next_inout = i;
     *run_out = run;
-    return true;
+    return started;
 }
 
 sh_update sh_optim_update(const sh_optim_options *options, const sh_optim_step *step,

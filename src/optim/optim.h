@@ -19,6 +19,10 @@ typedef struct sh_optim_options {
 typedef struct sh_optim_step {
     const sh_param_list *params;
     size_t first, count;  // parameters to update
+    size_t low, high;     // of them only elements low .. high - 1 of the block; high 0: all
+    /* Sums over those who hold the other elements, for norms of whole parameters. NULL: nobody. */
+    void (*sum)(void *self, double *values, size_t count);
+    void *sum_self;
     const bool *unused;   // per parameter of the net: left as they are; NULL: none
     float *weights;       // whole blocks
     const float *gradients;

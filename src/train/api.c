@@ -57,7 +57,7 @@ void shoal_config_help(FILE *file, bool markdown) {
     sh_options_help(sh_config_table, file, markdown);
 }
 
-static sh_status copy_config(const sh_config *from, sh_config *to) {
+sh_status sh_config_copy(const sh_config *from, sh_config *to) {
     SH_TRY(sh_config_init(to));
     char *text = sh_options_print(sh_config_table, from);
     if (text == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
@@ -73,7 +73,7 @@ static sh_status copy_config(const sh_config *from, sh_config *to) {
     return to->model != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for options");
 }
 
-static int cores(void) {
+int sh_cores(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     return CPU_COUNT(&set);
@@ -118,7 +118,8 @@ static sh_status build_model(shoal_run *run) {
     sh_tuner *tuner = NULL;
     SH_TRY(sh_net_from_node(run->config.model, &input, &net));
     sh_loss loss;
-    int threads = run->config.threads > 0 ? (int)run->config.threads : cores();
+    int threads = run->team.threads > 0 ? run->team.threads : (int)run->config.threads;
+    if (threads == 0) threads = sh_cores();
     sh_tuner_options tuning = {.clock = &sh_clock_real,
                                .measure = strcmp(run->config.kernels, "measure") == 0,
                                .threads = threads};
@@ -131,18 +132,29 @@ static sh_status build_model(shoal_run *run) {
     }
     omp_set_num_threads(threads);
     SH_TRY(sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed));
+    sh_team_attach(run);
     if (tuning.measure) sh_run_load_kernels(run);
     if (run->config.load == NULL) return SH_OK;
     return (sh_status)shoal_run_load(run, run->config.load);
 }
 
-shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
-                            shoal_run **run_out) {
-    SHOAL_TRY(sh_config_check(&config->config));
+static sh_team team_of(const sh_seat *seat) {
+    if (seat == NULL) return (sh_team){.ranks = 1};
+    return (sh_team){.engine = seat->engine,
+                     .rank = sh_engine_rank(seat->engine),
+                     .ranks = sh_engine_ranks(seat->engine),
+                     .threads = seat->threads,
+                     .board = seat->board};
+}
+
+sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
+                      shoal_run **run_out) {
+    SH_TRY(sh_config_check(config));
     shoal_run *run = sh_alloc(1, sizeof *run);
-    if (run == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a run");
+    if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a run");
     run->best = NAN;
-    sh_status status = copy_config(&config->config, &run->config);
+    run->team = team_of(seat);
+    sh_status status = sh_config_copy(config, &run->config);
     if (status == SH_OK) status = take_hooks(run, hooks);
     if (status == SH_OK) status = open_data(run);
     if (status == SH_OK) status = build_model(run);
@@ -150,12 +162,18 @@ shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks
         shoal_run_close(run);
     else
         *run_out = run;
-    return (shoal_status)status;
+    return status;
+}
+
+shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
+                            shoal_run **run_out) {
+    return (shoal_status)sh_run_open(&config->config, hooks, NULL, run_out);
 }
 
 void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
     sh_loader_destroy(run->loader);
+    sh_team_fini(&run->team);
     sh_model_fini(&run->model);
     sh_optim_fini(&run->optim);
     sh_data_close(&run->data);
@@ -174,6 +192,7 @@ const char *shoal_run_folder(const shoal_run *run) { return run->folder; }
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
     sh_loader_options options = {
         .batch = (size_t)run->config.batch,
+        .share = sh_team_share(&run->team),
         .seed = (uint64_t)run->config.seed,
         .shuffle = true,
         .drop_last = run->config.drop_last,

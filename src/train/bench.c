@@ -1,7 +1,13 @@
 /* Steps timed one by one, as `shoal bench train` and bench/ print them. */
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "train/run.h"
+
+static double peak_rss_mib(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss / 1024 : 0;
+}
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -23,14 +29,24 @@ static sh_status timed_step(shoal_run *run, double *ms_out) {
     return SH_OK;
 }
 
+/* Rank 0's watch counts. */
+static sh_status agree(sh_team *team, bool *enough) {
+    double says = sh_team_leads(team) && *enough ? 1 : 0;
+    SH_TRY(sh_team_sum(team, &says, 1));
+    *enough = says > 0;
+    return SH_OK;
+}
+
 static sh_status run_steps(shoal_run *run, int64_t warmup, int64_t steps, double seconds,
                            double *times, int64_t *count_out) {
     double ms = 0, spent = 0;
     for (int64_t i = 0; i < warmup; i++) SH_TRY(timed_step(run, &ms));
     int64_t count = 0;
-    while (count < steps && (count < 10 || spent < seconds * 1e3)) {
+    for (bool enough = false; !enough;) {
         SH_TRY(timed_step(run, &times[count++]));
         spent += times[count - 1];
+        enough = count >= steps || (count >= 10 && spent >= seconds * 1e3);
+        SH_TRY(agree(&run->team, &enough));
     }
     *count_out = count;
     return SH_OK;
@@ -41,10 +57,11 @@ shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, doub
     if (steps < 1) return (shoal_status)SH_FAIL(SH_E_USAGE, "a benchmark needs at least one step");
     run->config.drop_last = true;
     SHOAL_TRY(sh_run_make_optimizer(run));
+    SHOAL_TRY(sh_team_spread(run));
     SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
-    sh_plan *plan;
-    SHOAL_TRY(sh_model_plan(&run->model, run->config.batch, true, &plan));
-    sh_run_save_kernels(run);
+    SHOAL_TRY(sh_team_prepare(run, false));
+    SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
+    if (sh_team_leads(&run->team)) sh_run_save_kernels(run);
     double *times = sh_alloc((size_t)steps, sizeof *times);
     if (times == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for timings");
     int64_t count = 0;
@@ -61,6 +78,8 @@ shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, doub
             .p90_ms = times[count * 9 / 10],
             .samples_per_s = (double)run->config.batch * per_sample / median * 1e3,
             .steps = count,
+            .exposed_ms = (double)run->spent.exposed_ns * 1e-6 / (double)(count + warmup),
+            .rss_mib = peak_rss_mib(),
         };
     }
     sh_free(times);

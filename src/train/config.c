@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "comm/schedule.h"
+
 #define AT(field) .at = offsetof(sh_config, field)
 
 static const char *optim_choice(size_t index) {
@@ -32,6 +34,25 @@ static const char *tokens_choice(size_t index) {
 static const char *kernels_choice(size_t index) {
     static const char *const names[] = {"measure", "default"};
     return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const char *transport_choice(size_t index) {
+    static const char *const names[] = {"auto", "shm", "mpi"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const char *sync_choice(size_t index) {
+    static const char *const names[] = {"bsp"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+/* The all-reduces among the schedules. */
+static const char *allreduce_choice(size_t index) {
+    if (index == 0) return "auto";
+    const sh_algorithm *algorithm;
+    for (size_t i = 0; (algorithm = sh_algorithm_at(i)) != NULL; i++)
+        if (algorithm->does == SH_ALLREDUCE && --index == 0) return algorithm->name;
+    return NULL;
 }
 
 static const sh_option rows[] = {
@@ -139,10 +160,35 @@ static const sh_option rows[] = {
     {.key = "target", .type = SH_OPTION_REAL, AT(target), .initial = "0", .least = 0, .most = 1,
      .group = "Run", .value = "ACCURACY", .help = "stop once the test accuracy is reached"},
     {.key = "workers", .letter = 'n', .type = SH_OPTION_INT, AT(workers), .initial = "1",
-     .least = 1, .most = 65536, .group = "Run", .value = "N",
-     .help = "workers (this version: 1)"},
+     .least = 1, .most = 4096, .group = "Workers", .value = "N",
+     .help = "workers that share every batch; under mpirun, its ranks"},
     {.key = "threads", .type = SH_OPTION_INT, AT(threads), .initial = "0", .least = 0,
-     .most = 1024, .group = "Run", .value = "N", .help = "threads per worker; 0: all cores"},
+     .most = 1024, .group = "Workers", .value = "N",
+     .help = "threads per worker; 0: its part of the cores"},
+    {.key = "transport", .type = SH_OPTION_STRING, AT(transport), .initial = "auto",
+     .choices = transport_choice, .group = "Workers",
+     .help = "auto: mpi under mpirun or srun, shared memory otherwise"},
+    {.key = "sync", .type = SH_OPTION_STRING, AT(sync), .initial = "bsp", .choices = sync_choice,
+     .group = "Workers", .help = "how workers agree on the parameters"},
+    {.key = "allreduce", .type = SH_OPTION_STRING, AT(allreduce), .initial = "auto",
+     .choices = allreduce_choice, .group = "Workers",
+     .help = "how gradients are summed; auto: by size and measured costs"},
+    {.key = "bucket_mb", .type = SH_OPTION_REAL, AT(bucket_mb), .initial = "0", .least = 0,
+     .most = 1 << 20, .group = "Workers", .value = "MIB",
+     .help = "gradients that travel together; 0: the default for the transport"},
+    {.key = "overlap", .type = SH_OPTION_BOOL, AT(overlap), .initial = "true",
+     .group = "Workers", .help = "sum gradients while backward still runs"},
+    {.key = "restarts", .type = SH_OPTION_INT, AT(restarts), .initial = "3", .least = 0,
+     .most = 1e6, .group = "Workers", .value = "N",
+     .help = "times that a run goes on from its last checkpoint after a worker died"},
+    {.key = "elastic", .type = SH_OPTION_BOOL, AT(elastic), .initial = "false",
+     .group = "Workers", .help = "go on with one worker less each time"},
+    {.key = "watchdog", .type = SH_OPTION_REAL, AT(watchdog), .initial = "0", .least = 0,
+     .most = 1e6, .group = "Workers", .value = "SECONDS",
+     .help = "wait for a silent worker; 0: from the measured step times"},
+    {.key = "check_every", .type = SH_OPTION_INT, AT(check_every), .initial = "100",
+     .least = 0, .most = 1e12, .group = "Workers", .value = "STEPS",
+     .help = "steps between comparisons of the workers' parameters; 0: never"},
     {.key = "seed", .type = SH_OPTION_INT, AT(seed), .initial = "1", .least = 0, .most = 9e15,
      .group = "Run", .value = "N", .help = "of every random draw"},
     {.key = "kernels", .type = SH_OPTION_STRING, AT(kernels), .initial = "measure",
@@ -193,10 +239,11 @@ sh_status sh_config_check(const sh_config *config) {
         return sh_error_hint(
             "add 'data: mnist' to the run file or --data mnist; 'shoal list data'");
     }
-    if (config->workers != 1) {
-        SH_FAIL(SH_E_UNSUPPORTED, "%ld workers are asked for, but this version trains with one",
+    if (config->workers > config->batch) {
+        SH_FAIL(SH_E_USAGE, "a batch of %ld has no work for %ld workers", (long)config->batch,
                 (long)config->workers);
-        return sh_error_hint("leave out -n, or use --threads %ld", (long)config->workers);
+        return sh_error_hint("use a larger batch (--batch), or fewer workers (-n %ld)",
+                             (long)config->batch);
     }
     if (config->accumulate > config->batch)
         return SH_FAIL(SH_E_USAGE, "a batch of %ld cannot be cut into %ld parts",

@@ -21,6 +21,15 @@ typedef struct sh_config {
     int64_t accumulate;
     int64_t epochs, steps;
     int64_t workers, threads;
+    char *transport;      // auto, shm, mpi
+    char *sync;           // bsp
+    char *allreduce;      // auto, or a schedule's name
+    double bucket_mb;     // 0: the measured default
+    bool overlap;         // buckets travel while backward runs
+    int64_t restarts;     // after a worker died
+    bool elastic;         // then with one worker less
+    double watchdog;      // seconds without progress; 0: from the measured step times
+    int64_t check_every;  // steps between comparisons of the replicas
     int64_t seed;
     char *out, *name, *resume, *load;
     bool overwrite;
@@ -36,6 +45,7 @@ extern const sh_option_table sh_config_table;
 
 sh_status sh_config_init(sh_config *config);
 void sh_config_fini(sh_config *config);
+sh_status sh_config_copy(const sh_config *from, sh_config *to);
 /* What single rows cannot see: settings that do not go together. */
 sh_status sh_config_check(const sh_config *config);
 

@@ -199,6 +199,7 @@ sh_status sh_run_open_folder(shoal_run *run) {
     if (run->config.overwrite && run->config.resume == NULL) SH_TRY(remove_snapshots(run));
     SH_TRY(sh_run_resume(run));
     SH_TRY(open_files(run));
+    if (run->hooks.folder != NULL) run->hooks.folder(run->hooks.user, run->folder);
     return write_run_file(run);
 }
 

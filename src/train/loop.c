@@ -27,6 +27,7 @@ static int64_t epoch_of_step(const shoal_run *run) {
 }
 
 static sh_status write_step(shoal_run *run, const interval *since) {
+    if (!sh_team_leads(&run->team)) return SH_OK;
     bool classes = run->model.loss.kind->classes;
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
@@ -45,6 +46,7 @@ static sh_status write_step(shoal_run *run, const interval *since) {
 }
 
 static sh_status write_eval(shoal_run *run) {
+    if (!sh_team_leads(&run->team)) return SH_OK;
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
         {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
@@ -61,6 +63,8 @@ static sh_status write_eval(shoal_run *run) {
 static sh_status evaluate(shoal_run *run) {
     if (run->data.test == NULL && run->data.validation == NULL) return SH_OK;
     int64_t begin = now();
+    sh_team_phase(&run->team, SH_PHASE_EVALUATE, run->step);
+    SH_TRY(sh_team_average_states(run));
     if (run->data.validation != NULL)
         SH_TRY(sh_run_evaluate(run, run->data.validation, &run->validation));
     if (run->data.test == run->data.validation || run->data.test == NULL)
@@ -81,7 +85,9 @@ static sh_status save(shoal_run *run) {
         return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)");
     }
     int64_t begin = now();
-    SH_TRY(sh_run_save(run));
+    sh_team_phase(&run->team, SH_PHASE_CHECKPOINT, run->step);
+    SH_TRY(sh_team_average_states(run));
+    if (sh_team_leads(&run->team)) SH_TRY(sh_run_save(run));
     run->saved = true;
     run->spent.checkpoint_ns += now() - begin;
     sh_trace_end(run->model.trace, "checkpoint", "checkpoint", run->step, begin);
@@ -110,13 +116,14 @@ static void report(shoal_run *run, double loss, double samples_per_s, bool epoch
 static sh_status one_step(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
     const sh_batch *batch;
     int64_t begin = now();
+    sh_team_phase(&run->team, SH_PHASE_STEP, run->step + 1);
     SH_TRY(sh_loader_next(run->loader, &batch));
     run->spent.data_ns += now() - begin;
     sh_trace_end(run->model.trace, "data", "wait for batch", run->step, begin);
     SH_ASSERT(batch != NULL);
     sh_loss_result result;
     sh_status status = sh_run_step(run, batch, &result);
-    int64_t count = (int64_t)batch->count;
+    int64_t count = (int64_t)batch->whole;
     sh_loader_release(run->loader, batch);
     SH_TRY(status);
     run->step++;
@@ -146,9 +153,16 @@ static bool reached_target(const shoal_run *run) {
 
 static sh_status interrupted(shoal_run *run, bool saved) {
     if (!saved) SH_TRY(save(run));
+    const char *folder = run->folder != NULL ? run->folder : "the run's folder";
     SH_FAIL(SH_E_INTERRUPTED, "stopped after step %ld of %ld; the checkpoint is in '%s'",
-            (long)run->step, (long)run->steps, run->folder);
-    return sh_error_hint("shoal train --resume %s goes on from there", run->folder);
+            (long)run->step, (long)run->steps, folder);
+    return sh_error_hint("shoal train --resume %s goes on from there", folder);
+}
+
+/* Alone it asks; in a team all have agreed during the step. */
+static bool wants_stop(const shoal_run *run) {
+    if (run->team.engine != NULL) return run->team.stops;
+    return run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
 }
 
 static sh_status loop(shoal_run *run) {
@@ -173,13 +187,15 @@ static sh_status loop(shoal_run *run) {
         since.begin_ns += now() - aside;  // neither counts in the speed
         report(run, loss, samples_per_s, epoch_end || last || done);
         if (done || last) break;
-        if (run->hooks.stop != NULL && run->hooks.stop(run->hooks.user))
-            return interrupted(run, saved);
+        if (wants_stop(run)) return interrupted(run, saved);
+        SH_TRY(sh_team_check_replicas(run));
     }
     return SH_OK;
 }
 
 static sh_status finish(shoal_run *run) {
+    SH_TRY(sh_team_report_time(run));
+    if (!sh_team_leads(&run->team)) return SH_OK;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     double total = seconds_between(run->start_ns, now());
@@ -191,6 +207,7 @@ static sh_status finish(shoal_run *run) {
         {"data_s", SH_METRIC_REAL, .r = (double)s->data_ns * 1e-9},
         {"compute_s", SH_METRIC_REAL, .r = (double)s->compute_ns * 1e-9},
         {"update_s", SH_METRIC_REAL, .r = (double)s->update_ns * 1e-9},
+        {"exposed_s", SH_METRIC_REAL, .r = (double)s->exposed_ns * 1e-9},
         {"eval_s", SH_METRIC_REAL, .r = (double)s->eval_ns * 1e-9},
         {"checkpoint_s", SH_METRIC_REAL, .r = (double)s->checkpoint_ns * 1e-9},
         {"peak_rss_mib", SH_METRIC_REAL, .r = (double)usage.ru_maxrss / 1024.0},
@@ -208,14 +225,17 @@ static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
 static sh_status begin(shoal_run *run) {
     SH_TRY(sh_run_loader(run, 0, &run->loader));
-    SH_TRY(sh_run_prepare(run));
+    SH_TRY(sh_team_prepare(run, true));
+    SH_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
+    if (!sh_team_leads(&run->team)) return SH_OK;
     sh_run_save_kernels(run);
     int64_t samples = (int64_t)sh_loader_samples(run->loader);
     SH_INFO(&run->log,
-            "%s: %ld parameters, %ld samples an epoch, batch %ld, %ld steps, %d thread%s, in %s",
+            "%s: %ld parameters, %ld samples an epoch, batch %ld, %ld steps, %d worker%s of %d "
+            "thread%s, in %s",
             run->config.name != NULL ? run->config.name : "run", (long)run->model.net->params.total,
-            (long)samples, (long)run->config.batch, (long)run->steps, sh_run_threads(run),
-            plural(sh_run_threads(run)), run->folder);
+            (long)samples, (long)run->config.batch, (long)run->steps, run->team.ranks,
+            plural(run->team.ranks), sh_run_threads(run), plural(sh_run_threads(run)), run->folder);
     if (samples < run->config.batch)
         SH_WARN(&run->log, "an epoch has only %ld samples: every step takes all of them",
                 (long)samples);
@@ -225,6 +245,7 @@ static sh_status begin(shoal_run *run) {
 
 /* A run that ends before its time says so in its own files too. */
 static void note_stop(shoal_run *run) {
+    if (!sh_team_leads(&run->team)) return;
     const sh_error error = *sh_error_last();
     SH_INFO(&run->log, "%s", error.text);
     const sh_metric fields[] = {
@@ -239,7 +260,9 @@ static void note_stop(shoal_run *run) {
 shoal_status shoal_run_train(shoal_run *run) {
     run->start_ns = now();
     SHOAL_TRY(sh_run_make_optimizer(run));
-    SHOAL_TRY(sh_run_open_folder(run));
+    SHOAL_TRY(sh_team_compare(run));
+    if (sh_team_leads(&run->team)) SHOAL_TRY(sh_run_open_folder(run));
+    SHOAL_TRY(sh_team_spread(run));
     if (run->step >= run->steps) {
         SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);
         return SHOAL_OK;

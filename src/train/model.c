@@ -34,10 +34,16 @@ void sh_model_fini(sh_model *model) {
     *model = (sh_model){0};
 }
 
-static sh_status take_gradients(sh_model *model) {
+sh_status sh_model_take_gradients(sh_model *model) {
     if (model->blocks.gradients != NULL) return SH_OK;
     size_t bytes = model->net->params.total * sizeof(float);
     SH_TRY(sh_memory_check("the gradient", bytes));
+    if (model->gradient_source.take != NULL) {
+        void *memory = NULL;
+        SH_TRY(model->gradient_source.take(model->gradient_source.self, bytes, &memory));
+        model->blocks.gradients = memory;
+        return SH_OK;
+    }
     SH_TRY(sh_arena_init(&model->gradients, "gradients", bytes + SH_ALIGN));
     model->blocks.gradients = sh_arena_take(&model->gradients, bytes);
     return SH_OK;
@@ -64,7 +70,7 @@ sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan *
     if (model->plan_count == SH_PLANS_MOST)
         return SH_FAIL(SH_E_UNSUPPORTED, "more than %d different batch sizes in one run",
                        SH_PLANS_MOST);
-    if (training) SH_TRY(take_gradients(model));
+    if (training) SH_TRY(sh_model_take_gradients(model));
     sh_plan_options options = {
         .batch = batch,
         .training = training,

@@ -6,6 +6,12 @@
 
 enum { SH_PLANS_MOST = 16 };
 
+/* Where the gradients live, if not in memory of the model's own: in memory that peers map. */
+typedef struct sh_block_source {
+    sh_status (*take)(void *self, size_t bytes, void **memory_out);  // NULL: the model's own
+    void *self;
+} sh_block_source;
+
 typedef struct sh_model {
     sh_net *net;
     sh_loss loss;
@@ -13,16 +19,20 @@ typedef struct sh_model {
     const sh_trace *trace;  // borrowed, may be NULL
     sh_blocks blocks;
     sh_arena weights, gradients;  // weights also hold the states
-    sh_arena work;                // shared by all plans
+    sh_block_source gradient_source;
+    sh_arena work;  // shared by all plans
     sh_plan *plans[SH_PLANS_MOST];
     int plan_count;
-    sh_plan *current;  // that ran backward last
+    bool *param_unused;  // of the plan that ran backward last
 } sh_model;
 
 /* Takes net and tuner over, also on failure. Parameters are drawn from the seed. */
 sh_status sh_model_init(sh_model *model, sh_net *net, const sh_loss *loss, sh_tuner *tuner,
                         uint64_t seed);
 void sh_model_fini(sh_model *model);
+
+/* The gradient block, zeroed; training plans take it themselves. Collective where workers share. */
+sh_status sh_model_take_gradients(sh_model *model);
 
 /* The plan of a batch size, made on first use; memory may move then, never later. */
 sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan **plan_out);

@@ -10,6 +10,7 @@
 #include "shoal/shoal.h"
 #include "train/config.h"
 #include "train/model.h"
+#include "train/team.h"
 
 /* SH_TRY for the public functions, whose codes are the internal ones under another name. */
 #define SHOAL_TRY(expression)                               \
@@ -25,6 +26,7 @@ struct shoal_config {
 /* Where the time of a run goes. */
 typedef struct sh_time_spent {
     int64_t data_ns, compute_ns, update_ns, eval_ns, checkpoint_ns;
+    int64_t exposed_ns;  // communication that computing did not hide
 } sh_time_spent;
 
 struct shoal_run {
@@ -37,6 +39,7 @@ struct shoal_run {
     sh_optim optim;  // made when training begins
     sh_schedule schedule;
     sh_loader *loader;
+    sh_team team;
 
     char *folder;  // NULL until training begins
     sh_metrics *metrics;
@@ -49,6 +52,7 @@ struct shoal_run {
     int64_t samples_here;        // seen by this process
     int64_t steps;               // of the whole run
     int64_t steps_per_epoch;
+    bool drops_paths;               // a step may leave parameters unused
     bool saved;                     // there is a checkpoint to go back to
     double best;                    // test accuracy, or minus the test loss
     double grad_norm;               // before clipping, of the last step
@@ -57,12 +61,19 @@ struct shoal_run {
     int64_t start_ns;
 };
 
+/* As shoal_run_open, for a worker of a team; `seat` NULL: alone. */
+sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
+                      shoal_run **run_out);
+/* Cores that this process may use. */
+int sh_cores(void);
 /* Threads this run computes with. */
 int sh_run_threads(const shoal_run *run);
-/* The plans of a batch and its parts, so that nothing is made later. */
-sh_status sh_run_prepare(shoal_run *run);
+/* The plans of a batch and its parts, and of evaluation, so that nothing is made later. */
+sh_status sh_run_prepare(shoal_run *run, bool evaluates);
 /* One optimizer step on a batch: forward, loss, backward, update. */
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
+/* Updates parameters whose gradients have arrived: sh_reducer_options.arrived. */
+void sh_run_update_bucket(void *run, size_t first, size_t count);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 /* Optimizer and schedule, zeroed. */
 sh_status sh_run_make_optimizer(shoal_run *run);

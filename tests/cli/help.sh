@@ -62,5 +62,5 @@ expect_text '"net":"mlp"' stdout
 expect_text '"batch":128' stdout
 expect_no_text null stdout
 expect_exit 0 "$SHOAL" bench train --model mlp --data digits --bench-steps 5 --threads 1 --batch 16
-expect_text "mlp, batch 16, 1 thread" stdout
+expect_text "mlp, batch 16, 1 worker of 1 thread" stdout
 expect_no_file runs # neither of these leaves a run behind

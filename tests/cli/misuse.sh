@@ -29,7 +29,7 @@ expect_complaint 2 "there is no model 'lenett'" "$SHOAL" train --model lenett --
 expect_text "lenet"
 expect_complaint 2 "there is no layer 'convv'" "$SHOAL" explain --data digits --quiet \
     --model '[{convv: 3}]'
-expect_complaint 1 "this version trains with one" "$SHOAL" train --model mlp --data digits -n 2
+expect_complaint 2 "has no work for 9 workers" "$SHOAL" train --model mlp --data digits -n 9 --batch 8
 expect_complaint 2 "holds no run" "$SHOAL" explain "$HOME"
 
 # run TEXT CODE WORDS...   a run file with this text is refused with these words.

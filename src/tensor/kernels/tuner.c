@@ -57,6 +57,8 @@ static int place(const choice *known, const char *const *candidates, int count) 
 
 static bool is_measuring(const sh_tuner *tuner) { return tuner->options.measure && !tuner->paused; }
 
+void sh_tuner_forbid(sh_tuner *tuner) { tuner->options.measure = false; }
+
 void sh_tuner_pause(sh_tuner *tuner, bool paused) { tuner->paused = paused; }
 
 bool sh_tuner_knows(const sh_tuner *tuner, const char *key, const char *const *candidates,

@@ -27,6 +27,8 @@ int sh_tuner_threads(const sh_tuner *tuner);
 /* Turns measuring off for shapes that are met rarely (evaluation, the last batch), and on again.
  * What is decided without measuring belongs to this run only. */
 void sh_tuner_pause(sh_tuner *tuner, bool paused);
+/* No measuring from here on: another rank decides. */
+void sh_tuner_forbid(sh_tuner *tuner);
 
 /* Returns the index of the candidate for `key`. An unknown key is measured: `run(context, i)` does
  * the work once by candidate i; the fastest of few repetitions wins and is remembered. */

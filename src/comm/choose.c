@@ -1,0 +1,86 @@
+/* Which algorithm a call takes: the one that was asked for, mapped memory where it serves, else the
+ * cheapest by the measured links. All ranks compute the same from the same numbers, so they choose
+ * alike. */
+#include <math.h>
+#include <string.h>
+
+#include "comm/engine_internal.h"
+
+static sh_links links_of(const sh_engine *engine) {
+    return (sh_links){.between = engine->options.link, .inside = engine->options.node_link};
+}
+
+static bool can_run(const sh_engine *engine, const sh_group *group, const sh_algorithm *algorithm) {
+    if (!algorithm->native) return true;
+    return engine->transport->ops->allreduce != NULL && group->ranks == engine->transport->ranks &&
+           group->id == 0;
+}
+
+/* The cheapest algorithm of a collective; `mapped`: those that need mapped memory count too. */
+static sh_choice cheapest(const sh_engine *engine, const sh_group *group, sh_collective what,
+                          size_t bytes, bool mapped) {
+    sh_choice best = {.bytes = bytes, .what = what, .mapped = mapped, .seconds = INFINITY};
+    sh_topology topology = {.ranks = group->ranks, .places = group->places};
+    sh_links links = links_of(engine);
+    const sh_algorithm *algorithm;
+    for (size_t i = 0; (algorithm = sh_algorithm_at(i)) != NULL; i++) {
+        if (algorithm->does != what || (algorithm->maps && !mapped)) continue;
+        if (!can_run(engine, group, algorithm)) continue;
+        double seconds = sh_algorithm_price(algorithm, &topology, (double)bytes, &links);
+        if (best.algorithm != NULL && !(seconds < best.seconds)) continue;
+        best.algorithm = algorithm;
+        best.seconds = seconds;
+    }
+    return best;
+}
+
+const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,
+                                     bool mapped, double *seconds_out) {
+    if (group == NULL) group = engine->world;
+    bool maps = mapped && group->direct.area != NULL;
+    sh_choice choice = cheapest(engine, group, SH_ALLREDUCE, bytes, maps);
+    if (seconds_out != NULL) *seconds_out = choice.seconds;
+    return choice.algorithm;
+}
+
+/* Pricing takes microseconds, or more on mixed topologies, so answers are kept. */
+static const sh_choice *remembered(sh_engine *engine, sh_group *group, sh_collective what,
+                                   size_t bytes, bool mapped) {
+    sh_choice *slot = &group->choices[(bytes / 64 * 31 + (size_t)what) % SH_CHOICES];
+    if (slot->algorithm == NULL || slot->bytes != bytes || slot->what != what ||
+        slot->mapped != mapped)
+        *slot = cheapest(engine, group, what, bytes, mapped);
+    return slot;
+}
+
+static sh_status pick_named(const sh_engine *engine, const sh_call *call, const char *name,
+                            const sh_algorithm **out) {
+    const sh_group *group = sh_call_group(engine, call);
+    const sh_algorithm *algorithm = sh_algorithm_find(call->what, name);
+    if (algorithm == NULL)
+        return SH_FAIL(SH_E_USAGE, "there is no %s '%s'", sh_collective_name(call->what), name);
+    if (!can_run(engine, group, algorithm))
+        return SH_FAIL(SH_E_UNSUPPORTED, "%s '%s' needs MPI and all ranks",
+                       sh_collective_name(call->what), name);
+    *out = algorithm->maps && sh_direct_serves(engine, call) ? NULL : algorithm;
+    return SH_OK;
+}
+
+sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algorithm **out) {
+    sh_group *group = sh_call_group(engine, call);
+    const char *name = call->algorithm;
+    *out = NULL;
+    if (group->ranks == 1) return SH_OK;
+    if (name != NULL && strcmp(name, "auto") != 0) return pick_named(engine, call, name, out);
+    if (call->what == SH_ALLREDUCE && engine->forced != NULL &&
+        can_run(engine, group, engine->forced)) {
+        bool direct = engine->forced->maps && sh_direct_serves(engine, call);
+        *out = direct ? NULL : engine->forced;
+        return SH_OK;
+    }
+    if (sh_direct_serves(engine, call)) return SH_OK;
+    size_t bytes = call->count * sh_dtype_bytes(call->dtype);
+    *out = remembered(engine, group, call->what, bytes, false)->algorithm;
+    if (*out != NULL) return SH_OK;
+    return SH_FAIL(SH_E_UNSUPPORTED, "there is no way to %s", sh_collective_name(call->what));
+}

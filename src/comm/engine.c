@@ -1,0 +1,290 @@
+#include "comm/engine.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "comm/engine_internal.h"
+
+enum { SEGMENT_BYTES = 1 << 20 };
+
+int sh_engine_rank(const sh_engine *engine) { return engine->transport->rank; }
+int sh_engine_ranks(const sh_engine *engine) { return engine->transport->ranks; }
+
+/* ---- The flight recorder --------------------------------------------------------------------- */
+
+static const char *const direct_names[SH_COLLECTIVES] = {
+    [SH_ALLREDUCE] = "allreduce direct", [SH_REDUCE_SCATTER] = "reduce-scatter direct",
+    [SH_ALLGATHER] = "allgather direct", [SH_BROADCAST] = "broadcast direct",
+    [SH_ALLTOALL] = "alltoall direct",   [SH_BARRIER] = "barrier direct",
+};
+
+/* call->own is the number of the call's entry; it may be overwritten before the call ends. */
+static void record_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
+    sh_board_rank *board = engine->transport->board;
+    char text[2 * sizeof board->operations[0].what];
+    const char *what = direct_names[call->what];
+    if (algorithm != NULL) {
+        snprintf(text, sizeof text, "%s %s", sh_collective_name(call->what), algorithm->name);
+        what = text;
+    }
+    sh_operation *entry = sh_board_begin(board, engine->now_ns, what, call->step, call->bucket, -1,
+                                         (int64_t)(call->count * sh_dtype_bytes(call->dtype)));
+    call->own = (void *)(uintptr_t)entry->sequence;
+}
+
+static void record_end(sh_engine *engine, const sh_call *call) {
+    sh_board_rank *board = engine->transport->board;
+    uint64_t number = (uint64_t)(uintptr_t)call->own;
+    sh_operation *entry = &board->operations[number % SH_BOARD_OPERATIONS];
+    if (entry->sequence == number) sh_board_end(board, entry, engine->now_ns);
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status) {
+    engine->under_way--;
+    // Small calls take less time than a look at the clock is worth.
+    if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
+    call->end_ns = engine->now_ns;
+    record_end(engine, call);
+    if (engine->waits != 0) sh_engine_awake(engine);
+    call->status = status;
+    if (engine->driver != NULL)
+        sh_driver_ended(engine, call);
+    else
+        call->done = true;
+}
+
+sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
+    if (engine->status != SH_OK) return status;
+    engine->status = status;
+    engine->error = *sh_error_last();
+    while (engine->first != NULL) sh_run_end(engine, engine->first, status);
+    for (sh_group *group = engine->groups; group != NULL; group = group->next)
+        if (group->direct.area != NULL) sh_direct_abandon(engine, group, status);
+    sh_error_adopt(&engine->error);
+    return status;
+}
+
+static sh_status check_call(const sh_engine *engine, const sh_call *call) {
+    const sh_group *group = sh_call_group(engine, call);
+    if (call->what == SH_ALLREDUCE || call->what == SH_REDUCE_SCATTER) {
+        if (call->dtype == SH_DTYPE_BYTE)
+            return SH_FAIL(SH_E_UNSUPPORTED, "bytes can be moved but not reduced");
+    } else if (call->what == SH_ALLTOALL) {
+        if (call->count % (size_t)group->ranks != 0)
+            return SH_FAIL(SH_E_SHAPE, "all-to-all of %zu elements among %d ranks", call->count,
+                           group->ranks);
+    } else if (call->what == SH_BROADCAST) {
+        if (call->root < 0 || call->root >= group->ranks)
+            return SH_FAIL(SH_E_USAGE, "broadcast from rank %d of %d", call->root, group->ranks);
+    }
+    return SH_OK;
+}
+
+/* One rank alone has the result already, but for what it would send to itself. */
+static void finish_alone(sh_engine *engine, sh_call *call) {
+    size_t bytes = call->count * sh_dtype_bytes(call->dtype);
+    if (call->what == SH_ALLTOALL && bytes > 0) memcpy(call->data, call->source, bytes);
+    sh_call_finish(engine, call, SH_OK);
+}
+
+sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
+    if (engine->status != SH_OK) return sh_error_adopt(&engine->error);
+    SH_TRY(check_call(engine, call));
+    const sh_algorithm *algorithm = NULL;
+    SH_TRY(sh_engine_pick(engine, call, &algorithm));
+    if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
+    call->done = false;
+    call->status = SH_OK;
+    call->sent_bytes = call->messages = 0;
+    call->start_ns = engine->now_ns;
+    record_begin(engine, call, algorithm);
+    engine->under_way++;
+    if (sh_call_group(engine, call)->ranks == 1) {
+        finish_alone(engine, call);
+        return SH_OK;
+    }
+    sh_status status =
+        algorithm == NULL ? sh_direct_begin(engine, call) : sh_run_begin(engine, call, algorithm);
+    if (status != SH_OK && engine->status == SH_OK) sh_call_finish(engine, call, status);
+    return status;
+}
+
+bool sh_engine_progress(sh_engine *engine) {
+    bool moved = false;
+    for (sh_group *group = engine->groups; group != NULL; group = group->next) {
+        const sh_direct *direct = &group->direct;
+        if (direct->first != NULL || direct->ended != direct->announced)
+            moved |= sh_direct_progress(engine, group);
+    }
+    if (engine->first == NULL) return moved;
+    moved |= sh_transport_progress(engine->transport);
+    for (sh_run *run = engine->first, *next; run != NULL; run = next) {
+        next = run->next;
+        moved |= sh_run_progress(engine, run);
+        if (engine->status != SH_OK) break;
+    }
+    return moved;
+}
+
+sh_status sh_engine_await(sh_engine *engine, sh_call *call) {
+    for (int turn = 0; !call->done; turn++) {
+        if (sh_engine_progress(engine)) turn = 0;
+        if (!call->done) SH_TRY(sh_engine_rest(engine, &turn));
+    }
+    if (call->status != SH_OK) sh_error_adopt(&engine->error);
+    return call->status;
+}
+
+sh_status sh_engine_drain(sh_engine *engine) {
+    for (int turn = 0; engine->under_way > 0; turn++) {
+        if (sh_engine_progress(engine)) turn = 0;
+        if (engine->under_way > 0) SH_TRY(sh_engine_rest(engine, &turn));
+    }
+    return engine->status == SH_OK ? SH_OK : sh_error_adopt(&engine->error);
+}
+
+/* ---- What callers see ------------------------------------------------------------------------ */
+
+sh_status sh_engine_start(sh_engine *engine, sh_call *call) {
+    if (engine->driver != NULL) return sh_driver_start(engine, call);
+    return sh_engine_begin(engine, call);
+}
+
+bool sh_engine_test(sh_engine *engine, sh_call *call) {
+    // Acquire: the comm task wrote the results before.
+    if (engine->driver != NULL) return __atomic_load_n(&call->done, __ATOMIC_ACQUIRE);
+    if (!call->done) sh_engine_progress(engine);
+    return call->done;
+}
+
+sh_status sh_engine_wait(sh_engine *engine, sh_call *call) {
+    if (engine->driver != NULL) return sh_driver_wait(engine, call);
+    return sh_engine_await(engine, call);
+}
+
+void sh_engine_poll(sh_engine *engine) {
+    if (engine->driver == NULL && engine->under_way > 0) sh_engine_progress(engine);
+}
+
+sh_status sh_engine_run(sh_engine *engine, sh_call *call) {
+    SH_TRY(sh_engine_start(engine, call));
+    return sh_engine_wait(engine, call);
+}
+
+sh_status sh_engine_barrier(sh_engine *engine) {
+    sh_call call = {.what = SH_BARRIER, .bucket = -1, .dtype = SH_DTYPE_BYTE};
+    return sh_engine_run(engine, &call);
+}
+
+typedef struct share_job {
+    size_t bytes;
+    sh_shared *shared;
+} share_job;
+
+static sh_status share(sh_engine *engine, void *argument) {
+    share_job *job = argument;
+    SH_TRY(sh_engine_drain(engine));
+    return sh_share(engine->transport, job->bytes, job->shared);
+}
+
+static sh_status unshare(sh_engine *engine, void *argument) {
+    sh_unshare(engine->transport, argument);
+    return SH_OK;
+}
+
+sh_status sh_engine_share(sh_engine *engine, size_t bytes, sh_shared *shared_out) {
+    return sh_engine_job(engine, share, &(share_job){bytes, shared_out});
+}
+
+void sh_engine_unshare(sh_engine *engine, sh_shared *shared) {
+    sh_engine_job(engine, unshare, shared);
+}
+
+static sh_status set_timeout(sh_engine *engine, void *argument) {
+    engine->options.timeout_ns = *(const int64_t *)argument;
+    return SH_OK;
+}
+
+void sh_engine_set_timeout(sh_engine *engine, int64_t timeout_ns) {
+    sh_engine_job(engine, set_timeout, &timeout_ns);
+}
+
+/* ---- Creation -------------------------------------------------------------------------------- */
+
+static sh_status map_area(sh_engine *engine) {
+    sh_transport *transport = engine->transport;
+    if (transport->ranks == 1) return SH_OK;
+    SH_TRY(sh_share(transport, sizeof(sh_area), &engine->shared));
+    engine->area = (sh_area *)(void *)engine->shared.base[transport->rank];
+    return SH_OK;
+}
+
+static sh_status set_up(sh_engine *engine, void *argument) {
+    (void)argument;
+    SH_TRY(map_area(engine));
+    sh_transport *transport = engine->transport;
+    int *ranks = sh_alloc((size_t)transport->ranks, sizeof *ranks);
+    if (ranks == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the ranks");
+    for (int i = 0; i < transport->ranks; i++) ranks[i] = i;
+    sh_status status = sh_group_init(engine, ranks, transport->ranks, 0, &engine->world);
+    sh_free(ranks);
+    return status;
+}
+
+static sh_status tear_down(sh_engine *engine, void *argument) {
+    (void)argument;
+    if (engine->area != NULL) sh_unshare(engine->transport, &engine->shared);
+    sh_transport_close(engine->transport);
+    engine->transport = NULL;
+    return SH_OK;
+}
+
+static sh_status keep_options(sh_engine *engine, const sh_engine_options *options) {
+    engine->options = *options;
+    engine->options.algorithm = NULL;
+    if (engine->options.segment_bytes == 0) engine->options.segment_bytes = SEGMENT_BYTES;
+    if (options->algorithm == NULL || strcmp(options->algorithm, "auto") == 0) return SH_OK;
+    engine->forced = sh_algorithm_find(SH_ALLREDUCE, options->algorithm);
+    if (engine->forced == NULL) {
+        SH_FAIL(SH_E_USAGE, "there is no all-reduce '%s'", options->algorithm);
+        return sh_error_hint("shoal list collectives");
+    }
+    if (engine->forced->native && engine->transport->ops->allreduce == NULL) {
+        SH_FAIL(SH_E_UNSUPPORTED, "all-reduce '%s' needs MPI", options->algorithm);
+        return sh_error_hint("mpirun, or --transport mpi");
+    }
+    return SH_OK;
+}
+
+sh_status sh_engine_create(sh_transport *transport, const sh_engine_options *options,
+                           sh_engine **engine_out) {
+    sh_engine *engine = sh_alloc(1, sizeof *engine);
+    if (engine == NULL) {
+        sh_transport_close(transport);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for the engine");
+    }
+    engine->transport = transport;
+    engine->combine = sh_combine();
+    sh_engine_now(engine);
+    sh_status status = keep_options(engine, options);
+    if (status == SH_OK && options->task) status = sh_driver_create(engine);
+    if (status == SH_OK) status = sh_engine_job(engine, set_up, NULL);
+    if (status != SH_OK) {
+        sh_error error = *sh_error_last();
+        sh_engine_destroy(engine);
+        return sh_error_adopt(&error);
+    }
+    *engine_out = engine;
+    return SH_OK;
+}
+
+void sh_engine_destroy(sh_engine *engine) {
+    if (engine == NULL) return;
+    sh_engine_job(engine, tear_down, NULL);
+    sh_driver_destroy(engine);
+    while (engine->groups != NULL) sh_group_free(engine->groups);
+    sh_runs_destroy(engine->spare);
+    sh_free(engine);
+}

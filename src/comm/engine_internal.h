@@ -1,0 +1,220 @@
+/* Inside the engine: how a call travels. Its parts:
+ *
+ *   engine.c         start, test, wait, poll; which way a call takes
+ *   engine_run.c     by messages: a small state machine per segment over the algorithm's steps
+ *   engine_direct.c  through mapped memory: announce, reduce, announce, in pieces
+ *   engine_wait.c    spinning, sleeping, and the watchdog's words
+ *   engine_task.c    the comm task that drives all this under MPI
+ *   group.c          ranks that call together
+ *   choose.c         which algorithm for which size; calibrate.c measures what that needs
+ *
+ * All of it runs in one task, the driver: the caller's, or the comm task. */
+#ifndef SH_COMM_ENGINE_INTERNAL_H
+#define SH_COMM_ENGINE_INTERNAL_H
+
+#include "base/memory.h"
+#include "comm/engine.h"
+#include "tensor/kernels/combine.h"
+
+enum {
+    SH_WINDOW = 4,           // segments of one call under way
+    SH_SEGMENTS_MAX = 4096,  // 12 bits of the tag
+    SH_GROUPS = 32,          // that one rank can be in at a time
+    SH_LANE = 8,             // pieces of a group announced and not yet finished by all
+    SH_SMALL_BYTES = 4096,   // up to here data travels inside the announcement
+    SH_CHUNK_BYTES = 256 << 10,
+    SH_CHUNKS = 6,  // of shared scratch per rank, for private data
+    SH_CHOICES = 8,
+};
+
+/* ---- By messages --------------------------------------------------------------------------- */
+
+typedef struct sh_segment {
+    sh_message send, receive;
+    size_t first, count;  // elements of the call's buffer
+    int index, step;
+    sh_range into;    // where the receive of this step goes, relative to the segment
+    sh_then then;     // what happens to it
+    bool active;      // a step is under way
+    bool in_scratch;  // it is received into scratch first
+    bool after_send;  // and used only once the send has left, which reads the same elements
+    bool received;    // and used
+    char *scratch;
+} sh_segment;
+
+/* A call that goes by messages, or is the transport's own. Kept for the next call. */
+typedef struct sh_run {
+    struct sh_run *next;
+    sh_call *call;
+    sh_group *group;
+    const sh_algorithm *algorithm;
+    sh_topology topology;
+    int blocks, steps;
+    int segments, begun, ended;
+    size_t segment_elements, element_bytes;
+    uint64_t tag;
+    sh_segment window[SH_WINDOW];
+    char *scratch;
+    size_t scratch_bytes;
+} sh_run;
+
+/* ---- Through mapped memory ----------------------------------------------------------------- */
+
+/* What a rank announces: one cache line, and small data behind it. */
+typedef struct sh_announcement {
+    _Alignas(64) _Atomic uint64_t number;  // of the piece; release: the rest is written
+    uint64_t offset;                       // of the data in the rank's part of the region
+    uint64_t count;
+    uint64_t kind;  // collective, type, operator, way and root: all ranks must agree
+    _Alignas(64) char data[SH_SMALL_BYTES];
+} sh_announcement;
+
+/* One group's part of a rank's area. Only the rank writes it. */
+typedef struct sh_lane {
+    _Alignas(128) _Atomic uint64_t done;  // this rank has used all data of pieces up to here
+    _Alignas(128) sh_announcement announcement[SH_LANE];
+} sh_lane;
+
+/* A rank's area of flags. */
+typedef struct sh_area {
+    _Alignas(128) _Atomic uint32_t sleeps;  // ring after announcing
+    sh_lane lane[SH_GROUPS];
+    _Alignas(4096) char chunk[SH_CHUNKS][SH_CHUNK_BYTES];
+} sh_area;
+
+typedef enum sh_way { SH_WAY_SMALL, SH_WAY_MAPPED, SH_WAY_CHUNKS } sh_way;
+
+/* A stretch of a call that is announced, reduced and finished as a whole. */
+typedef struct sh_piece {
+    sh_call *call;
+    size_t first, count;  // elements
+    uint64_t kind;
+    int chunk;  // of shared scratch, -1: none
+    sh_way way;
+    bool last;  // of its call
+} sh_piece;
+
+/* Pieces are numbered from 1 and pass three stages in order: announced (peers may read the data),
+ * reduced (this rank's slice is everywhere), ended (all slices are here). */
+typedef struct sh_direct {
+    sh_area **area;  // per rank of the group; NULL: this group has none
+    uint64_t announced, reduced, ended;
+    uint64_t all_done;  // every peer's `done` is at least this
+    int arrived_at;     // peers before this one have announced piece reduced + 1
+    int done_at;        // peers before this one have done piece ended + 1
+    sh_piece piece[SH_LANE];
+    sh_call *first, *last;  // started, not fully announced
+    size_t cursor;          // elements of `first` that are announced
+} sh_direct;
+
+/* ---- Groups and the engine ----------------------------------------------------------------- */
+
+/* Remembered answers of the cost model. */
+typedef struct sh_choice {
+    size_t bytes;
+    sh_collective what;
+    bool mapped;
+    const sh_algorithm *algorithm;  // NULL: empty
+    double seconds;
+} sh_choice;
+
+struct sh_group {
+    sh_engine *engine;
+    sh_group *next;
+    int id;    // below SH_GROUPS; no rank is in two groups of one id
+    int rank;  // this rank's in the group
+    int ranks;
+    int *member;        // ranks of the run
+    sh_places *places;  // NULL: all on one node
+    uint32_t calls;
+    sh_direct direct;
+    sh_choice choices[SH_CHOICES];
+};
+
+typedef struct sh_driver sh_driver;
+
+struct sh_engine {
+    sh_transport *transport;
+    sh_engine_options options;
+    const sh_algorithm *forced;  // for all-reduces, or NULL
+    const sh_combine_kernels *combine;
+    sh_group *world, *groups;  // the world is the last of the groups
+    uint64_t group_ids;        // bit set: in use
+    uint64_t pieces;           // the highest number of a piece of a group that is gone
+    sh_shared shared;          // one sh_area per rank
+    sh_area *area;             // this rank's, NULL where nobody is mapped
+    uint32_t chunks;           // bit set: in use
+    sh_run *first, *last;      // under way, in the order of their starts
+    sh_run *spare;
+    int under_way;     // calls
+    int64_t now_ns;    // as last read: small calls do not look at the clock
+    int64_t moved_ns;  // when a wait last saw progress
+    int64_t health_ns;
+    uint64_t waits;    // what the board says
+    sh_status status;  // the first failure; nothing starts after it
+    sh_error error;
+    sh_driver *driver;  // the comm task, or NULL
+};
+
+static inline int64_t sh_engine_now(sh_engine *engine) {
+    return engine->now_ns = sh_clock_now_ns(engine->transport->clock);
+}
+
+static inline sh_group *sh_call_group(const sh_engine *engine, const sh_call *call) {
+    return call->group != NULL ? call->group : engine->world;
+}
+
+/* Driver only. Starts a call; it may be done on return. */
+sh_status sh_engine_begin(sh_engine *engine, sh_call *call);
+/* Moves everything that can move; true if anything did. */
+bool sh_engine_progress(sh_engine *engine);
+/* Waits for one call with the watchdog. */
+sh_status sh_engine_await(sh_engine *engine, sh_call *call);
+/* Waits for all calls under way, before something that only the transport sees. */
+sh_status sh_engine_drain(sh_engine *engine);
+void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status);
+/* Keeps the calling task's error record; every call under way ends with it. */
+sh_status sh_engine_fail(sh_engine *engine, sh_status status);
+
+sh_status sh_run_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
+bool sh_run_progress(sh_engine *engine, sh_run *run);
+void sh_run_end(sh_engine *engine, sh_run *run, sh_status status);
+/* The rank of the run that it waits for, -1: none; in which segment and step, and for what. */
+int sh_run_waits(const sh_run *run, int *segment_out, int *step_out, bool *sends_out);
+void sh_runs_destroy(sh_run *run);
+
+bool sh_direct_serves(const sh_engine *engine, const sh_call *call);
+sh_status sh_direct_begin(sh_engine *engine, sh_call *call);
+bool sh_direct_progress(sh_engine *engine, sh_group *group);
+void sh_direct_abandon(sh_engine *engine, sh_group *group, sh_status status);
+/* The whole of a small call that finds nothing else under way; false: take the long way. */
+bool sh_direct_quick(sh_engine *engine, sh_call *call);
+/* The call of the oldest piece, and a bit per rank of the run (of the first 64) that has not
+ * announced it (`arrived_out` false) or not done its slice. NULL: nothing waits. */
+const sh_call *sh_direct_waits(const sh_group *group, uint64_t *waits_out, bool *arrived_out);
+sh_status sh_direct_join(sh_engine *engine, sh_group *group);
+
+/* Nothing moved: spins, yields, sleeps, watches. `*turn_inout` counts the rests since something
+ * moved. */
+sh_status sh_engine_rest(sh_engine *engine, int *turn_inout);
+/* Rings peers that sleep, after something was announced. */
+void sh_engine_wake(sh_engine *engine, const sh_group *group);
+/* The wait is over: the board says so. */
+void sh_engine_awake(sh_engine *engine);
+
+/* The algorithm of a call; NULL: through mapped memory. */
+sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algorithm **out);
+sh_status sh_group_init(sh_engine *engine, const int *ranks, int count, int id, sh_group **out);
+void sh_group_free(sh_group *group);
+
+/* Runs `job` in the driver and waits for it. */
+typedef sh_status (*sh_job)(sh_engine *engine, void *argument);
+sh_status sh_engine_job(sh_engine *engine, sh_job job, void *argument);
+sh_status sh_driver_create(sh_engine *engine);
+void sh_driver_destroy(sh_engine *engine);
+sh_status sh_driver_start(sh_engine *engine, sh_call *call);
+sh_status sh_driver_wait(sh_engine *engine, sh_call *call);
+/* Tells waiting tasks that a call has ended. */
+void sh_driver_ended(sh_engine *engine, sh_call *call);
+
+#endif

@@ -1,0 +1,177 @@
+/* The comm task: owns the transport and drives the engine, where the transport makes no progress by
+ * itself (MPI). Callers hand it calls and jobs in a list; it takes them in order, polls while any
+ * call is under way, and sleeps on a condition when there is none. */
+#include <pthread.h>
+
+#include "base/task.h"
+#include "comm/engine_internal.h"
+
+typedef struct job {
+    struct job *next;
+    sh_job body;
+    void *argument;
+    sh_status status;
+    sh_error error;
+    bool done;
+} job;
+
+struct sh_driver {
+    sh_task *task;
+    pthread_mutex_t lock;
+    pthread_cond_t work;              // something came, or the end
+    pthread_cond_t news;              // a job or a call ended
+    job *first_job, *last_job;        // guarded by lock
+    sh_call *first_call, *last_call;  // guarded by lock
+    bool ends;                        // guarded by lock
+    sh_error error;                   // guarded by lock; of the last call that could not start
+    _Atomic int waiting;  // calls and jobs in the lists; relaxed: a hint to look under the lock
+};
+
+/* Calls go first: a job was handed over after them, by a caller that waits for it. */
+static void take(sh_driver *driver, bool waits, sh_call **call_out, job **job_out, bool *ends_out) {
+    pthread_mutex_lock(&driver->lock);
+    while (waits && driver->first_call == NULL && driver->first_job == NULL && !driver->ends)
+        pthread_cond_wait(&driver->work, &driver->lock);
+    *call_out = driver->first_call;
+    *job_out = NULL;
+    if (*call_out != NULL) {
+        driver->first_call = (*call_out)->next;
+        if (driver->first_call == NULL) driver->last_call = NULL;
+    } else if (driver->first_job != NULL) {
+        *job_out = driver->first_job;
+        driver->first_job = (*job_out)->next;
+        if (driver->first_job == NULL) driver->last_job = NULL;
+    } else {
+        *ends_out = driver->ends;
+    }
+    if (*call_out != NULL || *job_out != NULL)
+        atomic_fetch_sub_explicit(&driver->waiting, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&driver->lock);
+}
+
+static void do_job(sh_engine *engine, job *taken) {
+    sh_driver *driver = engine->driver;
+    sh_status status = taken->body(engine, taken->argument);
+    pthread_mutex_lock(&driver->lock);
+    taken->status = status;
+    if (status != SH_OK) taken->error = *sh_error_last();
+    taken->done = true;
+    pthread_cond_broadcast(&driver->news);
+    pthread_mutex_unlock(&driver->lock);
+}
+
+/* A call that cannot start ends at once; whoever waits for it learns why. */
+static void begin_call(sh_engine *engine, sh_call *call) {
+    sh_driver *driver = engine->driver;
+    sh_status status = sh_engine_begin(engine, call);
+    if (status == SH_OK) return;
+    pthread_mutex_lock(&driver->lock);
+    driver->error = *sh_error_last();
+    bool ended = call->done;
+    pthread_mutex_unlock(&driver->lock);
+    if (ended) return;
+    call->status = status;
+    sh_driver_ended(engine, call);
+}
+
+static sh_status drive(void *argument) {
+    sh_engine *engine = argument;
+    sh_driver *driver = engine->driver;
+    bool ends = false;
+    for (int turn = 0; !ends; turn++) {
+        bool idle = engine->under_way == 0;
+        if (idle || atomic_load_explicit(&driver->waiting, memory_order_relaxed) > 0) {
+            sh_call *call;
+            job *taken;
+            take(driver, idle, &call, &taken, &ends);
+            if (call != NULL) begin_call(engine, call);
+            if (taken != NULL) do_job(engine, taken);
+            turn = 0;
+        }
+        if (engine->under_way == 0) continue;
+        if (sh_engine_progress(engine))
+            turn = 0;
+        else
+            (void)sh_engine_rest(engine, &turn);  // its failure has ended all calls
+    }
+    return SH_OK;
+}
+
+sh_status sh_engine_job(sh_engine *engine, sh_job body, void *argument) {
+    sh_driver *driver = engine->driver;
+    if (driver == NULL) return body(engine, argument);
+    job put = {.body = body, .argument = argument};
+    pthread_mutex_lock(&driver->lock);
+    if (driver->last_job != NULL)
+        driver->last_job->next = &put;
+    else
+        driver->first_job = &put;
+    driver->last_job = &put;
+    atomic_fetch_add_explicit(&driver->waiting, 1, memory_order_relaxed);
+    pthread_cond_signal(&driver->work);
+    while (!put.done) pthread_cond_wait(&driver->news, &driver->lock);
+    pthread_mutex_unlock(&driver->lock);
+    return put.status == SH_OK ? SH_OK : sh_error_adopt(&put.error);
+}
+
+sh_status sh_driver_start(sh_engine *engine, sh_call *call) {
+    sh_driver *driver = engine->driver;
+    call->done = false;
+    call->next = NULL;
+    pthread_mutex_lock(&driver->lock);
+    if (driver->last_call != NULL)
+        driver->last_call->next = call;
+    else
+        driver->first_call = call;
+    driver->last_call = call;
+    atomic_fetch_add_explicit(&driver->waiting, 1, memory_order_relaxed);
+    pthread_cond_signal(&driver->work);
+    pthread_mutex_unlock(&driver->lock);
+    return SH_OK;
+}
+
+sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {
+    sh_driver *driver = engine->driver;
+    pthread_mutex_lock(&driver->lock);
+    while (!call->done) pthread_cond_wait(&driver->news, &driver->lock);
+    sh_status status = call->status;
+    if (status != SH_OK) sh_error_adopt(engine->status != SH_OK ? &engine->error : &driver->error);
+    pthread_mutex_unlock(&driver->lock);
+    return status;
+}
+
+void sh_driver_ended(sh_engine *engine, sh_call *call) {
+    sh_driver *driver = engine->driver;
+    pthread_mutex_lock(&driver->lock);
+    // Release: sh_engine_test reads it without the lock.
+    __atomic_store_n(&call->done, true, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&driver->news);
+    pthread_mutex_unlock(&driver->lock);
+}
+
+sh_status sh_driver_create(sh_engine *engine) {
+    sh_driver *driver = sh_alloc(1, sizeof *driver);
+    if (driver == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the comm task");
+    pthread_mutex_init(&driver->lock, NULL);
+    pthread_cond_init(&driver->work, NULL);
+    pthread_cond_init(&driver->news, NULL);
+    engine->driver = driver;
+    sh_status status = sh_task_spawn("comm", drive, engine, &driver->task);
+    if (status != SH_OK) sh_driver_destroy(engine);
+    return status;
+}
+
+void sh_driver_destroy(sh_engine *engine) {
+    sh_driver *driver = engine->driver;
+    if (driver == NULL) return;
+    pthread_mutex_lock(&driver->lock);
+    driver->ends = true;
+    pthread_cond_signal(&driver->work);
+    pthread_mutex_unlock(&driver->lock);
+    sh_task_wait(driver->task);
+    pthread_cond_destroy(&driver->news);
+    pthread_cond_destroy(&driver->work);
+    pthread_mutex_destroy(&driver->lock);
+    sh_free(driver);
+    engine->driver = NULL;
+}

@@ -1,0 +1,146 @@
+/* What the driver does while nothing moves: spin, give way, sleep; and the watchdog, which knows
+ * for whom every rank waits. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/task.h"
+#include "comm/engine_internal.h"
+
+enum {
+    SPINS = 2000,        // each a pause of some 20 ns, where every rank has a core
+    CROWDED_SPINS = 20,  // where ranks share cores
+    YIELDS = 400,
+    RECHECKS = 100,
+};
+static const int64_t health_every_ns = 2000000;
+
+static void pause_core(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+void sh_engine_wake(sh_engine *engine, const sh_group *group) {
+    for (int i = 0; i < group->ranks; i++) {
+        // Relaxed, and no fence between the announcement and this look: a rank that falls asleep
+        // looks again long after its flag was visible (see sleep_politely).
+        if (i != group->rank &&
+            atomic_load_explicit(&group->direct.area[i]->sleeps, memory_order_relaxed) != 0)
+            sh_ring(engine->transport, group->member[i]);
+    }
+}
+
+/* The flag is raised, then announcements are looked at for a while longer than any store takes to
+ * become visible; only then the rank sleeps. An announcer that did not see the flag has thus been
+ * seen. (And the transport's sleep ends by itself after some milliseconds.) */
+static bool sleep_politely(sh_engine *engine) {
+    bool moved = false;
+    if (engine->area != NULL) {
+        atomic_store_explicit(&engine->area->sleeps, 1, memory_order_seq_cst);
+        for (int i = 0; i < RECHECKS && !moved; i++) {
+            moved = sh_engine_progress(engine);
+            pause_core();
+        }
+    }
+    if (!moved) moved = sh_transport_progress(engine->transport);
+    if (!moved) sh_transport_idle(engine->transport);
+    if (engine->area != NULL) atomic_store_explicit(&engine->area->sleeps, 0, memory_order_relaxed);
+    return moved;
+}
+
+/* ---- The watchdog ---------------------------------------------------------------------------- */
+
+/* For whom this rank waits, over all calls. */
+static uint64_t waited_for(const sh_engine *engine) {
+    uint64_t waits = 0;
+    bool arrived, sends;
+    int segment, step;
+    for (const sh_group *group = engine->groups; group != NULL; group = group->next)
+        sh_direct_waits(group, &waits, &arrived);
+    for (const sh_run *run = engine->first; run != NULL; run = run->next) {
+        int peer = sh_run_waits(run, &segment, &step, &sends);
+        if (peer >= 0 && peer < SH_BOARD_WAITS) waits |= UINT64_C(1) << peer;
+    }
+    return waits;
+}
+
+static void list_ranks(uint64_t ranks, char *text_out, size_t size) {
+    const char *before = __builtin_popcountll(ranks) > 1 ? "ranks " : "rank ";
+    size_t used = 0;
+    text_out[0] = '\0';
+    for (int i = 0; i < SH_BOARD_WAITS && used + 16 < size; i++) {
+        if ((ranks >> i & 1) == 0) continue;
+        used += (size_t)snprintf(text_out + used, size - used, "%s%d", before, i);
+        before = ", ";
+    }
+}
+
+static sh_status fail_run(const sh_engine *engine, const sh_run *run, double seconds) {
+    const sh_call *call = run->call;
+    int segment = 0, step = 0;
+    bool sends = false;
+    int peer = sh_run_waits(run, &segment, &step, &sends);
+    return SH_FAIL(SH_E_PEER,
+                   "rank %d waited %.1f s for rank %d in %s %s (bucket %d, step %" PRId64
+                   "): move %d of %d of segment %d of %d, %s",
+                   engine->transport->rank, seconds, peer, sh_collective_name(call->what),
+                   run->algorithm->name, call->bucket, call->step, step + 1, run->steps,
+                   segment + 1, run->segments,
+                   sends ? "whose data it does not take" : "whose data has not come");
+}
+
+static sh_status fail_late(const sh_engine *engine, double seconds) {
+    char ranks[256];
+    for (const sh_group *group = engine->groups; group != NULL; group = group->next) {
+        uint64_t waits = 0;
+        bool arrived = false;
+        const sh_call *call = sh_direct_waits(group, &waits, &arrived);
+        if (call == NULL || waits == 0) continue;
+        list_ranks(waits, ranks, sizeof ranks);
+        return SH_FAIL(
+            SH_E_PEER,
+            "rank %d waited %.1f s for %s in %s direct (bucket %d, step %" PRId64 "), who %s",
+            engine->transport->rank, seconds, ranks, sh_collective_name(call->what), call->bucket,
+            call->step, arrived ? "arrived but did not finish" : "did not arrive");
+    }
+    if (engine->first != NULL) return fail_run(engine, engine->first, seconds);
+    return SH_FAIL(SH_E_PEER, "rank %d waited %.1f s in vain", engine->transport->rank, seconds);
+}
+
+void sh_engine_awake(sh_engine *engine) {
+    engine->waits = 0;
+    atomic_store_explicit(&engine->transport->board->waits_for, 0, memory_order_relaxed);
+}
+
+static sh_status watch(sh_engine *engine) {
+    int64_t now = sh_engine_now(engine);
+    engine->waits = waited_for(engine);
+    atomic_store_explicit(&engine->transport->board->waits_for, engine->waits,
+                          memory_order_relaxed);
+    if (now - engine->health_ns > health_every_ns) {
+        engine->health_ns = now;
+        sh_status status = sh_transport_health(engine->transport);
+        if (status != SH_OK) return sh_engine_fail(engine, status);
+    }
+    int64_t timeout = engine->options.timeout_ns, waited = now - engine->moved_ns;
+    if (timeout <= 0 || waited < timeout) return SH_OK;
+    return sh_engine_fail(engine, fail_late(engine, (double)waited * 1e-9));
+}
+
+sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
+    int spins = engine->transport->crowd > 1 ? CROWDED_SPINS : SPINS;
+    int late = *turn_inout - spins;
+    if (late < 0) {
+        pause_core();
+    } else if (late < YIELDS) {
+        if (late == 0) engine->moved_ns = sh_engine_now(engine);
+        sh_task_yield();
+    } else {
+        SH_TRY(watch(engine));
+        *turn_inout = sleep_politely(engine) ? 0 : spins + YIELDS;
+    }
+    return SH_OK;
+}

@@ -1,0 +1,196 @@
+/* Groups of ranks. The ranks of a new group agree on its id: the lowest that is free on all of
+ * them, so no rank is ever in two groups of one id, and tags and lanes of the id are the group's
+ * own. They also agree where the numbers of its pieces go on, because a lane keeps what earlier
+ * groups of its id left there. */
+#include <string.h>
+
+#include "comm/engine_internal.h"
+
+/* What ranks tell each other; joining twice changes nothing. */
+typedef struct agreement {
+    uint64_t used;   // ids: a bit is set if any rank uses it
+    uint64_t piece;  // the highest number in any lane, over all ids
+} agreement;
+
+static const uint64_t agreement_tag = UINT64_C(0xFF) << 40;
+
+static sh_status await_message(sh_engine *engine, sh_message *message) {
+    for (int turn = 0; message->state == SH_MESSAGE_PENDING; turn++) {
+        if (sh_transport_progress(engine->transport)) turn = 0;
+        if (message->state != SH_MESSAGE_PENDING) break;
+        sh_status status = sh_engine_rest(engine, &turn);
+        if (status != SH_OK) {
+            sh_cancel(engine->transport, message);
+            return status;
+        }
+    }
+    if (message->state == SH_MESSAGE_DONE) return SH_OK;
+    SH_TRY(sh_transport_health(engine->transport));
+    return SH_FAIL(SH_E_PEER, "rank %d: a group cannot be made with rank %d",
+                   engine->transport->rank, message->peer);
+}
+
+/* Dissemination: after round k everyone knows what 2^(k+1) ranks before it know. */
+static sh_status agree(sh_engine *engine, const sh_group *group, agreement *own) {
+    uint32_t hash = 2166136261u;
+    for (int i = 0; i < group->ranks; i++) hash = (hash ^ (uint32_t)group->member[i]) * 16777619u;
+    for (int far = 1; far < group->ranks; far *= 2) {
+        agreement sent = *own, got = {0};
+        int to = (group->rank + far) % group->ranks;
+        int from = (group->rank + group->ranks - far) % group->ranks;
+        sh_message receive = {.peer = group->member[from],
+                              .tag = agreement_tag | hash,
+                              .data = &got,
+                              .bytes = sizeof got};
+        sh_message send = {.peer = group->member[to],
+                           .tag = agreement_tag | hash,
+                           .data = &sent,
+                           .bytes = sizeof sent};
+        SH_TRY(sh_receive(engine->transport, &receive));
+        sh_status status = sh_send(engine->transport, &send);
+        if (status != SH_OK) sh_cancel(engine->transport, &receive);
+        SH_TRY(status);
+        status = await_message(engine, &receive);
+        if (status != SH_OK) sh_cancel(engine->transport, &send);
+        SH_TRY(status);
+        SH_TRY(await_message(engine, &send));
+        own->used |= got.used;
+        if (got.piece > own->piece) own->piece = got.piece;
+    }
+    return SH_OK;
+}
+
+static void link_group(sh_engine *engine, sh_group *group, int id) {
+    group->id = id;
+    engine->group_ids |= UINT64_C(1) << id;
+    group->next = engine->groups;
+    engine->groups = group;
+}
+
+static sh_status find_places(const sh_engine *engine, sh_group *group) {
+    int *node = sh_alloc((size_t)group->ranks, sizeof *node);
+    if (node == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a group");
+    bool one = true;
+    for (int i = 0; i < group->ranks; i++) {
+        node[i] = engine->transport->node[group->member[i]];
+        one &= node[i] == node[0];
+    }
+    sh_status status = SH_OK;
+    if (!one) status = sh_places_create(node, group->ranks, &group->places);
+    sh_free(node);
+    return status;
+}
+
+static void free_group(sh_group *group) {
+    sh_places_destroy(group->places);
+    sh_free(group->direct.area);
+    sh_free(group->member);
+    sh_free(group);
+}
+
+static sh_status make_group(sh_engine *engine, const int *ranks, int count, sh_group **group_out) {
+    sh_group *group = sh_alloc(1, sizeof *group);
+    if (group == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a group");
+    group->engine = engine;
+    group->ranks = count;
+    group->rank = -1;
+    group->member = sh_alloc((size_t)count, sizeof *group->member);
+    sh_status status = SH_OK;
+    if (group->member == NULL) {
+        status = SH_FAIL(SH_E_MEMORY, "out of memory for a group of %d ranks", count);
+    } else {
+        memcpy(group->member, ranks, (size_t)count * sizeof *ranks);
+        for (int i = 0; i < count; i++)
+            if (ranks[i] == engine->transport->rank) group->rank = i;
+        status = find_places(engine, group);
+    }
+    if (status == SH_OK) status = sh_direct_join(engine, group);
+    if (status != SH_OK) {
+        free_group(group);
+        return status;
+    }
+    *group_out = group;
+    return SH_OK;
+}
+
+sh_status sh_group_init(sh_engine *engine, const int *ranks, int count, int id, sh_group **out) {
+    sh_group *group;
+    SH_TRY(make_group(engine, ranks, count, &group));
+    link_group(engine, group, id);
+    *out = group;
+    return SH_OK;
+}
+
+void sh_group_free(sh_group *group) {
+    sh_engine *engine = group->engine;
+    sh_group **at = &engine->groups;
+    while (*at != group) at = &(*at)->next;
+    *at = group->next;
+    engine->group_ids &= ~(UINT64_C(1) << group->id);
+    if (group->direct.announced > engine->pieces) engine->pieces = group->direct.announced;
+    free_group(group);
+}
+
+typedef struct create_job {
+    const int *ranks;
+    int count;
+    sh_group *group;
+} create_job;
+
+static sh_status create(sh_engine *engine, void *argument) {
+    create_job *job = argument;
+    sh_group *group;
+    SH_TRY(sh_engine_drain(engine));
+    SH_TRY(make_group(engine, job->ranks, job->count, &group));
+    agreement own = {.used = engine->group_ids, .piece = engine->pieces};
+    sh_status status = agree(engine, group, &own);
+    int id = 0;
+    while (id < SH_GROUPS && own.used >> id & 1) id++;
+    if (status == SH_OK && id == SH_GROUPS)
+        status = SH_FAIL(SH_E_UNSUPPORTED, "a rank can be in %d groups at most", SH_GROUPS);
+    if (status != SH_OK) {
+        free_group(group);
+        return status;
+    }
+    link_group(engine, group, id);
+    group->direct.announced = group->direct.reduced = group->direct.ended = own.piece;
+    group->direct.all_done = own.piece;
+    if (group->direct.area != NULL)
+        atomic_store_explicit(&engine->area->lane[id].done, own.piece, memory_order_release);
+    job->group = group;
+    return SH_OK;
+}
+
+static sh_status check_ranks(const sh_engine *engine, const int *ranks, int count) {
+    int most = sh_engine_ranks(engine);
+    if (count < 1 || count > most)
+        return SH_FAIL(SH_E_USAGE, "a group of %d of %d ranks", count, most);
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= most)
+            return SH_FAIL(SH_E_USAGE, "rank %d in a group of a run of %d ranks", ranks[i], most);
+        for (int k = 0; k < i; k++)
+            if (ranks[k] == ranks[i])
+                return SH_FAIL(SH_E_USAGE, "rank %d is twice in a group", ranks[i]);
+    }
+    return SH_OK;
+}
+
+sh_status sh_group_create(sh_engine *engine, const int *ranks, int count, sh_group **group_out) {
+    SH_TRY(check_ranks(engine, ranks, count));
+    bool inside = false;
+    for (int i = 0; i < count; i++) inside |= ranks[i] == sh_engine_rank(engine);
+    create_job job = {.ranks = ranks, .count = count};
+    if (inside) SH_TRY(sh_engine_job(engine, create, &job));
+    *group_out = job.group;
+    return SH_OK;
+}
+
+static sh_status destroy(sh_engine *engine, void *argument) {
+    (void)engine;
+    sh_group_free(argument);
+    return SH_OK;
+}
+
+void sh_group_destroy(sh_group *group) {
+    if (group != NULL) sh_engine_job(group->engine, destroy, group);
+}

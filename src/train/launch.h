@@ -1,0 +1,58 @@
+/* Workers as processes of this machine: the parent forks them, joined by shared memory, draws what
+ * rank 0 reports, watches over them, and starts them again from the last checkpoint when one dies.
+ * The parent never computes, and forks before anything else runs: a process that has used OpenMP
+ * cannot be forked. */
+#ifndef SH_TRAIN_LAUNCH_H
+#define SH_TRAIN_LAUNCH_H
+
+#include "comm/transports/shm.h"
+#include "train/run.h"
+
+/* What a worker says to the parent. Shorter than PIPE_BUF, so that notes never mix. */
+typedef enum sh_note_kind {
+    SH_NOTE_LINE,
+    SH_NOTE_PROGRESS,
+    SH_NOTE_FOLDER,
+    SH_NOTE_TIMING,
+} sh_note_kind;
+
+typedef struct sh_note {
+    int32_t kind, rank, level;
+    union {
+        char text[2048];
+        shoal_progress progress;
+        shoal_timing timing;
+    };
+} sh_note;
+
+/* A job that all workers do: training, or a benchmark. */
+typedef struct sh_job {
+    const sh_config *config;  // restarts may change a copy of it
+    const shoal_hooks *hooks;
+    sh_status (*body)(shoal_run *run, void *argument);
+    void *argument;
+    shoal_timing *timing;  // that the body fills in rank 0; NULL: none
+    bool restarts;         // after a death; needs a run's folder
+} sh_job;
+
+typedef struct sh_outcome {
+    char *folder;  // of the run, NULL: none was opened; sh_free it
+    shoal_timing timing;
+} sh_outcome;
+
+sh_status sh_launch(const sh_job *job, sh_outcome *outcome);
+
+/* The workers' side (worker.c): never returns. */
+typedef struct sh_worker {
+    const sh_job *job;
+    const sh_config *config;
+    sh_shm *fabric;
+    int rank, ranks;
+    int notes_fd;             // to the parent
+    const _Atomic int *stop;  // set by the parent
+} sh_worker;
+_Noreturn void sh_worker_main(const sh_worker *worker);
+/* Threads of each of `workers` on `cores`. */
+int sh_threads_each(const sh_config *config, int workers, int cores);
+
+#endif

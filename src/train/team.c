@@ -1,0 +1,240 @@
+#include "train/team.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "train/run.h"
+
+enum { TEXT_MOST = 1 << 26 };  // bytes of a text that rank 0 sends around
+
+/* Measured with LeNet and GPT on two workers (docs/data-parallel.md). */
+static const double default_bucket_mib = 4.0;
+
+sh_batch_share sh_team_share(const sh_team *team) {
+    if (team->engine == NULL) return (sh_batch_share){0};
+    uint32_t rank = (uint32_t)team->rank;
+    return (sh_batch_share){.low = rank, .high = rank + 1, .of = (uint32_t)team->ranks};
+}
+
+void sh_team_phase(sh_team *team, sh_phase phase, int64_t step) {
+    if (team->board == NULL) return;
+    atomic_store_explicit(&team->board->step, step, memory_order_relaxed);
+    sh_board_phase(team->board, phase, sh_clock_now_ns(&sh_clock_real));
+}
+
+static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
+    sh_team *team = self;
+    SH_TRY(sh_engine_share(team->engine, bytes, &team->gradients));
+    *memory_out = team->gradients.base[team->rank];
+    return SH_OK;
+}
+
+void sh_team_attach(shoal_run *run) {
+    if (run->team.engine == NULL) return;
+    run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
+}
+
+static sh_status broadcast(sh_team *team, void *data, size_t bytes) {
+    sh_call call = {
+        .what = SH_BROADCAST, .data = data, .count = bytes, .dtype = SH_DTYPE_BYTE, .bucket = -1};
+    return bytes > 0 ? sh_engine_run(team->engine, &call) : SH_OK;
+}
+
+/* Rank 0's text to everyone; sh_free it. Rank 0 gives its own, which stays its own. */
+static sh_status broadcast_text(sh_team *team, const char *text, char **text_out) {
+    uint64_t bytes = sh_team_leads(team) ? strlen(text) + 1 : 0;
+    SH_TRY(broadcast(team, &bytes, sizeof bytes));
+    if (bytes == 0 || bytes > TEXT_MOST)
+        return SH_FAIL(SH_E_PEER, "rank 0 sends a text of %llu bytes", (unsigned long long)bytes);
+    char *copy = sh_alloc(bytes, 1);
+    if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a text of rank 0");
+    if (sh_team_leads(team)) memcpy(copy, text, bytes);
+    sh_status status = broadcast(team, copy, bytes);
+    if (status == SH_OK && copy[bytes - 1] != '\0')
+        status = SH_FAIL(SH_E_PEER, "a text of rank 0 has no end");
+    if (status != SH_OK) {
+        sh_free(copy);
+        return status;
+    }
+    *text_out = copy;
+    return SH_OK;
+}
+
+sh_status sh_team_sum(sh_team *team, double *values, size_t count) {
+    if (team->engine == NULL) return SH_OK;
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .data = values,
+                    .count = count,
+                    .dtype = SH_DTYPE_F64,
+                    .op = SH_SUM,
+                    .bucket = -1};
+    return sh_engine_run(team->engine, &call);
+}
+
+/* What must be the same on all ranks, one fact a line; sh_free it. */
+static char *facts_of(const shoal_run *run) {
+    char *options = sh_options_print(sh_config_table, &run->config);
+    char *facts = options == NULL
+                      ? NULL
+                      : sh_format("program: shoal %s\ndata: %016lx\nparameters: %zu\nranks: %d\n%s",
+                                  SHOAL_VERSION, (unsigned long)run->data.fingerprint,
+                                  run->model.net->params.total, run->team.ranks, options);
+    sh_free(options);
+    return facts;
+}
+
+/* The first line of `mine` that differs from `first`; false when none does. */
+static bool first_difference(const char *first, const char *mine, char theirs_out[128],
+                             char mine_out[128]) {
+    while (*first != '\0' || *mine != '\0') {
+        size_t a = strcspn(first, "\n"), b = strcspn(mine, "\n");
+        if (a != b || memcmp(first, mine, a) != 0) {
+            snprintf(theirs_out, 128, "%.*s", (int)a, first);
+            snprintf(mine_out, 128, "%.*s", (int)b, mine);
+            return true;
+        }
+        first += a + (first[a] != '\0');
+        mine += b + (mine[b] != '\0');
+    }
+    return false;
+}
+
+sh_status sh_team_compare(shoal_run *run) {
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return SH_OK;
+    char *mine = facts_of(run), *first = NULL, a[128], b[128];
+    if (mine == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    sh_status status = broadcast_text(team, mine, &first);
+    bool differs = status == SH_OK && first_difference(first, mine, a, b);
+    sh_free(first);
+    sh_free(mine);
+    SH_TRY(status);
+    // Everyone learns of it, so that nobody waits for a rank that left.
+    double others = differs ? 1 : 0;
+    SH_TRY(sh_team_sum(team, &others, 1));
+    if (others == 0) return SH_OK;
+    if (!differs)
+        return SH_FAIL(SH_E_PEER, "%.0f of %d ranks have other settings than rank 0", others,
+                       team->ranks);
+    SH_FAIL(SH_E_USAGE, "rank %d differs from rank 0: '%s' instead of '%s'", team->rank, b, a);
+    return sh_error_hint("start all ranks with the same program, run file and data");
+}
+
+typedef struct position {
+    int64_t step, epoch, batch, samples;
+    double best;
+} position;
+
+sh_status sh_team_spread(shoal_run *run) {
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return SH_OK;
+    position at = {run->step, run->epoch, run->batch, run->samples, run->best};
+    SH_TRY(broadcast(team, &at, sizeof at));
+    run->step = at.step;
+    run->epoch = at.epoch;
+    run->batch = at.batch;
+    run->samples = at.samples;
+    run->best = at.best;
+    const sh_net *net = run->model.net;
+    SH_TRY(broadcast(team, run->model.blocks.weights, net->params.total * sizeof(float)));
+    SH_TRY(broadcast(team, run->model.blocks.states, net->states.total * sizeof(float)));
+    for (int i = 0; at.step > 0 && i < run->optim.slot_count; i++)
+        SH_TRY(broadcast(team, run->optim.slots[i], run->optim.total * sizeof(float)));
+    return SH_OK;
+}
+
+/* Whatever was chosen by measurement is the same everywhere, so that a run can be repeated. */
+static sh_status spread_kernels(shoal_run *run) {
+    sh_team *team = &run->team;
+    char *mine = sh_team_leads(team) ? sh_tuner_print(run->model.tuner, false) : NULL, *first;
+    if (sh_team_leads(team) && mine == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices");
+    sh_status status = broadcast_text(team, mine, &first);
+    sh_free(mine);
+    SH_TRY(status);
+    if (!sh_team_leads(team))
+        status = sh_tuner_load(run->model.tuner, "rank 0", first, strlen(first), false);
+    sh_free(first);
+    return status;
+}
+
+sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return sh_run_prepare(run, evaluates);
+    SH_TRY(sh_model_take_gradients(&run->model));
+    if (sh_team_leads(team)) SH_TRY(sh_run_prepare(run, evaluates));
+    SH_TRY(spread_kernels(run));
+    if (!sh_team_leads(team)) {
+        sh_tuner_forbid(run->model.tuner);
+        SH_TRY(sh_run_prepare(run, evaluates));
+    }
+    return sh_engine_barrier(team->engine);
+}
+
+sh_status sh_team_start_reducer(shoal_run *run, void (*arrived)(void *, size_t, size_t)) {
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return SH_OK;
+    team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
+    team->unused = sh_alloc(run->model.net->params.count + 1, sizeof *team->unused);
+    if (team->used == NULL || team->unused == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : default_bucket_mib;
+    sh_reducer_options options = {.engine = team->engine,
+                                  .params = &run->model.net->params,
+                                  .gradients = run->model.blocks.gradients,
+                                  .shared = &team->gradients,
+                                  .bucket_bytes = (size_t)(mib * 0x1p20),
+                                  .overlap = run->config.overlap,
+                                  .arrived = arrived,
+                                  .user = run,
+                                  .clock = &sh_clock_real};
+    return sh_reducer_create(&options, &team->reducer);
+}
+
+sh_status sh_team_average_states(shoal_run *run) {
+    sh_team *team = &run->team;
+    size_t count = run->model.net->states.total;
+    if (team->engine == NULL || count == 0) return SH_OK;
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .data = run->model.blocks.states,
+                    .count = count,
+                    .dtype = SH_DTYPE_F32,
+                    .op = SH_MEAN,
+                    .step = run->step,
+                    .bucket = -1};
+    return sh_engine_run(team->engine, &call);
+}
+
+sh_status sh_team_check_replicas(shoal_run *run) {
+    sh_team *team = &run->team;
+    int64_t every = run->config.check_every;
+    if (team->engine == NULL || every == 0 || run->step % every != 0) return SH_OK;
+    char hash[SH_BLAKE2_HEX], first[SH_BLAKE2_HEX];
+    sh_blake2_hex(run->model.blocks.weights, run->model.net->params.total * sizeof(float), hash);
+    memcpy(first, hash, sizeof first);
+    SH_TRY(broadcast(team, first, sizeof first));
+    double drifted = memcmp(first, hash, sizeof first) != 0 ? team->rank : 0;
+    double others = drifted > 0 ? 1 : 0, sums[2] = {others, drifted};
+    SH_TRY(sh_team_sum(team, sums, 2));
+    if (sums[0] == 0) return SH_OK;
+    if (sums[0] == 1)
+        SH_FAIL(SH_E_NUMERIC, "step %ld: the parameters of rank %.0f differ from the others'",
+                (long)run->step, sums[1]);
+    else
+        SH_FAIL(SH_E_NUMERIC, "step %ld: the parameters of %.0f of %d ranks differ from rank 0's",
+                (long)run->step, sums[0], team->ranks);
+    return sh_error_hint(
+        "go on from the last checkpoint with --resume; if it happens again, "
+        "suspect that machine's memory");
+}
+
+void sh_team_fini(sh_team *team) {
+    sh_reducer_destroy(team->reducer);
+    sh_free(team->used);
+    sh_free(team->unused);
+    if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
+    team->reducer = NULL;
+    team->used = NULL;
+    team->unused = NULL;
+}

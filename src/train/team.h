@@ -1,0 +1,60 @@
+/* The team: the workers of a run, seen from one of them. Rank 0 reads and writes all files; the
+ * others get its state at the start and send it what it reports. */
+#ifndef SH_TRAIN_TEAM_H
+#define SH_TRAIN_TEAM_H
+
+#include "comm/engine.h"
+#include "data/loader.h"
+#include "sync/reducer.h"
+
+struct shoal_run;
+
+/* Where a worker sits. */
+typedef struct sh_seat {
+    sh_engine *engine;     // borrowed
+    sh_board_rank *board;  // borrowed
+    int threads;           // that this worker computes with
+} sh_seat;
+
+typedef struct sh_team {
+    sh_engine *engine;  // NULL: the run has one worker
+    int rank, ranks;
+    int threads;           // 0: all cores
+    sh_board_rank *board;  // NULL: one worker
+    sh_shared gradients;
+    sh_reducer *reducer;
+    double control[4];  // summed over the ranks in every step: loss, counted, correct, stop
+    sh_call control_call;
+    int32_t *used;  // per parameter, where paths are dropped: summed over the ranks
+    bool *unused;   // per parameter, for a step without samples
+    bool stops;     // a rank was asked to stop: all do after this step
+} sh_team;
+
+static inline bool sh_team_leads(const sh_team *team) { return team->rank == 0; }
+/* This worker's part of every batch. */
+sh_batch_share sh_team_share(const sh_team *team);
+
+/* Before the model takes gradients: these come from memory that the peers map. */
+void sh_team_attach(struct shoal_run *run);
+/* Refuses ranks whose run file, program or data differ from rank 0's, naming the difference. */
+sh_status sh_team_compare(struct shoal_run *run);
+/* Rank 0's parameters, states, optimizer, position and kernel choices to everyone. */
+sh_status sh_team_spread(struct shoal_run *run);
+/* Rank 0 plans first and measures; the others take its choices. */
+sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
+/* Buckets; `arrived` as in sh_reducer_options. */
+sh_status sh_team_start_reducer(struct shoal_run *run, void (*arrived)(void *, size_t, size_t));
+
+/* Sums doubles over the ranks; one worker: nothing to do. */
+sh_status sh_team_sum(sh_team *team, double *values, size_t count);
+/* Batchnorm's running statistics become the mean over the ranks. */
+sh_status sh_team_average_states(struct shoal_run *run);
+/* Every check_every steps: a replica whose parameters drifted is named. */
+sh_status sh_team_check_replicas(struct shoal_run *run);
+/* Where the time went, per worker, into the log. */
+sh_status sh_team_report_time(struct shoal_run *run);
+
+void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);
+void sh_team_fini(sh_team *team);
+
+#endif

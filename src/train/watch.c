@@ -1,0 +1,107 @@
+#include "train/watch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+/* Before anything was measured: starting may fetch data and measure kernels, an evaluation or a
+ * checkpoint may be the first of its kind. */
+static const double first_limit_s[SH_PHASES] = {600, 300, 900, 900, 900};
+enum { LIMIT_LEAST_S = 30, LIMIT_FACTOR = 20 };
+
+double sh_watch_limit(const sh_watch *watch, int phase) {
+    if (watch->limit_s > 0) return watch->limit_s;
+    double longest = watch->longest_s[phase];
+    if (longest == 0) return first_limit_s[phase];
+    double limit = LIMIT_FACTOR * longest;
+    return limit > LIMIT_LEAST_S ? limit : LIMIT_LEAST_S;
+}
+
+static int64_t newest_beat(const sh_board *board, int *phase_out) {
+    int64_t newest = 0;
+    *phase_out = SH_PHASE_START;
+    for (int r = 0; r < board->ranks; r++) {
+        const sh_board_rank *rank = &board->rank[r];
+        int64_t beat = atomic_load_explicit(&rank->beat_ns, memory_order_relaxed);
+        int phase = atomic_load_explicit(&rank->phase, memory_order_relaxed);
+        // The most patient phase counts: rank 0 may write a checkpoint while the others wait.
+        if (phase != SH_PHASE_END && phase > *phase_out) *phase_out = phase;
+        if (beat > newest) newest = beat;
+    }
+    return newest;
+}
+
+bool sh_watch_hangs(sh_watch *watch, const sh_board *board, int64_t now_ns) {
+    int phase;
+    int64_t newest = newest_beat(board, &phase);
+    if (newest == 0) return false;
+    if (watch->beat_ns != 0 && newest > watch->beat_ns) {
+        double silence = (double)(newest - watch->beat_ns) * 1e-9;
+        if (silence > watch->longest_s[phase]) watch->longest_s[phase] = silence;
+    }
+    watch->beat_ns = newest;
+    return (double)(now_ns - newest) * 1e-9 > sh_watch_limit(watch, phase);
+}
+
+/* The state letter of /proc/PID/stat: T stopped, D in the kernel, Z gone; '?' unknown. */
+static char process_state(int pid) {
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return '?';
+    size_t got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[got] = '\0';
+    const char *end = strrchr(text, ')');  // the name before it may hold anything
+    return end != NULL && end[1] == ' ' && end[2] != '\0' ? end[2] : '?';
+}
+
+static const char *state_text(char state) {
+    switch (state) {
+        case 'T':
+        case 't':
+            return "is stopped";
+        case 'D':
+            return "hangs in the operating system";
+        default:
+            return "does not answer";
+    }
+}
+
+void sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_t size) {
+    for (int r = 0; r < board->ranks; r++) {
+        const sh_board_rank *rank = &board->rank[r];
+        bool waits = atomic_load_explicit(&rank->waits_for, memory_order_relaxed) != 0;
+        int phase = atomic_load_explicit(&rank->phase, memory_order_relaxed);
+        if (waits || phase == SH_PHASE_END) continue;
+        int64_t beat = atomic_load_explicit(&rank->beat_ns, memory_order_relaxed);
+        snprintf(text_out, size,
+                 "worker %d (pid %d) %s: no sign of life for %.1f s, in %s %lld, and the others "
+                 "wait for it",
+                 r, rank->pid, state_text(process_state(rank->pid)), (double)(now_ns - beat) * 1e-9,
+                 sh_phase_name(phase),
+                 (long long)atomic_load_explicit(&rank->step, memory_order_relaxed));
+        return;
+    }
+    snprintf(text_out, size, "all workers wait for each other");
+}
+
+void sh_watch_tell(const sh_board *board, int64_t now_ns,
+                   void (*line)(void *user, const char *text), void *user) {
+    for (int r = 0; r < board->ranks; r++) {
+        char text[SH_BOARD_TEXT];
+        sh_board_line(&board->rank[r], r, now_ns, text, sizeof text);
+        line(user, text);
+    }
+}
+
+void sh_watch_record(const sh_board *board, int64_t now_ns, const char *folder) {
+    char *path = folder != NULL ? sh_path_join(folder, "flight.txt") : NULL;
+    FILE *file = path != NULL ? fopen(path, "w") : NULL;
+    sh_free(path);
+    if (file == NULL) return;  // the lines on the terminal must do
+    for (int r = 0; r < board->ranks; r++) sh_board_print(&board->rank[r], r, now_ns, file);
+    fclose(file);
+}

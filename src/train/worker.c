@@ -1,0 +1,117 @@
+/* One worker process: joins the team, does the job, leaves its last words on the board. */
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "train/launch.h"
+
+int sh_threads_each(const sh_config *config, int workers, int cores) {
+    if (config->threads > 0) return (int)config->threads;
+    return cores > workers ? cores / workers : 1;
+}
+
+static void send_note(const sh_worker *worker, const sh_note *note) {
+    // The parent reads as long as it lives; without it this process is ended by the kernel.
+    ssize_t written = write(worker->notes_fd, note, sizeof *note);
+    (void)written;
+}
+
+static void send_text(const sh_worker *worker, sh_note_kind kind, int level, const char *text) {
+    sh_note note = {.kind = kind, .rank = worker->rank, .level = level};
+    snprintf(note.text, sizeof note.text, "%s", text);
+    send_note(worker, &note);
+}
+
+/* Rank 0 speaks for all; the others only warn. */
+static void worker_line(void *user, int level, const char *text) {
+    const sh_worker *worker = user;
+    if (worker->rank == 0 || level >= SH_LOG_WARN) send_text(worker, SH_NOTE_LINE, level, text);
+}
+
+static void worker_progress(void *user, const shoal_progress *progress) {
+    const sh_worker *worker = user;
+    if (worker->rank != 0) return;
+    send_note(worker, &(sh_note){.kind = SH_NOTE_PROGRESS, .progress = *progress});
+}
+
+static void worker_folder(void *user, const char *folder) {
+    send_text(user, SH_NOTE_FOLDER, 0, folder);
+}
+
+static bool worker_stop(void *user) {
+    const sh_worker *worker = user;
+    // Relaxed: a step earlier or later makes no difference, the ranks agree among themselves.
+    return atomic_load_explicit(worker->stop, memory_order_relaxed) != 0;
+}
+
+/* Cores are divided: worker r of n gets the r-th part, where there is at least one for each. */
+static void take_cores(int rank, int ranks) {
+    cpu_set_t all, mine;
+    if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < ranks) return;
+    int cores = CPU_COUNT(&all), low = cores * rank / ranks, high = cores * (rank + 1) / ranks;
+    CPU_ZERO(&mine);
+    for (int core = 0, index = 0; core < CPU_SETSIZE && index < high; core++) {
+        if (!CPU_ISSET(core, &all)) continue;
+        if (index >= low) CPU_SET(core, &mine);
+        index++;
+    }
+    sched_setaffinity(0, sizeof mine, &mine);
+}
+
+static void leave_last_words(sh_board_rank *board, sh_status status) {
+    const sh_error *error = sh_error_last();
+    board->status = (int32_t)status;
+    snprintf(board->error, sizeof board->error, "%.*s", SH_BOARD_TEXT - 1, error->text);
+    snprintf(board->hint, sizeof board->hint, "%.*s", SH_BOARD_TEXT - 1, error->hint);
+    sh_board_phase(board, SH_PHASE_END, sh_clock_now_ns(&sh_clock_real));
+}
+
+static sh_status work(const sh_worker *worker, sh_board_rank *board) {
+    int cores = sh_cores();
+    take_cores(worker->rank, worker->ranks);
+    sh_transport *transport = NULL;
+    sh_engine *engine = NULL;
+    shoal_run *run = NULL;
+    SH_TRY(sh_shm_attach(worker->fabric, worker->rank, cores, &transport));
+    sh_engine_options options = {.algorithm = worker->config->allreduce};
+    SH_TRY(sh_engine_create(transport, &options, &engine));
+    shoal_hooks hooks = *worker->job->hooks;
+    hooks.user = (void *)(uintptr_t)worker;
+    hooks.line = worker_line;
+    hooks.progress = worker_progress;
+    hooks.folder = worker_folder;
+    hooks.stop = worker_stop;
+    sh_seat seat = {engine, board, sh_threads_each(worker->config, worker->ranks, cores)};
+    SH_TRY(sh_run_open(worker->config, &hooks, &seat, &run));
+    sh_status status = worker->job->body(run, worker->job->argument);
+    if (worker->rank == 0 && worker->job->timing != NULL)
+        send_note(worker, &(sh_note){.kind = SH_NOTE_TIMING, .timing = *worker->job->timing});
+    if (status != SH_OK) return status;  // the error's record stays; the process ends anyway
+    shoal_run_close(run);
+    sh_engine_destroy(engine);
+    return SH_OK;
+}
+
+_Noreturn void sh_worker_main(const sh_worker *worker) {
+    pid_t parent = getppid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);  // it died before the line above
+    signal(SIGINT, SIG_IGN);            // the parent takes it and tells us
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    char name[16];
+    snprintf(name, sizeof name, "shoal-%d", worker->rank);
+    prctl(PR_SET_NAME, name);
+    sh_board_rank *board = &sh_shm_board(worker->fabric)->rank[worker->rank];
+    board->pid = getpid();
+    sh_board_phase(board, SH_PHASE_START, sh_clock_now_ns(&sh_clock_real));
+    sh_status status = work(worker, board);
+    if (status != SH_OK)
+        leave_last_words(board, status);
+    else
+        sh_board_phase(board, SH_PHASE_END, sh_clock_now_ns(&sh_clock_real));
+    _exit(status == SH_OK ? 0 : 1);
+}

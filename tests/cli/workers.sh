@@ -1,0 +1,118 @@
+# Several workers: the result of one, whatever happens to them.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+common=(--model mlp --data digits --threads 1 --seed 3 --kernels default)
+
+# The loss of the last step, with four digits.
+loss() { sed -n 's/^train loss *//p' "$WORK/stdout"; }
+
+# Batches of 50 leave 12 samples for the 30th step: uneven shares, and with 16 workers empty ones.
+expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 --out one
+one=$(loss)
+for workers in 2 3 16; do
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 -n "$workers" --out "w$workers"
+    expect_text "$workers workers of 1 thread"
+    [ "$(loss)" = "$one" ] || fail "$workers workers: loss $(loss) instead of $one"
+done
+expect_text "worker 15: data"
+
+# Every all-reduce, and no overlap.
+for allreduce in ring halving-doubling tree hierarchical direct; do
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 -n 3 --allreduce "$allreduce" \
+        --no-overlap --bucket-mb 0.05 --out "a-$allreduce"
+    [ "$(loss)" = "$one" ] || fail "$allreduce: loss $(loss) instead of $one"
+done
+expect_complaint 2 "allreduce" "$SHOAL" train "${common[@]}" -n 2 --allreduce rign --out bad
+
+# A run of several workers repeats bit for bit, and a resumed one too, also on its own folder.
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 4 -n 3 --optimizer adamw --out whole
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 -n 3 --optimizer adamw --out half
+expect_exit 0 "$SHOAL" train half --resume --epochs 4
+for file in model optimizer; do
+    expect_same "whole/checkpoints/$file-00000048.safetensors" "half/checkpoints/$file-00000048.safetensors"
+done
+
+# start NAME FLAGS...   a long run in the background; returns once it has a checkpoint.
+start() {
+    local name=$1
+    shift
+    # Not from a subshell that ignores SIGINT: the signals below are SIGTERM.
+    "$SHOAL" train "${common[@]}" --epochs 200000 --eval-every 1000000 --checkpoint-every 200 -n 3 \
+        --out "$name" "$@" >"$name.out" 2>"$name.err" &
+    parent=$!
+    for _ in $(seq 300); do
+        compgen -G "$name/checkpoints/manifest-*.json" >/dev/null && return
+        sleep 0.1
+    done
+    cat "$name.err"
+    fail "$name wrote no checkpoint"
+}
+worker() { pgrep -P "$parent" | sed -n "$1p"; }
+wait_for() {
+    for _ in $(seq 300); do
+        grep -qF -- "$1" "$2" && return
+        sleep 0.1
+    done
+    cat "$2"
+    fail "no \"$1\" in $2"
+}
+stop() {
+    kill -TERM "$parent"
+    local code=0
+    wait "$parent" || code=$?
+    [ "$code" -eq 143 ] || fail "exit $code after SIGTERM"
+}
+
+# A killed worker is named, and the run goes on from its last checkpoint.
+start killed
+kill -KILL "$(worker 2)"
+wait_for "worker 1 (pid" killed.err
+wait_for "ended by signal 9 (Killed)" killed.err
+wait_for "restart 1 of 3, from the last checkpoint, with 3 workers" killed.err
+wait_for "resumed after step" killed.err
+expect_file killed/flight.txt
+stop
+grep -qF "go on with" killed.err || fail "nothing says how to go on"
+
+# With --elastic one less goes on; without restarts the run fails and says so.
+start elastic --elastic
+kill -KILL "$(worker 1)"
+wait_for "with 2 workers" elastic.err
+wait_for "2 workers of 1 thread" elastic.err
+stop
+start final --restarts 0
+kill -SEGV "$(worker 3)"
+code=0
+wait "$parent" || code=$?
+[ "$code" -eq 1 ] || fail "exit $code after a death without restarts"
+expect_text "signal 11" final.err
+
+# A worker that hangs is named by the watchdog, and every rank says for whom it waits.
+start stopped --watchdog 2
+kill -STOP "$(worker 3)"
+wait_for "rank 0: step" stopped.err
+wait_for "waits for rank 2" stopped.err
+wait_for "worker 2 (pid" stopped.err
+wait_for "is stopped" stopped.err
+wait_for "restart 1 of 3" stopped.err
+expect_text "allreduce" stopped/flight.txt
+stop
+
+# The parent's death ends its children.
+start orphans
+children=$(pgrep -P "$parent")
+kill -KILL "$parent"
+wait "$parent" 2>/dev/null || true
+for _ in $(seq 50); do
+    alive=0
+    for child in $children; do ! kill -0 "$child" 2>/dev/null || alive=1; done
+    [ "$alive" -eq 0 ] && break
+    sleep 0.1
+done
+[ "$alive" -eq 0 ] || fail "workers outlive their parent"
+
+# A failure of one rank is told once, by the rank that understood it.
+expect_exit 1 "$SHOAL" train "${common[@]}" -n 3 --lr 100000 --epochs 3 --out nan
+expect_text "the loss is"
+expect_text "lower --lr"
