@@ -46,8 +46,10 @@ void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status) {
     // Small calls take less time than a look at the clock is worth.
     if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
     call->end_ns = engine->now_ns;
-    record_end(engine, call);
-    if (engine->waits != 0) sh_engine_awake(engine);
+    if (engine->status == SH_OK) {  // else the board keeps what this rank was in, and for whom
+        record_end(engine, call);
+        if (engine->waits != 0) sh_engine_awake(engine);
+    }
     call->status = status;
     if (engine->driver != NULL)
         sh_driver_ended(engine, call);
@@ -236,8 +238,6 @@ static sh_status set_up(sh_engine *engine, void *argument) {
 static sh_status tear_down(sh_engine *engine, void *argument) {
     (void)argument;
     if (engine->area != NULL) sh_unshare(engine->transport, &engine->shared);
-    sh_transport_close(engine->transport);
-    engine->transport = NULL;
     return SH_OK;
 }
 
@@ -284,6 +284,7 @@ void sh_engine_destroy(sh_engine *engine) {
     if (engine == NULL) return;
     sh_engine_job(engine, tear_down, NULL);
     sh_driver_destroy(engine);
+    sh_transport_close(engine->transport);  // by the task that opened it, as MPI wants it
     while (engine->groups != NULL) sh_group_free(engine->groups);
     sh_runs_destroy(engine->spare);
     sh_free(engine);

@@ -50,7 +50,7 @@ typedef struct sh_engine_options {
     sh_link link, node_link;  // measured costs between nodes and inside one; zeros: defaults
 } sh_engine_options;
 
-/* Takes the transport over. */
+/* Takes the transport over: destroy closes it, so the task that opened it destroys the engine. */
 sh_status sh_engine_create(sh_transport *transport, const sh_engine_options *options,
                            sh_engine **engine_out);
 void sh_engine_destroy(sh_engine *engine);

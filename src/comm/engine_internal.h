@@ -154,6 +154,9 @@ struct sh_engine {
     sh_status status;  // the first failure; nothing starts after it
     sh_error error;
     sh_driver *driver;  // the comm task, or NULL
+    // When the transport's own call began, 0: none is under way. Relaxed: a waiting task only looks
+    // how long the comm task has been away.
+    _Atomic int64_t away_ns;
 };
 
 static inline int64_t sh_engine_now(sh_engine *engine) {

@@ -235,8 +235,18 @@ static bool is_oldest(const sh_engine *engine, const sh_run *run) {
 static sh_status run_native(sh_engine *engine, sh_run *run) {
     sh_call *call = run->call;
     sh_reduce_op op = call->op == SH_MEAN ? SH_SUM : call->op;
-    SH_TRY(engine->transport->ops->allreduce(engine->transport, call->data, call->count,
-                                             (int)call->dtype, (int)op));
+    // Nobody knows whom it waits for inside.
+    uint64_t others = ~(UINT64_C(1) << (engine->transport->rank & 63));
+    if (engine->transport->ranks < SH_BOARD_WAITS)
+        others &= (UINT64_C(1) << engine->transport->ranks) - 1;
+    _Atomic uint64_t *waits = &engine->transport->board->waits_for;
+    atomic_store_explicit(waits, others, memory_order_relaxed);
+    atomic_store_explicit(&engine->away_ns, sh_engine_now(engine), memory_order_relaxed);
+    sh_status status = engine->transport->ops->allreduce(engine->transport, call->data, call->count,
+                                                         (int)call->dtype, (int)op);
+    atomic_store_explicit(&engine->away_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(waits, 0, memory_order_relaxed);
+    SH_TRY(status);
     divide_mean(engine, run, &(sh_segment){.count = call->count});
     call->messages = 1;
     call->sent_bytes = call->count * run->element_bytes;

@@ -1,10 +1,14 @@
 /* The comm task: owns the transport and drives the engine, where the transport makes no progress by
  * itself (MPI). Callers hand it calls and jobs in a list; it takes them in order, polls while any
  * call is under way, and sleeps on a condition when there is none. */
+#include <inttypes.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "base/task.h"
 #include "comm/engine_internal.h"
+
+enum { LOOK_NS = 200000000 };  // between looks at a comm task that may be lost
 
 typedef struct job {
     struct job *next;
@@ -97,6 +101,9 @@ static sh_status drive(void *argument) {
     return SH_OK;
 }
 
+/* The comm task may rest between two looks at the transport, while calls are under way. */
+static void wake(sh_engine *engine) { sh_ring(engine->transport, engine->transport->rank); }
+
 sh_status sh_engine_job(sh_engine *engine, sh_job body, void *argument) {
     sh_driver *driver = engine->driver;
     if (driver == NULL) return body(engine, argument);
@@ -109,6 +116,7 @@ sh_status sh_engine_job(sh_engine *engine, sh_job body, void *argument) {
     driver->last_job = &put;
     atomic_fetch_add_explicit(&driver->waiting, 1, memory_order_relaxed);
     pthread_cond_signal(&driver->work);
+    wake(engine);
     while (!put.done) pthread_cond_wait(&driver->news, &driver->lock);
     pthread_mutex_unlock(&driver->lock);
     return put.status == SH_OK ? SH_OK : sh_error_adopt(&put.error);
@@ -127,13 +135,45 @@ sh_status sh_driver_start(sh_engine *engine, sh_call *call) {
     atomic_fetch_add_explicit(&driver->waiting, 1, memory_order_relaxed);
     pthread_cond_signal(&driver->work);
     pthread_mutex_unlock(&driver->lock);
+    wake(engine);
     return SH_OK;
+}
+
+/* Whether the comm task is lost in the transport's own all-reduce, which no watchdog can end: then
+ * the caller must not wait for it either. */
+static bool is_lost(const sh_engine *engine, double *seconds_out) {
+    int64_t away_ns = atomic_load_explicit(&engine->away_ns, memory_order_relaxed);
+    int64_t timeout_ns = engine->options.timeout_ns;
+    if (away_ns == 0 || timeout_ns <= 0) return false;
+    int64_t waited_ns = sh_clock_now_ns(engine->transport->clock) - away_ns;
+    *seconds_out = (double)waited_ns * 1e-9;
+    return waited_ns > timeout_ns;
+}
+
+static void await_news(sh_driver *driver) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&driver->news, &driver->lock, &until);
 }
 
 sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {
     sh_driver *driver = engine->driver;
+    double seconds = 0;
     pthread_mutex_lock(&driver->lock);
-    while (!call->done) pthread_cond_wait(&driver->news, &driver->lock);
+    while (!call->done && !is_lost(engine, &seconds)) await_news(driver);
+    if (!call->done) {
+        pthread_mutex_unlock(&driver->lock);
+        return SH_FAIL(SH_E_PEER,
+                       "rank %d waited %.1f s for the others in %s's own all-reduce (bucket %d, "
+                       "step %" PRId64 ")",
+                       engine->transport->rank, seconds, engine->transport->ops->name, call->bucket,
+                       call->step);
+    }
     sh_status status = call->status;
     if (status != SH_OK) sh_error_adopt(engine->status != SH_OK ? &engine->error : &driver->error);
     pthread_mutex_unlock(&driver->lock);

@@ -262,6 +262,7 @@ shoal_status shoal_run_train(shoal_run *run) {
     SHOAL_TRY(sh_run_make_optimizer(run));
     SHOAL_TRY(sh_team_compare(run));
     if (sh_team_leads(&run->team)) SHOAL_TRY(sh_run_open_folder(run));
+    SHOAL_TRY(sh_team_spread_folder(run));
     SHOAL_TRY(sh_team_spread(run));
     if (run->step >= run->steps) {
         SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);

@@ -6,21 +6,24 @@
 #include "comm/engine.h"
 #include "data/loader.h"
 #include "sync/reducer.h"
+#include "train/watch.h"
 
 struct shoal_run;
 
 /* Where a worker sits. */
 typedef struct sh_seat {
-    sh_engine *engine;     // borrowed
-    sh_board_rank *board;  // borrowed
-    int threads;           // that this worker computes with
+    sh_engine *engine;      // borrowed
+    sh_board_rank *board;   // borrowed
+    int threads;            // that this worker computes with
+    sh_patience *patience;  // borrowed; NULL: a parent watches over the workers
 } sh_seat;
 
 typedef struct sh_team {
     sh_engine *engine;  // NULL: the run has one worker
     int rank, ranks;
-    int threads;           // 0: all cores
-    sh_board_rank *board;  // NULL: one worker
+    int threads;            // 0: all cores
+    sh_board_rank *board;   // NULL: one worker
+    sh_patience *patience;  // NULL: somebody else's
     sh_shared gradients;
     sh_reducer *reducer;
     double control[4];  // summed over the ranks in every step: loss, counted, correct, stop
@@ -40,6 +43,8 @@ void sh_team_attach(struct shoal_run *run);
 sh_status sh_team_compare(struct shoal_run *run);
 /* Rank 0's parameters, states, optimizer, position and kernel choices to everyone. */
 sh_status sh_team_spread(struct shoal_run *run);
+/* Everyone learns where rank 0 writes the run's files. */
+sh_status sh_team_spread_folder(struct shoal_run *run);
 /* Rank 0 plans first and measures; the others take its choices. */
 sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
 /* Buckets; `arrived` as in sh_reducer_options. */
@@ -54,6 +59,7 @@ sh_status sh_team_check_replicas(struct shoal_run *run);
 /* Where the time went, per worker, into the log. */
 sh_status sh_team_report_time(struct shoal_run *run);
 
+/* A phase begins: the board says so, and waits get its limit. */
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);
 void sh_team_fini(sh_team *team);
 

@@ -25,8 +25,9 @@ TEST(mpi, knows_its_launchers) {
     expect_launch((sh_mpi_launch){.pmix_rank = "1"}, SH_MPI_OPENMPI, 0);
 }
 
-TEST(mpi, one_process_is_no_team) {
-    expect_launch((sh_mpi_launch){.ompi_size = "1"}, SH_MPI_NONE, 1);
+TEST(mpi, one_process_is_counted_too) {
+    expect_launch((sh_mpi_launch){.ompi_size = "1"}, SH_MPI_OPENMPI, 1);
+    expect_launch((sh_mpi_launch){.pmi_size = "1"}, SH_MPI_MPICH, 1);
     expect_launch((sh_mpi_launch){.slurm_tasks = "1"}, SH_MPI_NONE, 0);
 }
 

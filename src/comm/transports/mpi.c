@@ -110,6 +110,12 @@ static void mpi_close(sh_transport *transport) {
     sh_free(mpi);
 }
 
+void sh_mpi_place(const sh_transport *transport, int *node_ranks_out, int *node_cores_out) {
+    const sh_mpi *mpi = (const sh_mpi *)transport;
+    *node_ranks_out = mpi->world.node_ranks;
+    *node_cores_out = mpi->world.node_cores > 0 ? mpi->world.node_cores : 1;
+}
+
 void sh_mpi_abort(int exit_code) {
     if (process.open != NULL) process.open->abort(exit_code);
 }

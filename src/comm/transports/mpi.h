@@ -15,7 +15,7 @@
 #include "comm/transport.h"
 
 typedef enum sh_mpi_flavour {
-    SH_MPI_NONE,  // no MPI launcher, or one process
+    SH_MPI_NONE,  // no MPI launcher
     SH_MPI_OPENMPI,
     SH_MPI_MPICH,
 } sh_mpi_flavour;
@@ -31,8 +31,9 @@ typedef struct sh_mpi_launch {
     const char *slurm_tasks;  // SLURM_STEP_NUM_TASKS: any srun
 } sh_mpi_launch;
 
-/* Which MPI started this process, and how many ranks there are (0: it does not say). Fails where
- * srun started several tasks without telling them of each other. */
+/* Which MPI started this process, and how many ranks there are (0: it does not say; 1: this process
+ * is alone and needs no MPI). Fails where srun started several tasks without telling them of each
+ * other. */
 sh_status sh_mpi_detect(const sh_mpi_launch *launch, sh_mpi_flavour *flavour_out, int *ranks_out);
 
 typedef struct sh_mpi_options {
@@ -50,6 +51,9 @@ typedef struct sh_mpi_options {
  * wait for others: MPI stays open so that the program can still report, and sh_mpi_abort then
  * ends the job. */
 sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_out);
+
+/* The ranks of this rank's node, and the cores that they may use together. */
+void sh_mpi_place(const sh_transport *transport, int *node_ranks_out, int *node_cores_out);
 
 /* The last act of a program whose run failed: ends all ranks of the job, and does not return. Does
  * nothing if MPI was not started here or was ended in order. */

@@ -51,8 +51,7 @@ sh_status sh_mpi_detect(const sh_mpi_launch *launch, sh_mpi_flavour *flavour_out
             "srun --mpi=pmix (Open MPI) or srun --mpi=pmi2 (MPICH); "
             "'srun --mpi=list' names what this Slurm has");
     }
-    // One process is no team: it trains alone, or forks workers that share memory.
-    *flavour_out = ranks == 1 ? SH_MPI_NONE : flavour;
+    *flavour_out = flavour;
     *ranks_out = ranks;
     return SH_OK;
 }
