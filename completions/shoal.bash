@@ -27,7 +27,9 @@ _shoal() {
     fi
     case $word in
     -*)
-        mapfile -t COMPREPLY < <(compgen -W "$(_shoal_flags "$program" "$command")" -- "$word")
+        local topic=()  # what `explain` is about decides its flags
+        [ "$command" = explain ] && [ "$COMP_CWORD" -gt 2 ] && topic=("${COMP_WORDS[2]}")
+        mapfile -t COMPREPLY < <(compgen -W "$(_shoal_flags "$program" "$command" "${topic[@]}")" -- "$word")
         return
         ;;
     esac
@@ -37,6 +39,16 @@ _shoal() {
         ;;
     data,get)
         mapfile -t COMPREPLY < <(compgen -W "mnist digits shakespeare" -- "$word")
+        ;;
+    explain,explain)
+        mapfile -t COMPREPLY < <(
+            compgen -W "$(_shoal_names "$program" collectives | sort -u)" -- "$word" || true
+            compgen -f -- "$word"
+        )
+        ;;
+    explain,--algorithm)
+        mapfile -t COMPREPLY < <(compgen -W "$("$program" list collectives 2>/dev/null |
+            sed -nE "s/^  ${COMP_WORDS[2]} ([a-z-]+) .*/\\1/p")" -- "$word")
         ;;
     bench,bench)
         mapfile -t COMPREPLY < <(compgen -W train -- "$word")

@@ -191,11 +191,59 @@ SHOAL_API shoal_status shoal_model_predict(shoal_model *model, const void *x, in
 SHOAL_API shoal_status shoal_model_save(shoal_model *model, const char *path);
 SHOAL_API shoal_status shoal_model_load(shoal_model *model, const char *path);
 
+/* ---- Collectives -------------------------------------------------------------------------------
+ */
+
+/* How workers exchange data: every step of a collective, its cost, and which algorithm wins where.
+ * Members that are NULL or 0 take their defaults. */
+typedef struct shoal_collective_options {
+    const char *collective; /* "allreduce", "reduce-scatter", "all-gather", "broadcast",
+                               "all-to-all", "barrier" */
+    const char *algorithm;  /* as in shoal_list("collectives"); NULL: the cheapest */
+    int64_t ranks;          /* 0: as many as the values have, or 4 */
+    int64_t per_node;       /* ranks on each node; 0: one */
+    int64_t root;           /* of a broadcast */
+    int64_t size_bytes;     /* 0: 1 MiB */
+    const char *link;       /* between nodes, "1Gbit,50us" */
+    const char *node_link;  /* inside a node, "5GB,1us" */
+    const char *values;     /* file of numbers to work through, one line per rank; NULL: none */
+    const char *svg;        /* file for a picture; NULL: none */
+    bool json;
+} shoal_collective_options;
+
+SHOAL_API bool shoal_is_collective(const char *name);
+SHOAL_API shoal_status shoal_explain_collective(const shoal_collective_options *options,
+                                                FILE *file);
+
+/* All-reduces timed between workers of this machine. */
+typedef struct shoal_allreduce_options {
+    int64_t ranks;         /* 0: 2 */
+    const int64_t *sizes;  /* bytes of the whole buffer, multiples of 4 */
+    size_t size_count;     /* at most 64 */
+    const char *algorithm; /* NULL: chosen by size */
+    double seconds;        /* measured time of each size; 0: 1 */
+    bool private_memory;   /* the data lies outside shared memory */
+} shoal_allreduce_options;
+
+typedef struct shoal_allreduce_timing {
+    int64_t size_bytes;
+    char algorithm[24];
+    double median_us, p10_us, p90_us; /* of the slowest worker */
+    double gb_s;                      /* bytes of the buffer by the median */
+    int64_t samples;
+} shoal_allreduce_timing;
+
+/* Sums of floats, in place, verified once and then timed; `timings_out` gets one row per size.
+ * Forks the workers: call it before anything has computed in this process. */
+SHOAL_API shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
+                                             shoal_allreduce_timing *timings_out);
+
 /* ---- What there is -----------------------------------------------------------------------------
  */
 
 /* Rows of a registry: kind is one of shoal_list_kind(0), (1), … until NULL ("models", "layers",
- * "losses", "optimizers", "schedules", "readers", "data"). Calls `row` for each. */
+ * "losses", "optimizers", "schedules", "readers", "collectives", "codecs", "data"). Calls `row` for
+ * each. */
 SHOAL_API const char *shoal_list_kind(size_t index);
 SHOAL_API shoal_status shoal_list(const char *kind,
                                   void (*row)(void *user, const char *name, const char *help),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static _Atomic uint64_t calls;  // relaxed: a statistic, orders nothing
 
@@ -90,6 +91,13 @@ void *sh_arena_take(sh_arena *arena, size_t bytes) {
     void *memory = arena->base + arena->used_bytes;
     arena->used_bytes += taken;
     return memory;
+}
+
+void sh_arena_drop(void *begin, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t low = sh_round_up((uintptr_t)begin, page);
+    uintptr_t high = ((uintptr_t)begin + bytes) / page * page;
+    if (low < high) madvise((void *)low, high - low, MADV_DONTNEED);
 }
 
 void sh_arena_rewind(sh_arena *arena, size_t used_bytes) {

@@ -40,6 +40,9 @@ void sh_arena_fini(sh_arena *arena);
 void *sh_arena_take(sh_arena *arena, size_t bytes);
 void sh_arena_rewind(sh_arena *arena, size_t used_bytes);
 
+/* Gives whole pages inside a stretch of an arena back to the system; they read as zero again. */
+void sh_arena_drop(void *begin, size_t bytes);
+
 static inline size_t sh_round_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }

@@ -18,6 +18,7 @@ typedef enum sh_rng_use {
     SH_RNG_SYNTHETIC,
     SH_RNG_SPLIT,
     SH_RNG_TEST,
+    SH_RNG_CODEC,
 } sh_rng_use;
 
 typedef struct sh_rng {

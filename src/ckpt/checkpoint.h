@@ -24,18 +24,20 @@ typedef struct sh_checkpoint_info {
     int64_t batch;    // finished batches of that epoch
     int64_t samples;  // seen so far
     uint64_t seed;
-    double best;    // best metric so far, NAN: none
-    char *data;     // fingerprint of the training data
-    char *model;    // the model as YAML; also a note in the model file
-    char *kernels;  // kernel choices, opaque
+    double best;      // best metric so far, NAN: none
+    int64_t workers;  // whose residuals the slots hold; 0: none
+    char *data;       // fingerprint of the training data
+    char *model;      // the model as YAML; also a note in the model file
+    char *kernels;    // kernel choices, opaque
 } sh_checkpoint_info;
 
 /* Frees the texts of an info that was read. */
 void sh_checkpoint_info_fini(sh_checkpoint_info *info);
 
 typedef struct sh_checkpoint_slot {
-    const char *name;  // "momentum"
-    float *values;     // a whole block, (params->total)
+    const char *name;             // "momentum", "residual"
+    float *values;                // a whole block, (params->total)
+    const sh_param_list *params;  // NULL: the model's
 } sh_checkpoint_slot;
 
 /* Everything is borrowed, except the texts of `info` after a load. */
@@ -48,6 +50,12 @@ typedef struct sh_checkpoint {
     size_t slot_count;
     sh_checkpoint_info info;
 } sh_checkpoint;
+
+static inline const sh_param_list *sh_checkpoint_slot_params(const sh_checkpoint *checkpoint,
+                                                             size_t slot) {
+    const sh_param_list *own = checkpoint->slots[slot].params;
+    return own != NULL ? own : checkpoint->params;
+}
 
 /* Writes a snapshot, then removes all but the newest `keep` (0: keeps all) up to this step, and
  * what dead writers left behind. When it fails, earlier snapshots are untouched. One writer per

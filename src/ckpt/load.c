@@ -147,7 +147,8 @@ static sh_status load_blocks(const char *manifest_path, const sh_manifest *manif
     SH_TRY_OUT(sh_match_list(&match, into->state, NULL, into->state_values));
     SH_TRY_OUT(sh_match_end(&match));
     for (size_t i = 0; i < into->slot_count; i++)
-        SH_TRY_OUT(sh_match_list(&slots, into->params, into->slots[i].name, into->slots[i].values));
+        SH_TRY_OUT(sh_match_list(&slots, sh_checkpoint_slot_params(into, i), into->slots[i].name,
+                                 into->slots[i].values));
     SH_TRY_OUT(sh_match_end(&slots));
     sh_match_copy(&match);
     sh_match_copy(&slots);

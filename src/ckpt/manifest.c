@@ -33,14 +33,18 @@ static json_t *manifest_json(const sh_manifest *manifest) {
     json_t *files = json_pack("{s:o}", "model", file_json(&manifest->model));
     if (manifest->optimizer.name[0] != '\0')
         json_object_set_new(files, "optimizer", file_json(&manifest->optimizer));
-    return json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:s?, s:s?, s:s?, s:o}",    //
-                     "format", format_name, "version", FORMAT_VERSION, "shoal", SHOAL_VERSION,  //
-                     "step", (json_int_t)info->step, "epoch", (json_int_t)info->epoch,          //
-                     "batch", (json_int_t)info->batch, "samples", (json_int_t)info->samples,    //
-                     "seed", (json_int_t)info->seed,                                            //
-                     "best", isfinite(info->best) ? json_real(info->best) : json_null(),        //
-                     "data", info->data, "model", info->model, "kernels", info->kernels,        //
-                     "files", files);
+    json_t *root =
+        json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:s?, s:s?, s:s?, s:o}",    //
+                  "format", format_name, "version", FORMAT_VERSION, "shoal", SHOAL_VERSION,  //
+                  "step", (json_int_t)info->step, "epoch", (json_int_t)info->epoch,          //
+                  "batch", (json_int_t)info->batch, "samples", (json_int_t)info->samples,    //
+                  "seed", (json_int_t)info->seed,                                            //
+                  "best", isfinite(info->best) ? json_real(info->best) : json_null(),        //
+                  "data", info->data, "model", info->model, "kernels", info->kernels,        //
+                  "files", files);
+    if (root != NULL && info->workers > 0)
+        json_object_set_new(root, "workers", json_integer((json_int_t)info->workers));
+    return root;
 }
 
 /* The manifest's own checksum covers its compact form without the checksum. */
@@ -145,6 +149,9 @@ static sh_status read_root(const char *source, const json_t *root, sh_manifest *
     if (!json_is_integer(seed)) return bad(source, "'seed' is not a number");
     info->seed = (uint64_t)json_integer_value(seed);
     info->best = json_is_number(best) ? json_number_value(best) : NAN;
+    if (json_object_get(root, "workers") != NULL)
+        SH_TRY(read_number(source, root, "workers", &info->workers));
+    if (info->workers > 65536) return bad(source, "'workers' is too large");
     SH_TRY(read_text(source, root, "data", &info->data));
     SH_TRY(read_text(source, root, "model", &info->model));
     SH_TRY(read_text(source, root, "kernels", &info->kernels));

@@ -40,8 +40,9 @@ sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkp
 
 static sh_status write_optimizer(const char *path, const sh_checkpoint *checkpoint) {
     enum { NAME = SH_PARAM_NAME + 64 };
-    const sh_param_list *params = checkpoint->params;
-    size_t count = params->count * checkpoint->slot_count;
+    size_t count = 0;
+    for (size_t slot = 0; slot < checkpoint->slot_count; slot++)
+        count += sh_checkpoint_slot_params(checkpoint, slot)->count;
     sh_tensor_entry *entries = sh_alloc(count, sizeof *entries);
     char(*names)[NAME] = sh_alloc(count, sizeof *names);
     sh_status status = SH_OK;
@@ -50,6 +51,7 @@ static sh_status write_optimizer(const char *path, const sh_checkpoint *checkpoi
         goto out;
     }
     for (size_t slot = 0, at = 0; slot < checkpoint->slot_count; slot++) {
+        const sh_param_list *params = sh_checkpoint_slot_params(checkpoint, slot);
         describe(params, checkpoint->slots[slot].values, entries + at);
         for (size_t i = 0; i < params->count; i++, at++) {
             snprintf(names[at], NAME, "%s.%s", params->items[i].name, checkpoint->slots[slot].name);

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "cli/common.h"
+#include "cli/bench.h"
 
 typedef struct bench_options {
     int64_t warmup, steps;
@@ -118,7 +118,7 @@ static shoal_status run_bench(sh_args *args) {
     const bench_options *options = args->options;
     if (strcmp(args->operands[0], "train") != 0) {
         CLI_FAIL(SHOAL_E_USAGE, "there is no benchmark '%s'", args->operands[0]);
-        return CLI_HINT("shoal bench train");
+        return CLI_HINT("shoal bench train, or shoal bench allreduce");
     }
     CLI_TRY(sh_args_config(args, args->operand_count > 1 ? args->operands[1] : NULL));
     measured m = {.cold_s = NAN,
@@ -135,12 +135,19 @@ static shoal_status run_bench(sh_args *args) {
     return status;
 }
 
+static const sh_command *instead_of_run(int argc, char **argv) {
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "allreduce") == 0) return &sh_command_bench_allreduce;
+    return NULL;
+}
+
 const sh_command sh_command_bench = {
     .name = "bench",
-    .help = "measure the speed of training",
+    .help = "measure the speed of training, or of all-reduces",
     .usage =
         "  shoal bench train RUN.yaml [--key value]...\n"
-        "  shoal bench train --model lenet --data synthetic:classes=10,shape=1x28x28\n\n"
+        "  shoal bench train --model lenet --data synthetic:classes=10,shape=1x28x28\n"
+        "  shoal bench allreduce -n 2   (see: shoal bench allreduce --help)\n\n"
         "Here --warmup counts steps; that of the schedule is --schedule.warmup.\n",
     .options = {rows, SH_COUNT(rows)},
     .options_bytes = sizeof(bench_options),
@@ -148,4 +155,5 @@ const sh_command sh_command_bench = {
     .operands_least = 1,
     .operands_most = 2,
     .run = run_bench,
+    .instead = instead_of_run,
 };

@@ -1,5 +1,12 @@
-/* shoal explain: what a run would do, without training. */
-#include "cli/common.h"
+/* shoal explain: what a run would do, without training; or what a collective does. */
+#include "cli/explain.h"
+
+/* A word that names a collective, and is no run file, asks about it. */
+static const sh_command *instead_of_run(int argc, char **argv) {
+    for (int i = 0; i < argc; i++)
+        if (shoal_is_collective(argv[i])) return &sh_command_explain_collective;
+    return NULL;
+}
 
 static shoal_status run_explain(sh_args *args) {
     const char *operand = args->operand_count > 0 ? args->operands[0] : NULL;
@@ -16,12 +23,14 @@ static shoal_status run_explain(sh_args *args) {
 
 const sh_command sh_command_explain = {
     .name = "explain",
-    .help = "show layers, shapes, parameters, work, memory and kernels of a run",
+    .help = "show layers, work, memory and kernels of a run, or the steps of a collective",
     .usage =
         "  shoal explain RUN.yaml [--key value]...\n"
         "  shoal explain runs/NAME\n"
-        "  shoal explain --model lenet --data mnist\n",
+        "  shoal explain --model lenet --data mnist\n"
+        "  shoal explain allreduce --algorithm ring -n 4   (see: shoal explain allreduce --help)\n",
     .takes_run_options = true,
     .operands_most = 1,
     .run = run_explain,
+    .instead = instead_of_run,
 };

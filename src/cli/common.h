@@ -39,6 +39,8 @@ struct sh_command {
     bool takes_run_options;  // any --key of a run file
     int operands_least, operands_most;
     shoal_status (*run)(sh_args *args);
+    /* The command that these arguments ask for under the same name; NULL: this one. May be NULL. */
+    const sh_command *(*instead)(int argc, char **argv);
 };
 
 const sh_command *sh_command_at(size_t index);  // NULL behind the last

@@ -79,7 +79,12 @@ static int help(const char *name) {
 }
 
 static int run(const sh_command *command, int argc, char **argv) {
-    if (asks_for_help(argc, argv)) return help(command->name);
+    const sh_command *other = command->instead != NULL ? command->instead(argc, argv) : NULL;
+    if (other != NULL) command = other;
+    if (asks_for_help(argc, argv)) {
+        sh_print_help(command);
+        return finish("help", 0);
+    }
     sh_args args;
     shoal_status status = sh_args_init(&args, command, argc, argv);
     if (status == SHOAL_OK) status = command->run(&args);

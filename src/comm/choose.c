@@ -34,13 +34,35 @@ static sh_choice cheapest(const sh_engine *engine, const sh_group *group, sh_col
     return best;
 }
 
+/* Where all memory is mapped nothing is faster than to use it, even if the data must be copied in
+ * and out. */
+static const sh_algorithm *through_memory(const sh_engine *engine, const sh_group *group,
+                                          size_t bytes, bool mapped, double *seconds_out) {
+    const sh_algorithm *algorithm;
+    for (size_t i = 0; (algorithm = sh_algorithm_at(i)) != NULL; i++)
+        if (algorithm->does == SH_ALLREDUCE && algorithm->maps) break;
+    if (algorithm == NULL) return NULL;
+    sh_topology topology = {.ranks = group->ranks, .places = group->places};
+    sh_links links = links_of(engine);
+    *seconds_out = sh_algorithm_price(algorithm, &topology, (double)bytes, &links);
+    if (!mapped) *seconds_out += 2 * (double)bytes * links.inside.beta_s;
+    return algorithm;
+}
+
 const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,
                                      bool mapped, double *seconds_out) {
     if (group == NULL) group = engine->world;
-    bool maps = mapped && group->direct.area != NULL;
-    sh_choice choice = cheapest(engine, group, SH_ALLREDUCE, bytes, maps);
-    if (seconds_out != NULL) *seconds_out = choice.seconds;
-    return choice.algorithm;
+    double seconds = 0;
+    const sh_algorithm *algorithm = NULL;
+    if (group->direct.area != NULL)
+        algorithm = through_memory(engine, group, bytes, mapped, &seconds);
+    if (algorithm == NULL) {
+        sh_choice choice = cheapest(engine, group, SH_ALLREDUCE, bytes, false);
+        algorithm = choice.algorithm;
+        seconds = choice.seconds;
+    }
+    if (seconds_out != NULL) *seconds_out = seconds;
+    return algorithm;
 }
 
 /* Pricing takes microseconds, or more on mixed topologies, so answers are kept. */

@@ -7,6 +7,10 @@
 
 enum { SEGMENT_BYTES = 1 << 20 };
 
+/* Until something was measured: 1 Gbit/s between nodes, a copy through memory inside one. */
+static const sh_link default_link = {.alpha_s = 40e-6, .beta_s = 8.5e-9, .gamma_s = 5e-11};
+static const sh_link default_node_link = {.alpha_s = 4e-7, .beta_s = 1e-10, .gamma_s = 5e-11};
+
 int sh_engine_rank(const sh_engine *engine) { return engine->transport->rank; }
 int sh_engine_ranks(const sh_engine *engine) { return engine->transport->ranks; }
 
@@ -19,7 +23,7 @@ static const char *const direct_names[SH_COLLECTIVES] = {
 };
 
 /* call->own is the number of the call's entry; it may be overwritten before the call ends. */
-static void record_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
+void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
     sh_board_rank *board = engine->transport->board;
     char text[2 * sizeof board->operations[0].what];
     const char *what = direct_names[call->what];
@@ -61,7 +65,7 @@ sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
     if (engine->status != SH_OK) return status;
     engine->status = status;
     engine->error = *sh_error_last();
-    while (engine->first != NULL) sh_run_end(engine, engine->first, status);
+    while (engine->first != NULL) sh_trip_end(engine, engine->first, status);
     for (sh_group *group = engine->groups; group != NULL; group = group->next)
         if (group->direct.area != NULL) sh_direct_abandon(engine, group, status);
     sh_error_adopt(&engine->error);
@@ -97,18 +101,17 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     const sh_algorithm *algorithm = NULL;
     SH_TRY(sh_engine_pick(engine, call, &algorithm));
     if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
-    call->done = false;
     call->status = SH_OK;
     call->sent_bytes = call->messages = 0;
     call->start_ns = engine->now_ns;
-    record_begin(engine, call, algorithm);
+    sh_call_record(engine, call, algorithm);
     engine->under_way++;
     if (sh_call_group(engine, call)->ranks == 1) {
         finish_alone(engine, call);
         return SH_OK;
     }
     sh_status status =
-        algorithm == NULL ? sh_direct_begin(engine, call) : sh_run_begin(engine, call, algorithm);
+        algorithm == NULL ? sh_direct_begin(engine, call) : sh_trip_begin(engine, call, algorithm);
     if (status != SH_OK && engine->status == SH_OK) sh_call_finish(engine, call, status);
     return status;
 }
@@ -122,9 +125,9 @@ bool sh_engine_progress(sh_engine *engine) {
     }
     if (engine->first == NULL) return moved;
     moved |= sh_transport_progress(engine->transport);
-    for (sh_run *run = engine->first, *next; run != NULL; run = next) {
+    for (sh_trip *run = engine->first, *next; run != NULL; run = next) {
         next = run->next;
-        moved |= sh_run_progress(engine, run);
+        moved |= sh_trip_progress(engine, run);
         if (engine->status != SH_OK) break;
     }
     return moved;
@@ -150,6 +153,7 @@ sh_status sh_engine_drain(sh_engine *engine) {
 /* ---- What callers see ------------------------------------------------------------------------ */
 
 sh_status sh_engine_start(sh_engine *engine, sh_call *call) {
+    call->done = false;
     if (engine->driver != NULL) return sh_driver_start(engine, call);
     return sh_engine_begin(engine, call);
 }
@@ -171,12 +175,14 @@ void sh_engine_poll(sh_engine *engine) {
 }
 
 sh_status sh_engine_run(sh_engine *engine, sh_call *call) {
+    if (engine->driver == NULL && sh_direct_quick(engine, call))
+        return call->done ? SH_OK : sh_engine_await(engine, call);
     SH_TRY(sh_engine_start(engine, call));
     return sh_engine_wait(engine, call);
 }
 
 sh_status sh_engine_barrier(sh_engine *engine) {
-    sh_call call = {.what = SH_BARRIER, .bucket = -1, .dtype = SH_DTYPE_BYTE};
+    sh_call call = {.what = SH_BARRIER, .bucket = -1};
     return sh_engine_run(engine, &call);
 }
 
@@ -245,6 +251,8 @@ static sh_status keep_options(sh_engine *engine, const sh_engine_options *option
     engine->options = *options;
     engine->options.algorithm = NULL;
     if (engine->options.segment_bytes == 0) engine->options.segment_bytes = SEGMENT_BYTES;
+    if (options->link.beta_s <= 0) engine->options.link = default_link;
+    if (options->node_link.beta_s <= 0) engine->options.node_link = default_node_link;
     if (options->algorithm == NULL || strcmp(options->algorithm, "auto") == 0) return SH_OK;
     engine->forced = sh_algorithm_find(SH_ALLREDUCE, options->algorithm);
     if (engine->forced == NULL) {
@@ -286,6 +294,6 @@ void sh_engine_destroy(sh_engine *engine) {
     sh_driver_destroy(engine);
     sh_transport_close(engine->transport);  // by the task that opened it, as MPI wants it
     while (engine->groups != NULL) sh_group_free(engine->groups);
-    sh_runs_destroy(engine->spare);
+    sh_trips_destroy(engine->spare);
     sh_free(engine);
 }

@@ -38,7 +38,8 @@ static uint64_t kind_of(const sh_call *call, sh_way way) {
 }
 
 static sh_way way_of(const sh_call *call, size_t bytes) {
-    if (bytes <= SH_SMALL_BYTES) return SH_WAY_SMALL;
+    size_t small = call->shared != NULL ? SH_SMALL_MAPPED_BYTES : SH_SMALL_BYTES;
+    if (bytes <= small) return SH_WAY_SMALL;
     return call->shared != NULL ? SH_WAY_MAPPED : SH_WAY_CHUNKS;
 }
 
@@ -347,13 +348,29 @@ static bool all_done(sh_group *group, uint64_t number) {
 }
 
 /* What crossed between the ranks: what peers read here and what was written to them. */
-static void count_traffic(sh_call *call, const sh_group *group, const sh_piece *piece) {
+static size_t traffic_of(const sh_call *call, const sh_group *group, const sh_piece *piece) {
     size_t element = sh_dtype_bytes(call->dtype), bytes = piece->count * element;
     size_t peers = (size_t)group->ranks - 1;
-    bool twice = piece->way != SH_WAY_SMALL && call->what == SH_ALLREDUCE;
+    size_t block = sh_block_range(piece->count, group->ranks, group->rank).count * element;
     size_t slice = slice_of(piece->count, element, group->ranks, group->rank).count * element;
+    switch (call->what) {
+        case SH_ALLGATHER:
+            return peers * block;
+        case SH_REDUCE_SCATTER:
+        case SH_ALLTOALL:
+            return bytes - block;
+        case SH_BROADCAST:
+            return group->rank == call->root ? peers * bytes : 0;
+        default:
+            return piece->way == SH_WAY_SMALL ? peers * bytes : bytes - slice + peers * slice;
+    }
+}
+
+static void count_traffic(sh_call *call, const sh_group *group, const sh_piece *piece) {
+    size_t peers = (size_t)group->ranks - 1;
+    bool twice = piece->way != SH_WAY_SMALL && call->what == SH_ALLREDUCE;
     call->messages += twice ? 2 * peers : peers;
-    call->sent_bytes += twice ? bytes - slice + peers * slice : peers * bytes;
+    call->sent_bytes += traffic_of(call, group, piece);
 }
 
 static bool end_next(sh_engine *engine, sh_group *group) {
@@ -449,4 +466,83 @@ const sh_call *sh_direct_waits(const sh_group *group, uint64_t *waits_out, bool 
             *waits_out |= UINT64_C(1) << group->member[i];
     }
     return direct->piece[number % SH_LANE].call;
+}
+
+/* ---- The quick way ----------------------------------------------------------------------------
+ */
+
+static bool is_quick(const sh_engine *engine, const sh_group *group, const sh_call *call,
+                     size_t bytes) {
+    const sh_direct *direct = &group->direct;
+    bool plain = call->algorithm == NULL && engine->forced == NULL && engine->status == SH_OK &&
+                 (call->what == SH_ALLREDUCE || call->what == SH_BARRIER) &&
+                 bytes <= SH_QUICK_BYTES && (call->shared != NULL || bytes <= SH_SMALL_BYTES);
+    return plain && direct->area != NULL && direct->first == NULL &&
+           direct->ended == direct->announced && call->dtype != SH_DTYPE_BYTE;
+}
+
+/* Spins a while for `reached`; most peers of a small call are there at once. */
+#define SPIN_FOR(engine, reached)                                         \
+    ({                                                                    \
+        int spins_ = (engine)->transport->crowd > 1 ? 0 : SH_QUICK_SPINS; \
+        bool reached_ = (reached);                                        \
+        for (; !reached_ && spins_ > 0; spins_--) {                       \
+            sh_pause();                                                   \
+            reached_ = (reached);                                         \
+        }                                                                 \
+        reached_;                                                         \
+    })
+
+/* Both stages of a piece as far as peers are there; true: it has ended. */
+static bool pass_quickly(sh_engine *engine, sh_group *group, sh_piece *piece, uint64_t number) {
+    sh_direct *direct = &group->direct;
+    if (!SPIN_FOR(engine, all_arrived(group, number) > 0)) return false;
+    direct->arrived_at = 0;
+    if (piece->way == SH_WAY_SMALL)
+        use_small(engine, group, piece, number);
+    else
+        use_mapped(engine, group, piece, number);
+    direct->reduced = number;
+    tell_done(engine, group, number);
+    if (piece->way == SH_WAY_SMALL) return true;
+    sh_engine_wake(engine, group);
+    return SPIN_FOR(engine, all_done(group, number));
+}
+
+bool sh_direct_quick(sh_engine *engine, sh_call *call) {
+    sh_group *group = sh_call_group(engine, call);
+    sh_direct *direct = &group->direct;
+    size_t bytes = call->count * sh_dtype_bytes(call->dtype);
+    if (!is_quick(engine, group, call, bytes)) return false;
+    uint64_t number = direct->announced + 1, offset = 0;
+    if (!lane_is_free(direct, group, number)) return false;
+    sh_way way = way_of(call, bytes);
+    if (way == SH_WAY_MAPPED) {
+        offset = (uint64_t)((char *)call->data - call->shared->base[engine->transport->rank]);
+        if (offset > call->shared->bytes || bytes > call->shared->bytes - offset) return false;
+    }
+    sh_piece *piece = piece_at(direct, number);
+    *piece = (sh_piece){.call = call,
+                        .count = call->count,
+                        .kind = kind_of(call, way),
+                        .chunk = -1,
+                        .way = way,
+                        .last = true};
+    direct->announced = number;
+    if (way == SH_WAY_SMALL)
+        announce_small(engine, group, number, piece);
+    else
+        publish(engine, group, number, piece, offset);
+    call->sent_bytes = call->messages = 0;
+    call->status = SH_OK;
+    call->start_ns = engine->now_ns;
+    engine->under_way++;
+    bool ended = pass_quickly(engine, group, piece, number);
+    sh_call_record(engine, call, NULL);
+    call->done = false;
+    if (!ended) return true;
+    direct->ended = number;
+    count_traffic(call, group, piece);
+    sh_call_finish(engine, call, SH_OK);
+    return true;
 }

@@ -1,7 +1,7 @@
 /* Inside the engine: how a call travels. Its parts:
  *
  *   engine.c         start, test, wait, poll; which way a call takes
- *   engine_run.c     by messages: a small state machine per segment over the algorithm's steps
+ *   engine_trip.c     by messages: a small state machine per segment over the algorithm's steps
  *   engine_direct.c  through mapped memory: announce, reduce, announce, in pieces
  *   engine_wait.c    spinning, sleeping, and the watchdog's words
  *   engine_task.c    the comm task that drives all this under MPI
@@ -22,10 +22,24 @@ enum {
     SH_GROUPS = 32,          // that one rank can be in at a time
     SH_LANE = 8,             // pieces of a group announced and not yet finished by all
     SH_SMALL_BYTES = 4096,   // up to here data travels inside the announcement
+    SH_SMALL_MAPPED_BYTES = 256,
     SH_CHUNK_BYTES = 256 << 10,
     SH_CHUNKS = 6,  // of shared scratch per rank, for private data
     SH_CHOICES = 8,
+    SH_QUICK_BYTES = 64 << 10,  // up to here a call that is run and not started takes short cuts
+    SH_QUICK_SPINS = 1000,
 };
+
+static inline void sh_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Messages of the engine itself, outside all groups; low bits are free. */
+static const uint64_t SH_TAG_ENGINE = UINT64_C(0xFF) << 40;
 
 /* ---- By messages --------------------------------------------------------------------------- */
 
@@ -43,8 +57,8 @@ typedef struct sh_segment {
 } sh_segment;
 
 /* A call that goes by messages, or is the transport's own. Kept for the next call. */
-typedef struct sh_run {
-    struct sh_run *next;
+typedef struct sh_trip {
+    struct sh_trip *next;
     sh_call *call;
     sh_group *group;
     const sh_algorithm *algorithm;
@@ -56,17 +70,17 @@ typedef struct sh_run {
     sh_segment window[SH_WINDOW];
     char *scratch;
     size_t scratch_bytes;
-} sh_run;
+} sh_trip;
 
 /* ---- Through mapped memory ----------------------------------------------------------------- */
 
 /* What a rank announces: one cache line, and small data behind it. */
 typedef struct sh_announcement {
-    _Alignas(64) _Atomic uint64_t number;  // of the piece; release: the rest is written
-    uint64_t offset;                       // of the data in the rank's part of the region
+    _Alignas(128) _Atomic uint64_t number;  // of the piece; release: the rest is written
+    uint64_t offset;                        // of the data in the rank's part of the region
     uint64_t count;
     uint64_t kind;  // collective, type, operator, way and root: all ranks must agree
-    _Alignas(64) char data[SH_SMALL_BYTES];
+    _Alignas(128) char data[SH_SMALL_BYTES];  // not in the line beside, which is prefetched
 } sh_announcement;
 
 /* One group's part of a rank's area. Only the rank writes it. */
@@ -144,8 +158,8 @@ struct sh_engine {
     sh_shared shared;          // one sh_area per rank
     sh_area *area;             // this rank's, NULL where nobody is mapped
     uint32_t chunks;           // bit set: in use
-    sh_run *first, *last;      // under way, in the order of their starts
-    sh_run *spare;
+    sh_trip *first, *last;     // under way, in the order of their starts
+    sh_trip *spare;
     int under_way;     // calls
     int64_t now_ns;    // as last read: small calls do not look at the clock
     int64_t moved_ns;  // when a wait last saw progress
@@ -175,22 +189,25 @@ bool sh_engine_progress(sh_engine *engine);
 sh_status sh_engine_await(sh_engine *engine, sh_call *call);
 /* Waits for all calls under way, before something that only the transport sees. */
 sh_status sh_engine_drain(sh_engine *engine);
+/* Notes the start on the board. */
+void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
 void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status);
 /* Keeps the calling task's error record; every call under way ends with it. */
 sh_status sh_engine_fail(sh_engine *engine, sh_status status);
 
-sh_status sh_run_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
-bool sh_run_progress(sh_engine *engine, sh_run *run);
-void sh_run_end(sh_engine *engine, sh_run *run, sh_status status);
+sh_status sh_trip_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
+bool sh_trip_progress(sh_engine *engine, sh_trip *run);
+void sh_trip_end(sh_engine *engine, sh_trip *run, sh_status status);
 /* The rank of the run that it waits for, -1: none; in which segment and step, and for what. */
-int sh_run_waits(const sh_run *run, int *segment_out, int *step_out, bool *sends_out);
-void sh_runs_destroy(sh_run *run);
+int sh_trip_waits(const sh_trip *run, int *segment_out, int *step_out, bool *sends_out);
+void sh_trips_destroy(sh_trip *run);
 
 bool sh_direct_serves(const sh_engine *engine, const sh_call *call);
 sh_status sh_direct_begin(sh_engine *engine, sh_call *call);
 bool sh_direct_progress(sh_engine *engine, sh_group *group);
 void sh_direct_abandon(sh_engine *engine, sh_group *group, sh_status status);
-/* The whole of a small call that finds nothing else under way; false: take the long way. */
+/* Starts a small call that finds nothing else under way, and ends it if its peers are there; false:
+ * take the long way. */
 bool sh_direct_quick(sh_engine *engine, sh_call *call);
 /* The call of the oldest piece, and a bit per rank of the run (of the first 64) that has not
  * announced it (`arrived_out` false) or not done its slice. NULL: nothing waits. */
@@ -200,6 +217,8 @@ sh_status sh_direct_join(sh_engine *engine, sh_group *group);
 /* Nothing moved: spins, yields, sleeps, watches. `*turn_inout` counts the rests since something
  * moved. */
 sh_status sh_engine_rest(sh_engine *engine, int *turn_inout);
+/* Waits for one message while no call is under way. */
+sh_status sh_engine_await_message(sh_engine *engine, sh_message *message);
 /* Rings peers that sleep, after something was announced. */
 void sh_engine_wake(sh_engine *engine, const sh_group *group);
 /* The wait is over: the board says so. */
@@ -211,8 +230,8 @@ sh_status sh_group_init(sh_engine *engine, const int *ranks, int count, int id, 
 void sh_group_free(sh_group *group);
 
 /* Runs `job` in the driver and waits for it. */
-typedef sh_status (*sh_job)(sh_engine *engine, void *argument);
-sh_status sh_engine_job(sh_engine *engine, sh_job job, void *argument);
+typedef sh_status (*sh_driver_job)(sh_engine *engine, void *argument);
+sh_status sh_engine_job(sh_engine *engine, sh_driver_job job, void *argument);
 sh_status sh_driver_create(sh_engine *engine);
 void sh_driver_destroy(sh_engine *engine);
 sh_status sh_driver_start(sh_engine *engine, sh_call *call);

@@ -12,7 +12,7 @@ enum { LOOK_NS = 200000000 };  // between looks at a comm task that may be lost
 
 typedef struct job {
     struct job *next;
-    sh_job body;
+    sh_driver_job body;
     void *argument;
     sh_status status;
     sh_error error;
@@ -27,7 +27,7 @@ struct sh_driver {
     job *first_job, *last_job;        // guarded by lock
     sh_call *first_call, *last_call;  // guarded by lock
     bool ends;                        // guarded by lock
-    sh_error error;                   // guarded by lock; of the last call that could not start
+    sh_error error;                   // guarded by lock; of the last call that failed
     _Atomic int waiting;  // calls and jobs in the lists; relaxed: a hint to look under the lock
 };
 
@@ -66,14 +66,8 @@ static void do_job(sh_engine *engine, job *taken) {
 
 /* A call that cannot start ends at once; whoever waits for it learns why. */
 static void begin_call(sh_engine *engine, sh_call *call) {
-    sh_driver *driver = engine->driver;
     sh_status status = sh_engine_begin(engine, call);
-    if (status == SH_OK) return;
-    pthread_mutex_lock(&driver->lock);
-    driver->error = *sh_error_last();
-    bool ended = call->done;
-    pthread_mutex_unlock(&driver->lock);
-    if (ended) return;
+    if (status == SH_OK || call->done) return;  // only this task sets it
     call->status = status;
     sh_driver_ended(engine, call);
 }
@@ -104,7 +98,7 @@ static sh_status drive(void *argument) {
 /* The comm task may rest between two looks at the transport, while calls are under way. */
 static void wake(sh_engine *engine) { sh_ring(engine->transport, engine->transport->rank); }
 
-sh_status sh_engine_job(sh_engine *engine, sh_job body, void *argument) {
+sh_status sh_engine_job(sh_engine *engine, sh_driver_job body, void *argument) {
     sh_driver *driver = engine->driver;
     if (driver == NULL) return body(engine, argument);
     job put = {.body = body, .argument = argument};
@@ -124,7 +118,6 @@ sh_status sh_engine_job(sh_engine *engine, sh_job body, void *argument) {
 
 sh_status sh_driver_start(sh_engine *engine, sh_call *call) {
     sh_driver *driver = engine->driver;
-    call->done = false;
     call->next = NULL;
     pthread_mutex_lock(&driver->lock);
     if (driver->last_call != NULL)
@@ -183,6 +176,8 @@ sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {
 void sh_driver_ended(sh_engine *engine, sh_call *call) {
     sh_driver *driver = engine->driver;
     pthread_mutex_lock(&driver->lock);
+    if (call->status != SH_OK)
+        driver->error = engine->status != SH_OK ? engine->error : *sh_error_last();
     // Release: sh_engine_test reads it without the lock.
     __atomic_store_n(&call->done, true, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&driver->news);

@@ -15,14 +15,6 @@ enum {
 };
 static const int64_t health_every_ns = 2000000;
 
-static void pause_core(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 void sh_engine_wake(sh_engine *engine, const sh_group *group) {
     for (int i = 0; i < group->ranks; i++) {
         // Relaxed, and no fence between the announcement and this look: a rank that falls asleep
@@ -42,7 +34,7 @@ static bool sleep_politely(sh_engine *engine) {
         atomic_store_explicit(&engine->area->sleeps, 1, memory_order_seq_cst);
         for (int i = 0; i < RECHECKS && !moved; i++) {
             moved = sh_engine_progress(engine);
-            pause_core();
+            sh_pause();
         }
     }
     if (!moved) moved = sh_transport_progress(engine->transport);
@@ -60,8 +52,8 @@ static uint64_t waited_for(const sh_engine *engine) {
     int segment, step;
     for (const sh_group *group = engine->groups; group != NULL; group = group->next)
         sh_direct_waits(group, &waits, &arrived);
-    for (const sh_run *run = engine->first; run != NULL; run = run->next) {
-        int peer = sh_run_waits(run, &segment, &step, &sends);
+    for (const sh_trip *run = engine->first; run != NULL; run = run->next) {
+        int peer = sh_trip_waits(run, &segment, &step, &sends);
         if (peer >= 0 && peer < SH_BOARD_WAITS) waits |= UINT64_C(1) << peer;
     }
     return waits;
@@ -78,11 +70,11 @@ static void list_ranks(uint64_t ranks, char *text_out, size_t size) {
     }
 }
 
-static sh_status fail_run(const sh_engine *engine, const sh_run *run, double seconds) {
+static sh_status fail_run(const sh_engine *engine, const sh_trip *run, double seconds) {
     const sh_call *call = run->call;
     int segment = 0, step = 0;
     bool sends = false;
-    int peer = sh_run_waits(run, &segment, &step, &sends);
+    int peer = sh_trip_waits(run, &segment, &step, &sends);
     return SH_FAIL(SH_E_PEER,
                    "rank %d waited %.1f s for rank %d in %s %s (bucket %d, step %" PRId64
                    "): move %d of %d of segment %d of %d, %s",
@@ -134,7 +126,7 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
     int spins = engine->transport->crowd > 1 ? CROWDED_SPINS : SPINS;
     int late = *turn_inout - spins;
     if (late < 0) {
-        pause_core();
+        sh_pause();
     } else if (late < YIELDS) {
         if (late == 0) engine->moved_ns = sh_engine_now(engine);
         sh_task_yield();
@@ -143,4 +135,20 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
         *turn_inout = sleep_politely(engine) ? 0 : spins + YIELDS;
     }
     return SH_OK;
+}
+
+sh_status sh_engine_await_message(sh_engine *engine, sh_message *message) {
+    for (int turn = 0; message->state == SH_MESSAGE_PENDING; turn++) {
+        if (sh_transport_progress(engine->transport)) turn = 0;
+        if (message->state != SH_MESSAGE_PENDING) break;
+        sh_status status = sh_engine_rest(engine, &turn);
+        if (status != SH_OK) {
+            sh_cancel(engine->transport, message);
+            return status;
+        }
+    }
+    if (message->state == SH_MESSAGE_DONE) return SH_OK;
+    SH_TRY(sh_transport_health(engine->transport));
+    return SH_FAIL(SH_E_PEER, "rank %d: a message with rank %d failed", engine->transport->rank,
+                   message->peer);
 }

@@ -12,24 +12,6 @@ typedef struct agreement {
     uint64_t piece;  // the highest number in any lane, over all ids
 } agreement;
 
-static const uint64_t agreement_tag = UINT64_C(0xFF) << 40;
-
-static sh_status await_message(sh_engine *engine, sh_message *message) {
-    for (int turn = 0; message->state == SH_MESSAGE_PENDING; turn++) {
-        if (sh_transport_progress(engine->transport)) turn = 0;
-        if (message->state != SH_MESSAGE_PENDING) break;
-        sh_status status = sh_engine_rest(engine, &turn);
-        if (status != SH_OK) {
-            sh_cancel(engine->transport, message);
-            return status;
-        }
-    }
-    if (message->state == SH_MESSAGE_DONE) return SH_OK;
-    SH_TRY(sh_transport_health(engine->transport));
-    return SH_FAIL(SH_E_PEER, "rank %d: a group cannot be made with rank %d",
-                   engine->transport->rank, message->peer);
-}
-
 /* Dissemination: after round k everyone knows what 2^(k+1) ranks before it know. */
 static sh_status agree(sh_engine *engine, const sh_group *group, agreement *own) {
     uint32_t hash = 2166136261u;
@@ -39,21 +21,21 @@ static sh_status agree(sh_engine *engine, const sh_group *group, agreement *own)
         int to = (group->rank + far) % group->ranks;
         int from = (group->rank + group->ranks - far) % group->ranks;
         sh_message receive = {.peer = group->member[from],
-                              .tag = agreement_tag | hash,
+                              .tag = SH_TAG_ENGINE | hash,
                               .data = &got,
                               .bytes = sizeof got};
         sh_message send = {.peer = group->member[to],
-                           .tag = agreement_tag | hash,
+                           .tag = SH_TAG_ENGINE | hash,
                            .data = &sent,
                            .bytes = sizeof sent};
         SH_TRY(sh_receive(engine->transport, &receive));
         sh_status status = sh_send(engine->transport, &send);
         if (status != SH_OK) sh_cancel(engine->transport, &receive);
         SH_TRY(status);
-        status = await_message(engine, &receive);
+        status = sh_engine_await_message(engine, &receive);
         if (status != SH_OK) sh_cancel(engine->transport, &send);
         SH_TRY(status);
-        SH_TRY(await_message(engine, &send));
+        SH_TRY(sh_engine_await_message(engine, &send));
         own->used |= got.used;
         if (got.piece > own->piece) own->piece = got.piece;
     }

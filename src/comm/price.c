@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "comm/schedule.h"
 
-enum { VISITS_MOST = 1 << 22 };  // rank-steps that a walk may take; beyond, the closed form must do
+enum { VISITS_MOST = 1 << 18 };  // rank-steps that a walk may take; beyond, the closed form must do
 
 typedef struct walk {
     const sh_algorithm *algorithm;

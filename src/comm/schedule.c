@@ -22,12 +22,30 @@ const sh_algorithm *sh_algorithm_find(sh_collective does, const char *name) {
 
 const char *sh_collective_name(sh_collective does) {
     static const char *const names[SH_COLLECTIVES] = {
-        [SH_ALLREDUCE] = "allreduce", [SH_REDUCE_SCATTER] = "reduce-scatter",
-        [SH_ALLGATHER] = "allgather", [SH_BROADCAST] = "broadcast",
-        [SH_ALLTOALL] = "alltoall",   [SH_BARRIER] = "barrier",
+        [SH_ALLREDUCE] = "allreduce",  [SH_REDUCE_SCATTER] = "reduce-scatter",
+        [SH_ALLGATHER] = "all-gather", [SH_BROADCAST] = "broadcast",
+        [SH_ALLTOALL] = "all-to-all",  [SH_BARRIER] = "barrier",
     };
     SH_ASSERT((unsigned)does < SH_COLLECTIVES);
     return names[does];
+}
+
+static bool same_name(const char *a, const char *b) {
+    for (;; a++, b++) {
+        while (*a == '-') a++;
+        while (*b == '-') b++;
+        if (*a != *b) return false;
+        if (*a == '\0') return true;
+    }
+}
+
+bool sh_collective_find(const char *name, sh_collective *does_out) {
+    for (int does = 0; does < SH_COLLECTIVES && *name != '-'; does++) {
+        if (!same_name(name, sh_collective_name((sh_collective)does))) continue;
+        *does_out = (sh_collective)does;
+        return true;
+    }
+    return false;
 }
 
 /* ---- Where the ranks are ------------------------------------------------------------------- */

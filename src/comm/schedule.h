@@ -79,6 +79,7 @@ typedef struct sh_links {
 
 typedef struct sh_algorithm {
     const char *name, *help;
+    const char *formula;  // of the cost, for people: P ranks, n bytes
     sh_collective does;
     bool native;  // the transport's own (MPI_Allreduce): no steps to see, all functions NULL
     bool maps;    // worth choosing where peers' memory is mapped: then run in one pass
@@ -93,6 +94,8 @@ typedef struct sh_algorithm {
 const sh_algorithm *sh_algorithm_find(sh_collective does, const char *name);  // NULL: unknown
 const sh_algorithm *sh_algorithm_at(size_t index);                            // NULL: past the end
 const char *sh_collective_name(sh_collective does);  // "allreduce", "reduce-scatter"
+/* By that name, with dashes or without ("all-reduce"). */
+bool sh_collective_find(const char *name, sh_collective *does_out);
 
 /* Seconds for `bytes` in the whole buffer: the closed form where it is exact, otherwise a walk
  * through the steps in which the ranks of a node share its wire. INFINITY for native rows, whose

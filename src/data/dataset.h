@@ -27,9 +27,16 @@ typedef struct sh_data_info {
     int64_t values;   // VALUES: floats per sample
 } sh_data_info;
 
+/* One data set in parts, one for each worker: a dataset then holds this worker's alone. */
+typedef struct sh_parts {
+    int rank, ranks;      // ranks 0: not in parts
+    const size_t *sizes;  // (ranks) samples
+} sh_parts;
+
 typedef struct sh_dataset sh_dataset;
 struct sh_dataset {
-    sh_data_info info;
+    sh_data_info info;  // classes are those of all parts, the count is this part's
+    sh_parts parts;
     /* Writes one sample: floats or int32 tokens to `x`, the target to `y` (int32 or float).
      * Any task, any order; pure. */
     void (*get)(const sh_dataset *dataset, size_t index, void *x, void *y);
@@ -42,11 +49,20 @@ typedef struct sh_normal {
     size_t count;  // 0: none
 } sh_normal;
 
+/* The workers that hold the parts, seen from one of them. Both functions are collective and give
+ * every rank the same bits. */
+typedef struct sh_data_team {
+    int rank, ranks;
+    sh_status (*sum)(void *self, double *values, size_t count);
+    sh_status (*max)(void *self, double *values, size_t count);
+    void *self;
+} sh_data_team;
+
 typedef struct sh_data_options {
-    char *train, *test,
-        *validation;     // a name (mnist, digits, shakespeare, synthetic:...) or a path
+    char *train, *test, *validation;  // a name (mnist, digits, shakespeare, synthetic:...) or a
+                                      // path; %r in it stands for the rank, %% for a percent sign
     double hold_out;     // part of the training data kept for validation when there is none
-    char *labels;        // a label file for `train`, where it does not lie beside the samples
+    char *labels;        // a label file for `train`, where it does not lie beside the samples; %r
     char *label_column;  // CSV: name or index from 0, negative from the end, or "none"; default
                          // the last
     int64_t context;     // text: tokens per sample
@@ -56,6 +72,8 @@ typedef struct sh_data_options {
     bool flip;           // random horizontal flip
     char *folder;        // the data cache
     uint64_t seed;       // for splits
+    const sh_data_team *team;  // NULL: alone
+    int parts;  // alone: parts that %r stands for, all of them read; 0 and 1: the first one
 } sh_data_options;
 
 /* The three parts of the data a run uses. `validation` may be NULL; `test` falls back to the
@@ -65,7 +83,8 @@ typedef struct sh_data {
     sh_dataset *train, *validation, *test;
     sh_normal normal;
     char *vocabulary;  // text: the characters in token order (UTF-8); NULL for bytes and numbers
-    uint64_t fingerprint;  // of the training data, to refuse a resume on other data
+    uint64_t fingerprint;  // of the training data, to refuse a resume on other data; of all parts
+    size_t *part_sizes;    // what the datasets' `parts` point into
 } sh_data;
 
 sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_data *data_out);

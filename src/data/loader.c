@@ -13,7 +13,9 @@
 struct sh_loader {
     const sh_dataset *dataset;
     sh_loader_options options;
-    size_t sample_count;      // per epoch
+    size_t sample_count;      // per epoch, of all parts
+    size_t own_count;         // the dataset's; sample_count where it is whole
+    size_t own_first;         // position of its first sample among all parts
     size_t batch_count;       // per epoch
     size_t x_bytes, y_bytes;  // per sample
     bool augments;
@@ -25,7 +27,7 @@ struct sh_loader {
     int64_t next_epoch, next_index;
     pthread_mutex_t lock;
     int64_t order_epoch;  // that `order` belongs to, -1: none
-    uint32_t *order;      // (sample_count) when samples are shuffled
+    uint32_t *order;      // (own_count) when samples are shuffled
     float *scratch;       // one sample, when augmenting
 
     sh_arena memory;
@@ -41,6 +43,34 @@ static size_t samples_per_epoch(const sh_dataset *dataset) {
     size_t count = dataset->info.count;
     if (!dataset->info.tokens) return count;
     return (count - 1) / (size_t)dataset->info.sample.dim[0] + 1;
+}
+
+static bool in_parts(const sh_loader *loader) { return loader->dataset->parts.ranks > 0; }
+
+/* Samples of the parts before `rank`; of all with rank = ranks. */
+static size_t samples_before(const sh_parts *parts, int rank) {
+    size_t count = 0;
+    for (int r = 0; r < rank; r++) count += parts->sizes[r];
+    return count;
+}
+
+/* Samples of a rank's part that an epoch uses. Dropping the last batch drops its size from the
+ * epoch; each part leaves out the same fraction, other samples every time. */
+static size_t part_used(const sh_loader *loader, int rank) {
+    size_t size = loader->dataset->parts.sizes[rank];
+    if (!loader->options.drop_last) return size;
+    size_t kept = loader->batch_count * loader->options.batch;
+    return (size_t)((unsigned __int128)size * kept / loader->sample_count);
+}
+
+/* Samples of a rank's part that come before batch `index`. Parts of equal size, shifted by a
+ * rank's fraction of a sample, add up to batches that differ by one sample at most (Hermite's
+ * identity). */
+static size_t part_begin(const sh_loader *loader, int rank, size_t index) {
+    size_t ranks = (size_t)loader->dataset->parts.ranks, batches = loader->batch_count;
+    unsigned __int128 dealt = (unsigned __int128)part_used(loader, rank) * index * ranks;
+    unsigned __int128 shift = (unsigned __int128)batches * (size_t)rank;  // below batches * ranks
+    return (size_t)((dealt + shift) / ((unsigned __int128)batches * ranks));
 }
 
 static size_t target_bytes(const sh_data_info *info) {
@@ -72,8 +102,10 @@ static size_t sample_at(const sh_loader *loader, const sh_rng *rng, uint64_t pos
 
 static void set_order(sh_loader *loader) {
     if (loader->order == NULL || loader->order_epoch == loader->epoch) return;
-    sh_rng rng = sh_rng_stream(loader->options.seed, SH_RNG_ORDER, 0, (uint64_t)loader->epoch);
-    sh_rng_shuffle(&rng, loader->order, loader->sample_count);
+    // Streams 0 and 1 are those of whole data.
+    uint32_t stream = in_parts(loader) ? 2 + (uint32_t)loader->dataset->parts.rank : 0;
+    sh_rng rng = sh_rng_stream(loader->options.seed, SH_RNG_ORDER, stream, (uint64_t)loader->epoch);
+    sh_rng_shuffle(&rng, loader->order, loader->own_count);
     loader->order_epoch = loader->epoch;
 }
 
@@ -112,6 +144,25 @@ void sh_loader_set_share(sh_loader *loader, sh_batch_share share, int64_t epoch,
     pthread_mutex_unlock(&loader->lock);
 }
 
+/* Which samples of its data this worker takes for the next batch: the first and `batch->count`. */
+static size_t take_range(const sh_loader *loader, sh_batch *batch) {
+    const sh_parts *parts = &loader->dataset->parts;
+    size_t index = (size_t)loader->index;
+    if (in_parts(loader)) {
+        batch->whole = 0;
+        for (int r = 0; r < parts->ranks; r++)
+            batch->whole += part_begin(loader, r, index + 1) - part_begin(loader, r, index);
+        size_t first = part_begin(loader, parts->rank, index);
+        batch->count = part_begin(loader, parts->rank, index + 1) - first;
+        return first;
+    }
+    size_t first = index * loader->options.batch, left = loader->sample_count - first;
+    batch->whole = left < loader->options.batch ? left : loader->options.batch;
+    size_t low = sh_share_begin(loader->share, batch->whole);
+    batch->count = sh_share_end(loader->share, batch->whole) - low;
+    return first + low;
+}
+
 /* Makes the next batch; false after the last. */
 static bool make_batch(sh_loader *loader, sh_batch *batch) {
     const sh_loader_options *options = &loader->options;
@@ -121,19 +172,14 @@ static bool make_batch(sh_loader *loader, sh_batch *batch) {
     sh_rng offsets = sh_rng_stream(options->seed, SH_RNG_ORDER, 1, epoch);
     sh_rng moves = sh_rng_stream(options->seed, SH_RNG_AUGMENT, 0, epoch);
     take_next_share(loader);
-    size_t first = (size_t)loader->index * options->batch;
-    size_t left = loader->sample_count - first;
-    batch->whole = left < options->batch ? left : options->batch;
-    size_t low = sh_share_begin(loader->share, batch->whole);
-    batch->count = sh_share_end(loader->share, batch->whole) - low;
-    first += low;
+    size_t first = take_range(loader, batch);
     batch->epoch = loader->epoch;
     batch->index = loader->index;
-    batch->position = first;
+    batch->position = loader->own_first + first;
     for (size_t i = 0; i < batch->count; i++) {
         size_t sample = sample_at(loader, &offsets, first + i);
-        put_sample(loader, &moves, sample, first + i, (char *)batch->x + i * loader->x_bytes,
-                   (char *)batch->y + i * loader->y_bytes);
+        put_sample(loader, &moves, sample, batch->position + i,
+                   (char *)batch->x + i * loader->x_bytes, (char *)batch->y + i * loader->y_bytes);
     }
     if ((size_t)++loader->index == loader->batch_count) {
         loader->index = 0;
@@ -164,8 +210,13 @@ static sh_status check_options(const sh_dataset *dataset, const sh_loader_option
     if (options->epoch < 0 || options->index < 0 || (size_t)options->index > batch_count)
         return SH_FAIL(SH_E_USAGE, "cannot start at epoch %lld, batch %lld: an epoch has %zu",
                        (long long)options->epoch, (long long)options->index, batch_count);
-    if (options->shuffle && !dataset->info.tokens && sample_count > UINT32_MAX)
-        return SH_FAIL(SH_E_UNSUPPORTED, "cannot shuffle %zu samples, 2^32 at most", sample_count);
+    if (options->shuffle && !dataset->info.tokens && dataset->info.count > UINT32_MAX)
+        return SH_FAIL(SH_E_UNSUPPORTED, "cannot shuffle %zu samples, 2^32 at most",
+                       dataset->info.count);
+    if (dataset->parts.ranks > 0 && options->shifts) {
+        SH_FAIL(SH_E_USAGE, "work cannot move between workers whose data lies in parts");
+        return sh_error_hint("do not balance, or give all workers the same data");
+    }
     bool augments = options->crop != 0 || options->flip;
     if (augments && (dataset->info.tokens || dataset->info.sample.rank != 3)) {
         SH_FAIL(SH_E_USAGE, "crop and flip are for images");
@@ -180,16 +231,45 @@ static sh_status check_options(const sh_dataset *dataset, const sh_loader_option
     return SH_OK;
 }
 
+/* Samples here of a batch of `whole`. */
+static size_t share_size(const sh_loader *loader, size_t whole) {
+    return sh_share_end(loader->share, whole) - sh_share_begin(loader->share, whole);
+}
+
+/* The most samples of a batch here. */
+static size_t batch_room(const sh_loader *loader) {
+    if (in_parts(loader))
+        return part_used(loader, loader->dataset->parts.rank) / loader->batch_count + 1;
+    // A share of a shorter batch may be larger by one sample than its share of the whole one.
+    size_t room = share_size(loader, loader->options.batch) + 1;
+    return loader->options.shifts || room > loader->options.batch ? loader->options.batch : room;
+}
+
+size_t sh_loader_sizes(const sh_loader *loader, size_t sizes_out[2]) {
+    size_t batch = loader->options.batch, sizes[2] = {0}, count = 0;
+    if (in_parts(loader)) {
+        size_t used = part_used(loader, loader->dataset->parts.rank);
+        size_t larger = used % loader->batch_count;  // batches with one sample more
+        bool mostly = larger > loader->batch_count - larger;
+        sizes[mostly] = used / loader->batch_count;
+        sizes[!mostly] = larger > 0 ? used / loader->batch_count + 1 : 0;
+    } else {
+        size_t rest = loader->options.drop_last ? 0 : loader->sample_count % batch;
+        sizes[0] = loader->sample_count >= batch ? share_size(loader, batch) : 0;
+        sizes[1] = share_size(loader, rest);
+    }
+    for (int i = 0; i < 2; i++)
+        if (sizes[i] > 0 && (count == 0 || sizes[i] != sizes_out[0])) sizes_out[count++] = sizes[i];
+    return count;
+}
+
 /* One arena for the slots, the order and the scratch sample. */
 static sh_status take_memory(sh_loader *loader) {
-    // A share of a shorter batch may be larger by one sample than its share of the whole one.
-    size_t room = sh_share_end(loader->share, loader->options.batch) -
-                  sh_share_begin(loader->share, loader->options.batch) + 1;
-    if (loader->options.shifts || room > loader->options.batch) room = loader->options.batch;
+    size_t room = batch_room(loader);
     size_t x_bytes = sh_round_up(loader->x_bytes * room, SH_ALIGN);
     size_t y_bytes = sh_round_up(loader->y_bytes * room + 1, SH_ALIGN);
     bool has_order = loader->options.shuffle && !loader->dataset->info.tokens;
-    size_t order_bytes = has_order ? loader->sample_count * sizeof(uint32_t) : 0;
+    size_t order_bytes = has_order ? loader->own_count * sizeof(uint32_t) : 0;
     size_t scratch_bytes = loader->augments ? loader->x_bytes : 0;
     size_t bytes = loader->slots * (x_bytes + y_bytes) + sh_round_up(order_bytes, SH_ALIGN) +
                    sh_round_up(scratch_bytes, SH_ALIGN);
@@ -212,7 +292,9 @@ static sh_status start_task(sh_loader *loader) {
 
 sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *options,
                            sh_loader **loader_out) {
-    size_t samples = samples_per_epoch(dataset);
+    const sh_parts *parts = &dataset->parts;
+    size_t own = samples_per_epoch(dataset);
+    size_t samples = parts->ranks > 0 ? samples_before(parts, parts->ranks) : own;
     size_t batches = options->batch == 0 ? 0 : samples / options->batch;
     if (options->batch != 0 && !options->drop_last && samples % options->batch != 0) batches++;
     SH_TRY(check_options(dataset, options, samples, batches));
@@ -221,6 +303,8 @@ sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *o
     *loader = (sh_loader){.dataset = dataset,
                           .options = *options,
                           .sample_count = samples,
+                          .own_count = own,
+                          .own_first = samples_before(parts, parts->rank),
                           .batch_count = batches,
                           .x_bytes = sh_shape_count(&dataset->info.sample) * sizeof(float),
                           .y_bytes = target_bytes(&dataset->info),

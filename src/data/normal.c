@@ -1,5 +1,6 @@
 /* Normalisation, measured on the training set. Sums of bytes are exact integers; sums of floats go
- * through doubles in two passes, so that a large mean does not eat a small deviation. */
+ * through doubles in two passes, so that a large mean does not eat a small deviation. Where the set
+ * lies in parts, the sums are those of all ranks. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -8,9 +9,10 @@
 #include "data/view.h"
 
 typedef struct moments {
-    double *sum, *square;    // (channels) sums of (x - origin) and its square
+    double *sum, *square;    // (channels) sums of (x - origin) and its square, then means of both
+    double *cells;           // (1) cells per channel, behind the sums
     double *origin;          // (channels)
-    double *least, *most;    // (channels)
+    double *minus, *most;    // (channels) the least value, negated, and the largest
     size_t channels, inner;  // inner: cells per channel
     double *memory;
 } moments;
@@ -19,17 +21,15 @@ static sh_status moments_init(moments *m, const sh_dataset *dataset) {
     const sh_shape *sample = &dataset->info.sample;
     m->channels = (size_t)sample->dim[0];
     m->inner = sh_shape_count(sample) / m->channels;
-    m->memory = sh_alloc(m->channels * 5, sizeof *m->memory);
+    m->memory = sh_alloc(m->channels * 5 + 1, sizeof *m->memory);
     if (m->memory == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the normalisation");
     m->sum = m->memory;
     m->square = m->sum + m->channels;
-    m->origin = m->square + m->channels;
-    m->least = m->origin + m->channels;
-    m->most = m->least + m->channels;
-    for (size_t c = 0; c < m->channels; c++) {
-        m->least[c] = DBL_MAX;
-        m->most[c] = -DBL_MAX;
-    }
+    m->cells = m->square + m->channels;
+    m->origin = m->cells + 1;
+    m->minus = m->origin + m->channels;
+    m->most = m->minus + m->channels;
+    for (size_t c = 0; c < m->channels; c++) m->minus[c] = m->most[c] = -DBL_MAX;
     return SH_OK;
 }
 
@@ -70,7 +70,7 @@ static void add_floats(moments *m, const float *from) {
             double raw = from[c * m->inner + i], value = raw - m->origin[c];
             m->sum[c] += value;
             m->square[c] += value * value;
-            if (raw < m->least[c]) m->least[c] = raw;
+            if (-raw > m->minus[c]) m->minus[c] = -raw;
             if (raw > m->most[c]) m->most[c] = raw;
         }
 }
@@ -80,6 +80,7 @@ static void add_all(moments *m, const sh_dataset *dataset) {
     size_t cells = m->channels * m->inner, count = dataset->info.count;
     // Samples that repeat need not be counted twice.
     if (source->period != 0 && count > source->period) count = source->period;
+    for (size_t c = 0; c < m->channels; c++) m->sum[c] = m->square[c] = 0;
     for (size_t i = 0; i < count; i++) {
         size_t at = sh_view_at(dataset, i) * cells;
         if (source->cell == SH_CELL_U8)
@@ -87,22 +88,25 @@ static void add_all(moments *m, const sh_dataset *dataset) {
         else
             add_floats(m, (const float *)source->cells + at);
     }
-    double n = (double)count * (double)m->inner;
-    for (size_t c = 0; c < m->channels; c++) {
-        m->sum[c] /= n;
-        m->square[c] = fmax(0, m->square[c] / n - m->sum[c] * m->sum[c]);
-    }
+    *m->cells = (double)count * (double)m->inner;
 }
 
-static void measure(moments *m, const sh_dataset *dataset) {
+static sh_status take_means(moments *m, const sh_dataset *dataset, const sh_data_team *team) {
     add_all(m, dataset);
-    if (sh_view_source(dataset)->cell == SH_CELL_F32) {  // again around the means just found
-        for (size_t c = 0; c < m->channels; c++) {
-            m->origin[c] = m->sum[c];
-            m->sum[c] = m->square[c] = 0;
-        }
-        add_all(m, dataset);
+    if (team != NULL) SH_TRY(team->sum(team->self, m->sum, 2 * m->channels + 1));
+    for (size_t c = 0; c < m->channels; c++) {
+        m->sum[c] /= *m->cells;
+        m->square[c] = fmax(0, m->square[c] / *m->cells - m->sum[c] * m->sum[c]);
     }
+    return SH_OK;
+}
+
+static sh_status measure(moments *m, const sh_dataset *dataset, const sh_data_team *team) {
+    SH_TRY(take_means(m, dataset, team));
+    if (sh_view_source(dataset)->cell == SH_CELL_U8) return SH_OK;
+    for (size_t c = 0; c < m->channels; c++) m->origin[c] = m->sum[c];
+    SH_TRY(take_means(m, dataset, team));  // again around the means just found
+    return team != NULL ? team->max(team->self, m->minus, 2 * m->channels) : SH_OK;
 }
 
 static void fill_auto(const moments *m, sh_normal *normal) {
@@ -116,13 +120,21 @@ static void fill_auto(const moments *m, sh_normal *normal) {
 
 static void fill_unit(const moments *m, bool is_bytes, sh_normal *normal) {
     for (size_t c = 0; c < m->channels; c++) {
-        double least = is_bytes ? 0 : m->least[c], range = is_bytes ? 255 : m->most[c] - least;
+        double least = is_bytes ? 0 : -m->minus[c], range = is_bytes ? 255 : m->most[c] - least;
         normal->mean[c] = (float)least;
         normal->scale[c] = range > FLT_MIN ? (float)(1 / range) : 1;
     }
 }
 
-sh_status sh_view_measure(const sh_dataset *dataset, const char *how, sh_normal *normal_out) {
+static void fill(const moments *m, const sh_dataset *dataset, bool is_auto, sh_normal *normal) {
+    if (is_auto)
+        fill_auto(m, normal);
+    else
+        fill_unit(m, sh_view_source(dataset)->cell == SH_CELL_U8, normal);
+}
+
+sh_status sh_view_measure(const sh_dataset *dataset, const char *how, const sh_data_team *team,
+                          sh_normal *normal_out) {
     sh_normal normal = {0};
     bool is_auto = how == NULL || strcmp(how, "auto") == 0;
     bool is_unit = how != NULL && strcmp(how, "unit") == 0;
@@ -135,23 +147,22 @@ sh_status sh_view_measure(const sh_dataset *dataset, const char *how, sh_normal 
         return SH_OK;
     }
     moments m = {0};
+    sh_status status;
     SH_TRY(moments_init(&m, dataset));
     normal.mean = sh_alloc(m.channels, sizeof *normal.mean);
     normal.scale = sh_alloc(m.channels, sizeof *normal.scale);
     normal.count = m.channels;
-    if (normal.mean == NULL || normal.scale == NULL) {
-        sh_free(normal.mean);
-        sh_free(normal.scale);
-        sh_free(m.memory);
-        return SH_FAIL(SH_E_MEMORY, "out of memory for the normalisation");
-    }
+    if (normal.mean == NULL || normal.scale == NULL)
+        SH_TRY_OUT(SH_FAIL(SH_E_MEMORY, "out of memory for the normalisation"));
     bool is_bytes = sh_view_source(dataset)->cell == SH_CELL_U8;
-    if (is_auto || !is_bytes) measure(&m, dataset);
-    if (is_auto)
-        fill_auto(&m, &normal);
-    else
-        fill_unit(&m, is_bytes, &normal);
-    sh_free(m.memory);
+    if (is_auto || !is_bytes) SH_TRY_OUT(measure(&m, dataset, team));
+    fill(&m, dataset, is_auto, &normal);
     *normal_out = normal;
-    return SH_OK;
+    normal = (sh_normal){0};
+    status = SH_OK;
+out:
+    sh_free(normal.mean);
+    sh_free(normal.scale);
+    sh_free(m.memory);
+    return status;
 }

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
-#include "data/reader.h"
+#include "data/parts.h"
 #include "data/view.h"
 
 static const double TEXT_HOLD_OUT = 0.1;
@@ -52,13 +52,13 @@ static sh_status check_part(const sh_source *train, sh_source *part) {
     return SH_OK;
 }
 
-static sh_status open_part(const sh_data_options *options, const char *path, const sh_source *train,
-                           sh_source **source_out) {
+static sh_status open_part(const sh_data_options *options, const char *key, const char *path,
+                           const sh_source *train, sh_source **source_out) {
     sh_read read = {.path = path, .part = SH_PART_TEST, .options = options};
     read.vocabulary = train->vocabulary;
     read.target = train->info.target == SH_TARGET_TOKENS ? SH_TARGET_NONE : train->info.target;
     if (train->info.sample.rank == 1 && !train->info.tokens) read.width = train->info.sample.dim[0];
-    SH_TRY(sh_source_open(&read, NULL, source_out));
+    SH_TRY(sh_parts_open(&read, key, NULL, source_out));
     sh_status status = check_part(train, *source_out);
     if (status != SH_OK) {
         sh_source_release(*source_out);
@@ -70,7 +70,7 @@ static sh_status open_part(const sh_data_options *options, const char *path, con
 static sh_status open_sources(const sh_data_options *options, opened *o) {
     sh_read read = {.path = options->train, .part = SH_PART_TRAIN, .options = options};
     read.labels = options->labels;  // those of other parts lie beside them
-    SH_TRY(sh_source_open(&read, &o->train_has_parts, &o->train));
+    SH_TRY(sh_parts_open(&read, "data.train", &o->train_has_parts, &o->train));
     if (o->train == NULL) {
         SH_FAIL(SH_E_FORMAT, "'%s' has no training part", options->train);
         return sh_error_hint("it needs the arrays x_train and y_train, or x and y");
@@ -80,11 +80,12 @@ static sh_status open_sources(const sh_data_options *options, opened *o) {
         return sh_error_hint("name the label file with 'data: {labels: FILE}'");
     }
     if (options->test != NULL)
-        SH_TRY(open_part(options, options->test, o->train, &o->test));
+        SH_TRY(open_part(options, "data.test", options->test, o->train, &o->test));
     else if (o->train_has_parts)
-        SH_TRY(open_part(options, options->train, o->train, &o->test));
+        SH_TRY(open_part(options, "data.train", options->train, o->train, &o->test));
     if (options->validation != NULL)
-        SH_TRY(open_part(options, options->validation, o->train, &o->validation));
+        SH_TRY(
+            open_part(options, "data.validation", options->validation, o->train, &o->validation));
     return SH_OK;
 }
 
@@ -114,32 +115,60 @@ static int compare_u32(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A random part by the seed; both lists in file order, which is kind to mapped files. */
-static sh_status split_samples(sh_source *source, double part, uint64_t seed, sh_data *data) {
-    size_t count = source->info.count, held = (size_t)llround(part * (double)count);
-    if (held == 0 || held >= count || count > UINT32_MAX) {
+/* A source that is not in parts counts as one. */
+static size_t part_count(const sh_source *source) {
+    return source->part_count > 0 ? (size_t)source->part_count : 1;
+}
+
+static size_t part_size(const sh_source *source, size_t i) {
+    return source->part_count > 0 ? source->part_sizes[i] : source->info.count;
+}
+
+static size_t held_of(size_t count, double part) { return (size_t)llround(part * (double)count); }
+
+static sh_status count_held(const sh_source *source, double part, size_t *held_out) {
+    *held_out = 0;
+    for (size_t i = 0; i < part_count(source); i++) {
+        size_t count = part_size(source, i), held = held_of(count, part);
+        *held_out += held;
+        if (held > 0 && held < count && source->info.count <= UINT32_MAX) continue;
         SH_FAIL(SH_E_USAGE, "cannot hold out %g of the %zu samples of '%s'", part, count,
                 source->name);
         return sh_error_hint("both parts need at least one sample");
     }
-    uint32_t *order = sh_alloc(count, sizeof *order);
+    return SH_OK;
+}
+
+/* A random part by the seed; both lists in file order, which is kind to mapped files. Where the
+ * data lies in parts, each is split by itself, whoever holds it. */
+static sh_status split_samples(sh_source *source, double part, uint64_t seed, sh_data *data) {
+    size_t count = source->info.count, held = 0;
+    SH_TRY(count_held(source, part, &held));
+    uint32_t *train = sh_alloc(count, sizeof *train);
     uint32_t *validation = sh_alloc(held, sizeof *validation);
-    if (order == NULL || validation == NULL) {
-        sh_free(order);
+    if (train == NULL || validation == NULL) {
+        sh_free(train);
         sh_free(validation);
         return SH_FAIL(SH_E_MEMORY, "out of memory for splitting '%s'", source->name);
     }
-    sh_rng rng = sh_rng_stream(seed, SH_RNG_SPLIT, 0, 0);
-    sh_rng_shuffle(&rng, order, count);
-    memcpy(validation, order + count - held, held * sizeof *order);
-    qsort(order, count - held, sizeof *order, compare_u32);
+    for (size_t i = 0, first = 0, kept = 0; i < part_count(source); i++) {
+        size_t size = part_size(source, i), keep = size - held_of(size, part);
+        sh_rng rng =
+            sh_rng_stream(seed, SH_RNG_SPLIT, (uint32_t)source->first_part + (uint32_t)i, 0);
+        sh_rng_shuffle(&rng, train + kept, size);
+        for (size_t k = kept; k < kept + size; k++) train[k] += (uint32_t)first;
+        memcpy(validation + (first - kept), train + kept + keep, (size - keep) * sizeof *train);
+        kept += keep;
+        first += size;
+    }
+    qsort(train, count - held, sizeof *train, compare_u32);
     qsort(validation, held, sizeof *validation, compare_u32);
     sh_status status = sh_view_create(source, 0, held, validation, &data->validation);
     if (status != SH_OK) {
-        sh_free(order);
+        sh_free(train);
         return status;
     }
-    return sh_view_create(source, 0, count - held, order, &data->train);
+    return sh_view_create(source, 0, count - held, train, &data->train);
 }
 
 static sh_status make_views(const sh_data_options *options, opened *o, sh_data *data) {
@@ -160,13 +189,27 @@ static sh_status make_views(const sh_data_options *options, opened *o, sh_data *
     return SH_OK;
 }
 
+/* What is held out of a part is a part itself. */
+static sh_status spread_parts(const sh_data_team *team, const opened *o, sh_data *data) {
+    const sh_source *validation = o->validation != NULL ? o->validation : o->train;
+    sh_dataset *sets[] = {
+        sh_source_is_part(o->train, team) ? data->train : NULL,
+        sh_source_is_part(validation, team) ? data->validation : NULL,
+        sh_source_is_part(o->test, team) ? data->test : NULL,
+    };
+    if (sets[0] == NULL && sets[1] == NULL && sets[2] == NULL) return SH_OK;
+    return sh_parts_exchange_sizes(team, sets, SH_COUNT(sets), &data->part_sizes);
+}
+
 static sh_status finish(const sh_data_options *options, const sh_source *train, sh_data *data) {
-    SH_TRY(sh_view_measure(data->train, options->normalise, &data->normal));
+    const sh_data_team *team = sh_source_is_part(train, options->team) ? options->team : NULL;
+    SH_TRY(sh_view_measure(data->train, options->normalise, team, &data->normal));
     SH_TRY(sh_view_normalise(data->train, &data->normal));
     if (data->validation != NULL) SH_TRY(sh_view_normalise(data->validation, &data->normal));
     if (data->test != NULL && data->test != data->validation)
         SH_TRY(sh_view_normalise(data->test, &data->normal));
     data->fingerprint = sh_view_fingerprint(data->train);
+    if (team != NULL) SH_TRY(sh_parts_fingerprint(team, &data->fingerprint));
     if (train->vocabulary == NULL) return SH_OK;
     data->vocabulary = sh_strdup(train->vocabulary);
     return data->vocabulary != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
@@ -183,6 +226,12 @@ static void describe(const sh_log *log, const char *part, const sh_dataset *data
             info->tokens                       ? "tokens"
             : info->target == SH_TARGET_VALUES ? "values"
                                                : "classes");
+    const sh_parts *parts = &dataset->parts;
+    size_t count = 0;
+    for (int r = 0; r < parts->ranks; r++) count += parts->sizes[r];
+    if (parts->ranks > 0)
+        SH_INFO(log, "%s: that is the part of rank %d; %d parts have %zu samples", part,
+                parts->rank, parts->ranks, count);
 }
 
 sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_data *data_out) {
@@ -195,6 +244,7 @@ sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_dat
     sh_status status;
     SH_TRY_OUT(open_sources(options, &o));
     SH_TRY_OUT(make_views(options, &o, &data));
+    SH_TRY_OUT(spread_parts(options->team, &o, &data));
     SH_TRY_OUT(finish(options, o.train, &data));
     describe(log, "train", data.train);
     describe(log, "validation", data.validation);
@@ -216,6 +266,7 @@ void sh_data_close(sh_data *data) {
     sh_free(data->normal.mean);
     sh_free(data->normal.scale);
     sh_free(data->vocabulary);
+    sh_free(data->part_sizes);
     *data = (sh_data){0};
 }
 

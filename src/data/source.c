@@ -29,6 +29,7 @@ void sh_source_release(sh_source *source) {
     }
     for (size_t i = 0; i < SH_COUNT(source->blobs); i++) sh_blob_close(&source->blobs[i]);
     for (size_t i = 0; i < SH_COUNT(source->memory); i++) sh_free(source->memory[i]);
+    sh_free(source->part_sizes);
     sh_free(source->vocabulary);
     sh_free(source->name);
     sh_free(source);
@@ -122,6 +123,7 @@ sh_status sh_source_set_targets(sh_source *source, const double *targets, sh_tar
     if (wanted == SH_TARGET_VALUES || (wanted != SH_TARGET_CLASS && !fits))
         return set_values(source, targets);
     if (fits) {
+        source->signs = is_sign;
         if (is_sign) range.most = 1;
         return set_classes(source, targets, &range);
     }

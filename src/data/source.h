@@ -24,7 +24,12 @@ typedef struct sh_source {
     size_t period;          // sample i is stored at i % period; 0: at i
     const int32_t *labels;  // (stored) for CLASS
     const float *values;    // (stored, info.values) for VALUES
+    bool signs;             // the labels were -1 and +1
     char *vocabulary;       // text in characters, else NULL
+
+    // In parts (parts.h); a count of 0: not.
+    int first_part, part_count;  // ranks whose samples these are
+    size_t *part_sizes;          // (part_count)
 
     sh_blob blobs[3];   // what the pointers above point into: files
     void *memory[2];    // likewise: samples and targets made here

@@ -66,6 +66,11 @@ typedef struct sh_step_context {
     int64_t step;
     uint64_t position;  // of the batch's first sample in the epoch
     bool accumulate;    // add to the gradients instead of overwriting them
+    /* Adds values up over all workers that compute parts of this batch: batchnorm then sees the
+     * whole batch. All of them meet in it, in the same order. NULL: a part is a batch of its own.
+     */
+    void (*sum)(void *self, double *values, size_t count);
+    void *sum_self;
 } sh_step_context;
 
 struct sh_plan {
@@ -80,7 +85,7 @@ struct sh_plan {
     const sh_loss *loss;
     sh_step_context step;
     bool *skipped;       // per op, this step: behind a dropped path
-    bool *param_unused;  // per parameter, this step
+    bool *param_unused;  // per parameter: no op of the last backward used it
     const sh_trace *trace;
     size_t scratch_bytes;   // shared by all ops, at the start of the memory
     size_t memory_bytes;    // of the shared block that this plan uses

@@ -98,8 +98,7 @@ static void skip_backward(sh_op *op) {
             memset(op->dx[k], 0, op->in[k]->count * sizeof(float));
     for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++) {
         size_t param = op->layer->params[k];
-        if (sh_op_adds(op, k)) continue;  // whoever wrote before decides whether it was used
-        op->plan->param_unused[param] = true;
+        if (sh_op_adds(op, k)) continue;  // what was written before stays
         memset(op->param_grad[k], 0, op->plan->net->params.items[param].count * sizeof(float));
     }
 }
@@ -114,6 +113,7 @@ static void run_backward(sh_op *op) {
 }
 
 void sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user) {
+    for (size_t i = 0; i < plan->net->params.count; i++) plan->param_unused[i] = true;
     for (int i = (int)plan->op_count - 1; i >= 0; i--) {
         sh_op *op = plan->ops[i];
         if (!op->out->needs_grad) continue;

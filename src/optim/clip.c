@@ -11,13 +11,20 @@ static double sum_squares_wide(const float *x, size_t count) {
     return sum;
 }
 
-double sh_clip_norm(const float *gradients, size_t count, double most, double *norm_out) {
-    SH_ASSERT(most > 0);
+double sh_clip_squares(const float *gradients, size_t count) {
     double squares = sh_reduce()->sum_squares(gradients, count);
-    if (isinf(squares)) squares = sum_squares_wide(gradients, count);
+    return isinf(squares) ? sum_squares_wide(gradients, count) : squares;
+}
+
+double sh_clip_factor(double squares, double most, double *norm_out) {
+    SH_ASSERT(most > 0);
     double norm = sqrt(squares);
     if (norm_out != NULL) *norm_out = norm;
     return norm > most ? most / norm : 1;  // NaN: 1, the numbers' policy decides
+}
+
+double sh_clip_norm(const float *gradients, size_t count, double most, double *norm_out) {
+    return sh_clip_factor(sh_clip_squares(gradients, count), most, norm_out);
 }
 
 void sh_clip_value(float *gradients, size_t count, float most) {

@@ -43,6 +43,7 @@ const sh_optim_kind sh_optim_lamb = {
     .name = "lamb",
     .help = "AdamW with a learning rate per layer, for large batches",
     .slots = 2,
+    .adaptive = true,
     .slot_names = {"exp_avg", "exp_avg_sq"},
     .initial = {.lr = 1e-3,
                 .momentum = NAN,

@@ -42,6 +42,7 @@ const sh_optim_kind sh_optim_lars = {
     .name = "lars",
     .help = "momentum with a learning rate per layer, for large batches",
     .slots = 1,
+    .adaptive = true,
     .slot_names = {"momentum"},
     .initial = {.lr = 1,
                 .momentum = 0.9,

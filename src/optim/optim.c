@@ -134,11 +134,10 @@ void sh_optim_apply(sh_optim *optim, const sh_optim_step *step) {
 /* The elements of a parameter that lie in the window of the step; none: count 0. */
 static sh_optim_run in_window(const sh_optim_step *step, const sh_param *param) {
     size_t low = param->offset, high = low + param->count;
-    if (step->high > 0) {
-        if (low < step->low) low = step->low;
-        if (high > step->high) high = step->high;
-    }
-    return (sh_optim_run){.at = low, .count = high > low ? high - low : 0};
+    if (step->windowed && low < step->low) low = step->low;
+    if (step->windowed && high > step->high) high = step->high;
+    if (low >= high) return (sh_optim_run){.at = param->offset};
+    return (sh_optim_run){.at = low, .count = high - low};
 }
 
 bool sh_optim_next_run(const sh_optim_options *options, const sh_optim_step *step, bool adaptive,

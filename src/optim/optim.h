@@ -19,12 +19,13 @@ typedef struct sh_optim_options {
 typedef struct sh_optim_step {
     const sh_param_list *params;
     size_t first, count;  // parameters to update
-    size_t low, high;     // of them only elements low .. high - 1 of the block; high 0: all
+    bool windowed;        // of them only elements low .. high - 1 of the block
+    size_t low, high;
     /* Sums over those who hold the other elements, for norms of whole parameters. NULL: nobody. */
     void (*sum)(void *self, double *values, size_t count);
     void *sum_self;
-    const bool *unused;   // per parameter of the net: left as they are; NULL: none
-    float *weights;       // whole blocks
+    const bool *unused;  // per parameter of the net: left as they are; NULL: none
+    float *weights;      // whole blocks
     const float *gradients;
     float gradient_scale;  // applied to gradients as they are read (clipping, averaging)
     double lr;             // of this step, after the schedule
@@ -34,6 +35,7 @@ typedef struct sh_optim_step {
 typedef struct sh_optim_kind {
     const char *name, *help;
     int slots;                  // state floats per parameter element, at most
+    bool adaptive;              // a parameter with a trust ratio is updated as a whole
     bool momentum_slot;         // the last slot serves momentum and is left out when that is 0
     const char *slot_names[2];  // in checkpoints: "momentum", "exp_avg", "exp_avg_sq"
     sh_optim_options initial;   // defaults of the paper; NAN: the option has no meaning here
@@ -73,6 +75,8 @@ bool sh_optim_next_run(const sh_optim_options *options, const sh_optim_step *ste
 
 /* Clipping: returns the factor that gradients are to be scaled by (1 when the norm is below
  * `most`); `norm_out` gets the norm before. By value: clamps in place. */
+double sh_clip_squares(const float *gradients, size_t count);  // of a part: parts add up
+double sh_clip_factor(double squares, double most, double *norm_out);
 double sh_clip_norm(const float *gradients, size_t count, double most, double *norm_out);
 void sh_clip_value(float *gradients, size_t count, float most);
 

@@ -3,9 +3,11 @@
 #include "base/memory.h"
 
 typedef struct bucket {
-    size_t first, count;  // parameters
-    size_t waiting;       // of them whose gradients are not ready yet
-    sh_call call;
+    sh_bucket range;
+    size_t waiting;   // parameters whose gradients are not ready yet
+    sh_call scatter;  // sharded: of the gradients
+    sh_call gather;   // sharded: of the updated weights
+    bool gathers;     // that call is under way
 } bucket;
 
 struct sh_reducer {
@@ -18,37 +20,90 @@ struct sh_reducer {
     sh_status status;  // of the first failure in this step; its record is in `error`
     sh_error error;
     sh_reducer_stats stats;
+    sh_exchange *exchange;  // not sharded: takes buckets over the ranks, through the codec
+    /* Gathers follow arrivals, whose order against later starts differs between ranks; in a group
+     * of their own they are in the same order everywhere. */
+    sh_group *group;
 };
 
 static int64_t now(const sh_reducer *reducer) { return sh_clock_now_ns(reducer->options.clock); }
 
+static bucket make_bucket(const sh_reducer *reducer, size_t first, size_t end) {
+    const sh_reducer_options *options = &reducer->options;
+    const sh_param *low = &options->params->items[first], *high = &options->params->items[end - 1];
+    size_t elements = high->offset + high->count - low->offset;
+    int index = (int)reducer->bucket_count;
+    bucket made = {
+        .range = {first, end - first, low->offset, low->offset + elements},
+        .scatter = {.what = SH_REDUCE_SCATTER,
+                    .data = options->gradients + low->offset,
+                    .count = elements,
+                    .dtype = SH_DTYPE_F32,
+                    .op = SH_SUM,
+                    .shared = options->shared,
+                    .bucket = index},
+    };
+    if (!options->shards) return made;
+    int rank = sh_engine_rank(options->engine), ranks = sh_engine_ranks(options->engine);
+    sh_range mine = sh_block_range(elements, ranks, rank);
+    made.range.low = low->offset + mine.first;
+    made.range.high = made.range.low + mine.count;
+    made.gather = (sh_call){.what = SH_ALLGATHER,
+                            .group = reducer->group,
+                            .data = options->weights + low->offset,
+                            .count = elements,
+                            .dtype = SH_DTYPE_F32,
+                            .shared = options->weights_shared,
+                            .bucket = index};
+    return made;
+}
+
 /* Cuts the parameters, from the last to the first, into runs of at least bucket_bytes. */
 static sh_status make_buckets(sh_reducer *reducer) {
     const sh_param_list *params = reducer->options.params;
-    size_t end = params->count;
-    while (end > 0) {
-        size_t first = end, bytes = 0;
+    for (size_t end = params->count, first; end > 0; end = first) {
+        size_t bytes = 0;
+        first = end;
         while (first > 0 && bytes < reducer->options.bucket_bytes)
             bytes += params->items[--first].count * sizeof(float);
         SH_TRY(sh_grow((void **)&reducer->buckets, &reducer->bucket_capacity,
                        reducer->bucket_count + 1, sizeof *reducer->buckets));
         for (size_t i = first; i < end; i++) reducer->bucket_of[i] = reducer->bucket_count;
-        const sh_param *low = &params->items[first], *high = &params->items[end - 1];
-        reducer->buckets[reducer->bucket_count] = (bucket){
-            .first = first,
-            .count = end - first,
-            .call = {.what = SH_ALLREDUCE,
-                     .data = reducer->options.gradients + low->offset,
-                     .count = high->offset + high->count - low->offset,
-                     .dtype = SH_DTYPE_F32,
-                     .op = SH_SUM,
-                     .shared = reducer->options.shared,
-                     .bucket = (int)reducer->bucket_count},
-        };
+        reducer->buckets[reducer->bucket_count] = make_bucket(reducer, first, end);
         reducer->bucket_count++;
-        end = first;
     }
     return SH_OK;
+}
+
+static sh_status make_group(sh_reducer *reducer) {
+    if (!reducer->options.shards) return SH_OK;
+    int ranks = sh_engine_ranks(reducer->options.engine);
+    int *all = sh_alloc((size_t)ranks, sizeof *all);
+    if (all == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    for (int r = 0; r < ranks; r++) all[r] = r;
+    sh_status status = sh_group_create(reducer->options.engine, all, ranks, &reducer->group);
+    sh_free(all);
+    return status;
+}
+
+static sh_status make_exchange(sh_reducer *reducer) {
+    sh_exchange_bucket *ranges = sh_alloc(reducer->bucket_count + 1, sizeof *ranges);
+    if (ranges == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    for (size_t i = 0; i < reducer->bucket_count; i++)
+        ranges[i] =
+            (sh_exchange_bucket){reducer->buckets[i].range.first, reducer->buckets[i].range.count};
+    sh_exchange_options options = {.engine = reducer->options.engine,
+                                   .codec = reducer->options.codec,
+                                   .params = reducer->options.params,
+                                   .gradients = reducer->options.gradients,
+                                   .shared = reducer->options.shared,
+                                   .buckets = ranges,
+                                   .bucket_count = reducer->bucket_count,
+                                   .seed = reducer->options.seed,
+                                   .clock = reducer->options.clock};
+    sh_status status = sh_exchange_create(&options, &reducer->exchange);
+    sh_free(ranges);
+    return status;
 }
 
 sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **reducer_out) {
@@ -56,9 +111,12 @@ sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **redu
     if (reducer == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     reducer->options = *options;
     reducer->bucket_of = sh_alloc(options->params->count + 1, sizeof *reducer->bucket_of);
-    sh_status status = reducer->bucket_of != NULL
-                           ? make_buckets(reducer)
-                           : SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    sh_status status = make_group(reducer);
+    if (status == SH_OK)
+        status = reducer->bucket_of != NULL
+                     ? make_buckets(reducer)
+                     : SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    if (status == SH_OK && !options->shards) status = make_exchange(reducer);
     if (status != SH_OK)
         sh_reducer_destroy(reducer);
     else
@@ -68,6 +126,8 @@ sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **redu
 
 void sh_reducer_destroy(sh_reducer *reducer) {
     if (reducer == NULL) return;
+    if (reducer->exchange != NULL) sh_exchange_destroy(reducer->exchange);
+    sh_group_destroy(reducer->group);
     sh_free(reducer->buckets);
     sh_free(reducer->bucket_of);
     sh_free(reducer);
@@ -77,8 +137,9 @@ void sh_reducer_begin(sh_reducer *reducer, int64_t step) {
     reducer->step = step;
     reducer->started = reducer->finished = 0;
     reducer->status = SH_OK;
+    if (reducer->exchange != NULL) sh_exchange_begin(reducer->exchange, step);
     for (size_t i = 0; i < reducer->bucket_count; i++)
-        reducer->buckets[i].waiting = reducer->buckets[i].count;
+        reducer->buckets[i].waiting = reducer->buckets[i].range.count;
 }
 
 static void note_failure(sh_reducer *reducer, sh_status status) {
@@ -87,34 +148,63 @@ static void note_failure(sh_reducer *reducer, sh_status status) {
     reducer->error = *sh_error_last();
 }
 
+static void start(sh_reducer *reducer, size_t index) {
+    if (reducer->exchange != NULL) {
+        sh_exchange_start(reducer->exchange, index);
+        return;
+    }
+    sh_call *call = &reducer->buckets[index].scatter;
+    call->step = reducer->step;
+    note_failure(reducer, sh_engine_start(reducer->options.engine, call));
+}
+
+static bool has_ended(sh_reducer *reducer, size_t index) {
+    if (reducer->exchange != NULL) return sh_exchange_test(reducer->exchange, index);
+    return sh_engine_test(reducer->options.engine, &reducer->buckets[index].scatter);
+}
+
+static sh_status wait_for(sh_reducer *reducer, size_t index) {
+    if (reducer->exchange != NULL) return sh_exchange_wait(reducer->exchange, index);
+    return sh_engine_wait(reducer->options.engine, &reducer->buckets[index].scatter);
+}
+
 /* Starts what is complete, in order. */
 static void start_ready(sh_reducer *reducer) {
     while (reducer->started < reducer->bucket_count) {
         bucket *next = &reducer->buckets[reducer->started];
         if (next->waiting > 0 || reducer->status != SH_OK) return;
-        next->call.step = reducer->step;
-        note_failure(reducer, sh_engine_start(reducer->options.engine, &next->call));
+        start(reducer, reducer->started);
         reducer->started++;
     }
 }
 
+static void start_gather(sh_reducer *reducer, bucket *updated) {
+    updated->gather.step = reducer->step;
+    note_failure(reducer, sh_engine_start(reducer->options.engine, &updated->gather));
+    updated->gathers = reducer->status == SH_OK;
+}
+
 static void arrive(sh_reducer *reducer, bucket *done) {
-    reducer->stats.sent_bytes += done->call.sent_bytes;
-    reducer->stats.dense_bytes += done->call.sent_bytes;
+    if (reducer->exchange == NULL) {
+        reducer->stats.sent_bytes += done->scatter.sent_bytes;
+        reducer->stats.dense_bytes += done->scatter.sent_bytes;
+    }
     reducer->finished++;
-    if (reducer->options.arrived != NULL)
-        reducer->options.arrived(reducer->options.user, done->first, done->count);
+    bool updated = reducer->options.arrived == NULL ||
+                   reducer->options.arrived(reducer->options.user, &done->range);
+    if (updated && reducer->options.shards) start_gather(reducer, done);
 }
 
 /* Hands over, in order, what has arrived so far. */
 static void take_arrived(sh_reducer *reducer) {
     while (reducer->finished < reducer->started && reducer->status == SH_OK) {
-        bucket *next = &reducer->buckets[reducer->finished];
-        if (!sh_engine_test(reducer->options.engine, &next->call)) return;
-        if (next->call.status != SH_OK)
-            note_failure(reducer, next->call.status);
-        else
-            arrive(reducer, next);
+        size_t next = reducer->finished;
+        int64_t begin = now(reducer);
+        bool ended = has_ended(reducer, next);
+        if (ended) note_failure(reducer, wait_for(reducer, next));
+        reducer->stats.exposed_ns += now(reducer) - begin;
+        if (!ended) return;
+        if (reducer->status == SH_OK) arrive(reducer, &reducer->buckets[next]);
     }
 }
 
@@ -131,23 +221,67 @@ void sh_reducer_ready(void *self, size_t param) {
     take_arrived(reducer);
 }
 
+/* Waits for the weights of the other ranks' parts. */
+static sh_status finish_gathers(sh_reducer *reducer) {
+    for (size_t i = 0; i < reducer->bucket_count && reducer->status == SH_OK; i++) {
+        bucket *next = &reducer->buckets[i];
+        if (!next->gathers) continue;
+        int64_t begin = now(reducer);
+        note_failure(reducer, sh_engine_wait(reducer->options.engine, &next->gather));
+        reducer->stats.exposed_ns += now(reducer) - begin;
+        reducer->stats.sent_bytes += next->gather.sent_bytes;
+        reducer->stats.dense_bytes += next->gather.sent_bytes;
+        next->gathers = false;
+    }
+    return reducer->status == SH_OK ? SH_OK : sh_error_adopt(&reducer->error);
+}
+
+sh_status sh_reducer_gather(sh_reducer *reducer) {
+    if (!reducer->options.shards) return SH_OK;
+    for (size_t i = 0; i < reducer->bucket_count; i++) start_gather(reducer, &reducer->buckets[i]);
+    return finish_gathers(reducer);
+}
+
+sh_status sh_reducer_gather_block(sh_reducer *reducer, float *block) {
+    for (size_t i = 0; i < reducer->bucket_count; i++) {
+        sh_call call = reducer->buckets[i].gather;
+        call.data = block + ((float *)call.data - reducer->options.weights);
+        call.shared = NULL;
+        SH_TRY(sh_engine_run(reducer->options.engine, &call));
+    }
+    return SH_OK;
+}
+
 sh_status sh_reducer_finish(sh_reducer *reducer) {
     start_ready(reducer);
     while (reducer->finished < reducer->bucket_count && reducer->status == SH_OK) {
-        bucket *next = &reducer->buckets[reducer->finished];
+        size_t next = reducer->finished;
         int64_t begin = now(reducer);
-        note_failure(reducer, sh_engine_wait(reducer->options.engine, &next->call));
+        note_failure(reducer, wait_for(reducer, next));
         reducer->stats.exposed_ns += now(reducer) - begin;
-        if (reducer->status == SH_OK) arrive(reducer, next);
+        if (reducer->status == SH_OK) arrive(reducer, &reducer->buckets[next]);
     }
-    if (reducer->status != SH_OK) return sh_error_adopt(&reducer->error);
-    return SH_OK;
+    return finish_gathers(reducer);
 }
 
 size_t sh_reducer_buckets(const sh_reducer *reducer) { return reducer->bucket_count; }
 
+const sh_bucket *sh_reducer_bucket(const sh_reducer *reducer, size_t index) {
+    return &reducer->buckets[index].range;
+}
+
+sh_exchange *sh_reducer_exchange(const sh_reducer *reducer) { return reducer->exchange; }
+
+sh_group *sh_reducer_group(const sh_reducer *reducer) { return reducer->group; }
+
 sh_reducer_stats sh_reducer_take_stats(sh_reducer *reducer) {
     sh_reducer_stats stats = reducer->stats;
+    if (reducer->exchange != NULL) {
+        sh_exchange_stats exchanged = sh_exchange_take_stats(reducer->exchange);
+        stats.codec_ns += exchanged.codec_ns;
+        stats.sent_bytes += exchanged.sent_bytes;
+        stats.dense_bytes += exchanged.dense_bytes;
+    }
     reducer->stats = (sh_reducer_stats){0};
     return stats;
 }

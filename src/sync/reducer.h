@@ -4,31 +4,47 @@
  * Parameters go into buckets in reverse order, because backward reaches the last layer first. A
  * bucket starts when all its gradients are ready and all buckets before it have started, so every
  * rank starts the same collectives in the same order. When the sum of a bucket has arrived, the
- * listener updates its parameters, while later buckets still travel. */
+ * listener updates its parameters, while later buckets still travel.
+ *
+ * With a sharded optimizer (Rajbhandari et al., "ZeRO", SC 2020) a rank gets the sum of its part of
+ * each bucket only, updates that part, and the parts of the weights are gathered: the two phases of
+ * an all-reduce with the update in between, and each rank keeps the optimizer's state of its parts.
+ */
 #ifndef SH_SYNC_REDUCER_H
 #define SH_SYNC_REDUCER_H
 
-#include "comm/engine.h"
+#include "codec/exchange.h"
 #include "nn/param.h"
 
 typedef struct sh_reducer sh_reducer;
+
+typedef struct sh_bucket {
+    size_t first, count;  // parameters
+    size_t low, high;     // elements of the block that this rank updates: all, or its shard
+} sh_bucket;
 
 typedef struct sh_reducer_options {
     sh_engine *engine;
     const sh_param_list *params;
     float *gradients;         // the whole block
     const sh_shared *shared;  // that holds it; NULL: private memory
+    const sh_codec *codec;    // kind NULL: gradients travel as they are
+    uint64_t seed;            // of the codec's draws
     size_t bucket_bytes;      // a bucket is closed once it holds so many
-    bool overlap;             // false: buckets start when backward has ended, to measure against
-    /* The sum over all ranks of parameters [first, first + count) is in place. In bucket order,
-     * from ready or finish. */
-    void (*arrived)(void *user, size_t first, size_t count);
+    bool shards;              // the optimizer is sharded: `weights` are gathered after the update
+    float *weights;           // the whole block
+    const sh_shared *weights_shared;
+    bool overlap;  // false: buckets start when backward has ended, to measure against
+    /* The sums of a bucket are in place; in bucket order, from ready or finish. True: its
+     * parameters have been updated. False: sh_reducer_gather follows later. */
+    bool (*arrived)(void *user, const sh_bucket *bucket);
     void *user;
     const sh_clock *clock;
 } sh_reducer_options;
 
 typedef struct sh_reducer_stats {
     int64_t exposed_ns;    // that the worker spent on communication instead of computing
+    int64_t codec_ns;      // encoding and decoding; part of exposed_ns
     uint64_t sent_bytes;   // by this rank
     uint64_t dense_bytes;  // that it would have sent without a codec
 } sh_reducer_stats;
@@ -43,6 +59,16 @@ void sh_reducer_ready(void *reducer, size_t param);
 sh_status sh_reducer_finish(sh_reducer *reducer);
 
 size_t sh_reducer_buckets(const sh_reducer *reducer);
+const sh_bucket *sh_reducer_bucket(const sh_reducer *reducer, size_t index);
+/* Sharded, and `arrived` said false: gathers the weights of all buckets after their update. */
+sh_status sh_reducer_gather(sh_reducer *reducer);
+/* Sharded: gathers any block of the parameters' layout (the optimizer's state), bucket by bucket.
+ */
+sh_status sh_reducer_gather_block(sh_reducer *reducer, float *block);
+/* What the codec keeps between steps; NULL: nothing, because the optimizer is sharded. */
+sh_exchange *sh_reducer_exchange(const sh_reducer *reducer);
+/* The group whose calls follow the arrival of buckets; NULL: not sharded. */
+sh_group *sh_reducer_group(const sh_reducer *reducer);
 /* Sums since the last call. */
 sh_reducer_stats sh_reducer_take_stats(sh_reducer *reducer);
 

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "train/exact.h"
 #include "train/run.h"
 
 const char *shoal_version(void) { return SHOAL_VERSION; }
@@ -101,6 +102,9 @@ static sh_status open_data(shoal_run *run) {
     sh_data_options options = run->config.data;
     options.folder = run->data_folder;
     options.seed = (uint64_t)run->config.seed;
+    options.parts = (int)run->config.workers;
+    sh_data_team team = sh_team_for_data(&run->team);
+    if (run->team.engine != NULL) options.team = &team;
     return sh_data_open(&options, &run->log, &run->data);
 }
 
@@ -156,6 +160,7 @@ sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const s
     run->best = NAN;
     run->team = team_of(seat);
     sh_status status = sh_config_copy(config, &run->config);
+    if (seat != NULL) run->config.workers = run->team.ranks;  // the run file tells how many parts
     if (status == SH_OK) status = take_hooks(run, hooks);
     if (status == SH_OK) status = open_data(run);
     if (status == SH_OK) status = build_model(run);
@@ -175,6 +180,7 @@ void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
     sh_loader_destroy(run->loader);
     sh_team_fini(&run->team);
+    sh_exact_destroy(run->exact);
     sh_model_fini(&run->model);
     sh_optim_fini(&run->optim);
     sh_data_close(&run->data);
@@ -203,8 +209,36 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
         .epoch = run->epoch,
         .index = run->batch,
         .depth = 3,
+        .shifts = run->config.balance && run->team.engine != NULL,
     };
     return sh_loader_create(run->data.train, &options, loader_out);
+}
+
+/* Deep gradient compression corrects momentum on the way, so the optimizer must apply none. */
+static sh_status hand_momentum_over(shoal_run *run) {
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    if (run->team.engine == NULL || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
+    const char *name = run->optim.kind->name;
+    bool nesterov = strcmp(name, "nesterov") == 0;
+    if (!nesterov && strcmp(name, "sgd") != 0 && strcmp(name, "momentum") != 0) {
+        SH_FAIL(SH_E_USAGE,
+                "'%s' applies momentum itself and goes with sgd, momentum or nesterov, "
+                "not with '%s'",
+                run->config.compress, name);
+        return sh_error_hint("use --optimizer momentum");
+    }
+    run->codec_momentum = run->optim.options.momentum;
+    run->codec_nesterov = nesterov;
+    static char sgd[] = "sgd";
+    sh_optim_options plain = run->config.optim;
+    plain.name = sgd;
+    plain.lr = run->optim.options.lr;
+    plain.weight_decay = run->optim.options.weight_decay;
+    plain.momentum = 0;
+    plain.dampening = NAN;
+    sh_optim_fini(&run->optim);
+    return sh_optim_init(&run->optim, &plain, run->model.net->params.total);
 }
 
 /* The loader knows how many batches an epoch has; it also checks the batch against the data. */
@@ -217,6 +251,7 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
     run->steps = config->steps > 0 ? config->steps : config->epochs * run->steps_per_epoch;
     size_t total = run->model.net->params.total;
     SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
+    SH_TRY(hand_momentum_over(run));
     SH_TRY(sh_memory_check("the optimizer's state",
                            total * sizeof(float) * (size_t)run->optim.slot_count));
     return sh_schedule_init(&run->schedule, &config->schedule, run->optim.options.lr, config->batch,

@@ -4,6 +4,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "codec/codec.h"
+#include "comm/schedule.h"
 #include "comm/transports/mpi.h"
 #include "data/fetch.h"
 #include "data/loader.h"
@@ -29,17 +31,28 @@ ROW_FUNCTION(layers, sh_layer_kind, sh_layer_at)
 ROW_FUNCTION(losses, sh_loss_kind, sh_loss_at)
 ROW_FUNCTION(optimizers, sh_optim_kind, sh_optim_at)
 ROW_FUNCTION(schedules, sh_schedule_kind, sh_schedule_at)
+ROW_FUNCTION(codecs, sh_codec_kind, sh_codec_at)
 ROW_FUNCTION(readers, sh_reader, sh_reader_at)
 ROW_FUNCTION(data, sh_data_name, sh_data_name_at)
+
+/* The name of a row says what it does and how: "allreduce ring". */
+static bool row_collectives(size_t index, const char **name, const char **help) {
+    static _Thread_local char text[64];
+    const sh_algorithm *row = sh_algorithm_at(index);
+    if (row == NULL) return false;
+    snprintf(text, sizeof text, "%s %s", sh_collective_name(row->does), row->name);
+    *name = text;
+    *help = row->help;
+    return true;
+}
 
 static const struct {
     const char *kind;
     bool (*row)(size_t index, const char **name, const char **help);
 } registries[] = {
-    {"models", row_models},       {"layers", row_layers},
-    {"losses", row_losses},       {"optimizers", row_optimizers},
-    {"schedules", row_schedules}, {"readers", row_readers},
-    {"data", row_data},
+    {"models", row_models},           {"layers", row_layers},       {"losses", row_losses},
+    {"optimizers", row_optimizers},   {"schedules", row_schedules}, {"readers", row_readers},
+    {"collectives", row_collectives}, {"codecs", row_codecs},       {"data", row_data},
 };
 
 const char *shoal_list_kind(size_t index) {

@@ -57,10 +57,10 @@ shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, doub
     if (steps < 1) return (shoal_status)SH_FAIL(SH_E_USAGE, "a benchmark needs at least one step");
     run->config.drop_last = true;
     SHOAL_TRY(sh_run_make_optimizer(run));
+    SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
     SHOAL_TRY(sh_team_spread(run));
     SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
     SHOAL_TRY(sh_team_prepare(run, false));
-    SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
     if (sh_team_leads(&run->team)) sh_run_save_kernels(run);
     double *times = sh_alloc((size_t)steps, sizeof *times);
     if (times == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for timings");

@@ -3,7 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "codec/codec.h"
 #include "comm/schedule.h"
+#include "data/parts.h"
 
 #define AT(field) .at = offsetof(sh_config, field)
 
@@ -75,7 +77,8 @@ static const sh_option rows[] = {
 
     {.key = "data.train", .flag = "train-data", .alias = "data", .type = SH_OPTION_STRING,
      AT(data.train), .group = "Data", .value = "DATA",
-     .help = "mnist, digits, shakespeare, synthetic:..., or a file"},
+     .help = "mnist, digits, shakespeare, synthetic:..., or a file; with %r in its name, a file "
+             "for each worker"},
     {.key = "data.test", .flag = "test-data", .type = SH_OPTION_STRING, AT(data.test),
      .group = "Data", .value = "DATA", .help = "test data; named sets bring their own"},
     {.key = "data.validation", .flag = "validation-data", .type = SH_OPTION_STRING,
@@ -176,6 +179,22 @@ static const sh_option rows[] = {
     {.key = "bucket_mb", .type = SH_OPTION_REAL, AT(bucket_mb), .initial = "0", .least = 0,
      .most = 1 << 20, .group = "Workers", .value = "MIB",
      .help = "gradients that travel together; 0: the default for the transport"},
+    {.key = "compress.name", .flag = "compress-name", .alias = "compress",
+     .type = SH_OPTION_STRING, AT(compress), .initial = "none", .group = "Workers",
+     .value = "CODEC", .help = "gradients made smaller: none, fp16, qsgd:4, topk:1%, ...; "
+                               "'shoal list codecs'"},
+    {.key = "compress.feedback", .flag = "error-feedback", .type = SH_OPTION_BOOL, AT(feedback),
+     .initial = "true", .group = "Workers",
+     .help = "send later what a biased codec left out; off shows why"},
+    {.key = "compress.warmup", .flag = "compress-warmup", .type = SH_OPTION_REAL,
+     AT(compress_warmup), .initial = "0.1", .least = 0, .most = 1e12, .group = "Workers",
+     .help = "dgc: steps until the ratio is reached, or below 1 a part of the run"},
+    {.key = "balance", .type = SH_OPTION_BOOL, AT(balance), .initial = "false",
+     .group = "Workers", .help = "workers of unequal speed take unequal parts of every batch"},
+    {.key = "sync_batchnorm", .type = SH_OPTION_BOOL, AT(sync_batchnorm), .initial = "false",
+     .group = "Workers", .help = "batchnorm takes the whole batch, not each worker its part"},
+    {.key = "shard_optimizer", .type = SH_OPTION_BOOL, AT(shard_optimizer), .initial = "false",
+     .group = "Workers", .help = "each worker keeps the optimizer's state of its part alone"},
     {.key = "overlap", .type = SH_OPTION_BOOL, AT(overlap), .initial = "true",
      .group = "Workers", .help = "sum gradients while backward still runs"},
     {.key = "restarts", .type = SH_OPTION_INT, AT(restarts), .initial = "3", .least = 0,
@@ -191,6 +210,11 @@ static const sh_option rows[] = {
      .help = "steps between comparisons of the workers' parameters; 0: never"},
     {.key = "seed", .type = SH_OPTION_INT, AT(seed), .initial = "1", .least = 0, .most = 9e15,
      .group = "Run", .value = "N", .help = "of every random draw"},
+    {.key = "exact", .type = SH_OPTION_BOOL, AT(exact), .initial = "false", .group = "Run",
+     .help = "the same bits with any number of workers and threads"},
+    {.key = "shards", .type = SH_OPTION_INT, AT(shards), .initial = "8", .least = 1,
+     .most = 4096, .group = "Run", .value = "N",
+     .help = "exact: parts of a batch that are computed alone; they fix the bits"},
     {.key = "kernels", .type = SH_OPTION_STRING, AT(kernels), .initial = "measure",
      .choices = kernels_choice, .group = "Run",
      .help = "measure: the fastest library per shape, remembered; default: the usual one"},
@@ -244,6 +268,24 @@ sh_status sh_config_check(const sh_config *config) {
                 (long)config->workers);
         return sh_error_hint("use a larger batch (--batch), or fewer workers (-n %ld)",
                              (long)config->batch);
+    }
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(config->compress, &codec));
+    if (codec.kind != NULL && config->shard_optimizer) {
+        SH_FAIL(SH_E_USAGE,
+                "a sharded optimizer sums only its part of a gradient, and '%s' sends "
+                "whole ones",
+                config->compress);
+        return sh_error_hint("leave out --shard-optimizer or --compress");
+    }
+    if (config->elastic && config->workers > 1 && sh_part_named(config->data.train)) {
+        SH_FAIL(SH_E_USAGE, "elastic runs go on with fewer workers, but '%s' has a part for each",
+                config->data.train);
+        return sh_error_hint("leave elastic out, or give all workers the same data");
+    }
+    if (config->sync_batchnorm && config->accumulate > 1) {
+        SH_FAIL(SH_E_USAGE, "sync_batchnorm needs a whole batch at once, accumulate cuts it");
+        return sh_error_hint("use more workers instead of --accumulate");
     }
     if (config->accumulate > config->batch)
         return SH_FAIL(SH_E_USAGE, "a batch of %ld cannot be cut into %ld parts",

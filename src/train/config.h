@@ -21,16 +21,24 @@ typedef struct sh_config {
     int64_t accumulate;
     int64_t epochs, steps;
     int64_t workers, threads;
-    char *transport;      // auto, shm, mpi
-    char *sync;           // bsp
-    char *allreduce;      // auto, or a schedule's name
-    double bucket_mb;     // 0: the measured default
-    bool overlap;         // buckets travel while backward runs
-    int64_t restarts;     // after a worker died
-    bool elastic;         // then with one worker less
-    double watchdog;      // seconds without progress; 0: from the measured step times
-    int64_t check_every;  // steps between comparisons of the replicas
+    char *transport;         // auto, shm, mpi
+    char *sync;              // bsp
+    char *allreduce;         // auto, or a schedule's name
+    double bucket_mb;        // 0: the measured default
+    char *compress;          // a codec, as sh_codec_parse reads it
+    bool feedback;           // of what a biased codec left out
+    double compress_warmup;  // dgc: steps, or below 1 a part of the run
+    bool balance;            // shares of the batch follow the workers' speed
+    bool sync_batchnorm;     // statistics of the whole batch
+    bool shard_optimizer;    // each worker keeps the state of its part
+    bool overlap;            // buckets travel while backward runs
+    int64_t restarts;        // after a worker died
+    bool elastic;            // then with one worker less
+    double watchdog;         // seconds without progress; 0: from the measured step times
+    int64_t check_every;     // steps between comparisons of the replicas
     int64_t seed;
+    bool exact;
+    int64_t shards;  // of a global batch, with exact
     char *out, *name, *resume, *load;
     bool overwrite;
     int64_t checkpoint_every, checkpoint_keep;

@@ -150,23 +150,60 @@ static sh_status open_files(shoal_run *run) {
     return SH_OK;
 }
 
-static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slots[2]) {
+enum { SLOTS_MOST = 2 + SH_EXCHANGE_STATES };
+
+static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slots[SLOTS_MOST]) {
+    size_t count = 0;
     for (int i = 0; i < run->optim.slot_count; i++)
-        slots[i] = (sh_checkpoint_slot){run->optim.kind->slot_names[i], run->optim.slots[i]};
+        slots[count++] =
+            (sh_checkpoint_slot){run->optim.kind->slot_names[i], run->optim.slots[i], NULL};
+    sh_exchange_state states[SH_EXCHANGE_STATES];
+    size_t state_count = sh_team_states(&run->team, states);
+    for (size_t i = 0; i < state_count; i++)
+        slots[count++] = (sh_checkpoint_slot){states[i].name, states[i].block, states[i].params};
     return (sh_checkpoint){
         .params = &run->model.net->params,
         .weights = run->model.blocks.weights,
         .state = &run->model.net->states,
         .state_values = run->model.blocks.states,
         .slots = slots,
-        .slot_count = (size_t)run->optim.slot_count,
+        .slot_count = count,
     };
+}
+
+/* Which data a checkpoint belongs to. Data in parts belongs to as many workers. */
+static void data_text(const shoal_run *run, char text_out[48]) {
+    int length = snprintf(text_out, 48, "%016lx", (unsigned long)run->data.fingerprint);
+    int parts = run->data.train->parts.ranks;
+    if (parts > 0) snprintf(text_out + length, 48 - (size_t)length, " in %d parts", parts);
+}
+
+/* How many parts the text above tells of; 0: none. */
+static int parts_in(const char *text) {
+    const char *parts = strstr(text, " in ");
+    return parts != NULL ? atoi(parts + 4) : 0;
+}
+
+static sh_status fail_parts(const char *source, int theirs, int mine) {
+    const char *these[] = {"not in parts", "in parts, one for each worker"};
+    if (theirs > 0 && mine > 0)
+        SH_FAIL(SH_E_USAGE, "'%s' was trained on %d parts, one for each worker; this run has %d",
+                source, theirs, mine);
+    else
+        SH_FAIL(SH_E_USAGE, "'%s' was trained on data %s, this run's data is %s", source,
+                these[theirs > 0], these[mine > 0]);
+    if (theirs > 0)
+        return sh_error_hint("go on with %d workers (-n %d), or start anew with --load %s", theirs,
+                             theirs, source);
+    return sh_error_hint("--load %s starts a new run from its parameters", source);
 }
 
 static sh_status check_same_data(const shoal_run *run, const sh_checkpoint_info *info,
                                  const char *source) {
-    char mine[32];
-    snprintf(mine, sizeof mine, "%016lx", (unsigned long)run->data.fingerprint);
+    char mine[48];
+    data_text(run, mine);
+    if (info->data != NULL && parts_in(info->data) != parts_in(mine))
+        return fail_parts(source, parts_in(info->data), parts_in(mine));
     if (info->data != NULL && strcmp(info->data, mine) != 0) {
         SH_FAIL(SH_E_USAGE, "'%s' was trained on other data", source);
         return sh_error_hint("--load %s starts a new run from its parameters", source);
@@ -197,7 +234,7 @@ sh_status sh_run_resume(shoal_run *run) {
         return SH_OK;
     }
     const char *source = resumes_itself(run) ? run->folder : run->config.resume;
-    sh_checkpoint_slot slots[2];
+    sh_checkpoint_slot slots[SLOTS_MOST];
     sh_checkpoint checkpoint = checkpoint_of(run, slots);
     SH_TRY(sh_checkpoint_load(source, &run->log, &checkpoint));
     sh_checkpoint_info *info = &checkpoint.info;
@@ -205,6 +242,7 @@ sh_status sh_run_resume(shoal_run *run) {
     if (status == SH_OK && info->kernels != NULL)
         status =
             sh_tuner_load(run->model.tuner, source, info->kernels, strlen(info->kernels), false);
+    sh_team_adopt_states(&run->team, info->workers);
     run->step = info->step;
     run->epoch = info->epoch;
     run->batch = info->batch;
@@ -225,10 +263,10 @@ sh_status sh_run_open_folder(shoal_run *run) {
 }
 
 sh_status sh_run_save(shoal_run *run) {
-    char fingerprint[32], *folder;
-    snprintf(fingerprint, sizeof fingerprint, "%016lx", (unsigned long)run->data.fingerprint);
+    char fingerprint[48], *folder;
+    data_text(run, fingerprint);
     SH_TRY(in_folder(run, "checkpoints", &folder));
-    sh_checkpoint_slot slots[2];
+    sh_checkpoint_slot slots[SLOTS_MOST];
     sh_checkpoint checkpoint = checkpoint_of(run, slots);
     checkpoint.info = (sh_checkpoint_info){
         .step = run->step,
@@ -237,6 +275,7 @@ sh_status sh_run_save(shoal_run *run) {
         .samples = run->samples,
         .seed = (uint64_t)run->config.seed,
         .best = run->best,
+        .workers = sh_team_states(&run->team, NULL) > 0 ? run->team.ranks : 0,
         .data = fingerprint,
         .model = run->model.net->text,
         .kernels = sh_tuner_print(run->model.tuner, true),

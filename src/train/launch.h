@@ -56,6 +56,8 @@ typedef struct sh_worker {
     const _Atomic int *stop;  // set by the parent
 } sh_worker;
 _Noreturn void sh_worker_main(const sh_worker *worker);
+/* Cores are divided: worker r of n gets the r-th part, where there is at least one for each. */
+void sh_take_cores(int rank, int ranks);
 /* Threads of each of `workers` on `cores`. */
 int sh_threads_each(const sh_config *config, int workers, int cores);
 

@@ -38,6 +38,8 @@ static sh_status write_step(shoal_run *run, const interval *since) {
         {"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->step - 1)},
         {"samples_per_s", SH_METRIC_REAL, .r = rate(since)},
         {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
+        {"sent_bytes", SH_METRIC_INT, .i = (int64_t)run->sent_bytes},
+        {"dense_bytes", SH_METRIC_INT, .i = (int64_t)run->dense_bytes},
         {"grad_norm", SH_METRIC_REAL, .r = run->config.clip_norm > 0 ? run->grad_norm : NAN},
     };
     // The gradient norm is known only when clipping asks for it.
@@ -87,7 +89,10 @@ static sh_status save(shoal_run *run) {
     int64_t begin = now();
     sh_team_phase(&run->team, SH_PHASE_CHECKPOINT, run->step);
     SH_TRY(sh_team_average_states(run));
+    SH_TRY(sh_team_gather_slots(run));
+    SH_TRY(sh_team_settle_states(&run->team));
     if (sh_team_leads(&run->team)) SH_TRY(sh_run_save(run));
+    sh_team_drop_slots(run);
     run->saved = true;
     run->spent.checkpoint_ns += now() - begin;
     sh_trace_end(run->model.trace, "checkpoint", "checkpoint", run->step, begin);
@@ -122,8 +127,9 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
     sh_trace_end(run->model.trace, "data", "wait for batch", run->step, begin);
     SH_ASSERT(batch != NULL);
     sh_loss_result result;
+    int64_t computed = run->spent.compute_ns;
     sh_status status = sh_run_step(run, batch, &result);
-    int64_t count = (int64_t)batch->whole;
+    int64_t count = (int64_t)batch->whole, own = (int64_t)batch->count;
     sh_loader_release(run->loader, batch);
     SH_TRY(status);
     run->step++;
@@ -139,7 +145,7 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
         run->batch = 0;
         run->epoch++;
     }
-    return SH_OK;
+    return sh_team_balance(run, own, run->spent.compute_ns - computed);
 }
 
 static bool is_due(int64_t step, int64_t every, bool epoch_end, bool last) {
@@ -193,9 +199,19 @@ static sh_status loop(shoal_run *run) {
     return SH_OK;
 }
 
+static void report_bytes(const shoal_run *run) {
+    if (run->sent_bytes == 0 || run->step == 0) return;
+    int64_t steps = (run->samples_here + run->config.batch - 1) / run->config.batch;
+    SH_INFO(&run->log,
+            "sent by worker 0: %.2f MiB, %.1f KiB a step; %.1f times less than uncompressed",
+            (double)run->sent_bytes / 0x1p20, (double)run->sent_bytes / 0x1p10 / (double)steps,
+            (double)run->dense_bytes / (double)run->sent_bytes);
+}
+
 static sh_status finish(shoal_run *run) {
     SH_TRY(sh_team_report_time(run));
     if (!sh_team_leads(&run->team)) return SH_OK;
+    report_bytes(run);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     double total = seconds_between(run->start_ns, now());
@@ -226,7 +242,6 @@ static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 static sh_status begin(shoal_run *run) {
     SH_TRY(sh_run_loader(run, 0, &run->loader));
     SH_TRY(sh_team_prepare(run, true));
-    SH_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
     if (!sh_team_leads(&run->team)) return SH_OK;
     sh_run_save_kernels(run);
     int64_t samples = (int64_t)sh_loader_samples(run->loader);
@@ -261,6 +276,7 @@ shoal_status shoal_run_train(shoal_run *run) {
     run->start_ns = now();
     SHOAL_TRY(sh_run_make_optimizer(run));
     SHOAL_TRY(sh_team_compare(run));
+    SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
     if (sh_team_leads(&run->team)) SHOAL_TRY(sh_run_open_folder(run));
     SHOAL_TRY(sh_team_spread_folder(run));
     SHOAL_TRY(sh_team_spread(run));

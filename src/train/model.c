@@ -1,5 +1,6 @@
 #include "train/model.h"
 
+#include <string.h>
 #include <unistd.h>
 
 sh_status sh_memory_check(const char *what, size_t bytes) {
@@ -60,6 +61,13 @@ static sh_status grow_work(sh_model *model, size_t bytes) {
     return SH_OK;
 }
 
+/* Shares that follow the workers' speed bring ever new batch sizes. */
+static void forget_oldest(sh_model *model) {
+    sh_plan_destroy(model->plans[0]);
+    model->plan_count--;
+    memmove(model->plans, model->plans + 1, (size_t)model->plan_count * sizeof *model->plans);
+}
+
 sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan **plan_out) {
     for (int i = 0; i < model->plan_count; i++) {
         sh_plan *known = model->plans[i];
@@ -67,9 +75,7 @@ sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan *
         *plan_out = known;
         return SH_OK;
     }
-    if (model->plan_count == SH_PLANS_MOST)
-        return SH_FAIL(SH_E_UNSUPPORTED, "more than %d different batch sizes in one run",
-                       SH_PLANS_MOST);
+    if (model->plan_count == SH_PLANS_MOST) forget_oldest(model);
     if (training) SH_TRY(sh_model_take_gradients(model));
     sh_plan_options options = {
         .batch = batch,

@@ -29,6 +29,12 @@ typedef struct sh_time_spent {
     int64_t exposed_ns;  // communication that computing did not hide
 } sh_time_spent;
 
+/* One sample of a dataset, in bytes, and the rows it gives the loss. */
+typedef struct sh_sample_sizes {
+    size_t x_bytes, y_bytes;
+    int64_t rows;
+} sh_sample_sizes;
+
 struct shoal_run {
     sh_config config;
     shoal_hooks hooks;
@@ -40,6 +46,7 @@ struct shoal_run {
     sh_schedule schedule;
     sh_loader *loader;
     sh_team team;
+    struct sh_exact *exact;  // with --exact, made when it is needed (exact.h)
 
     char *folder;  // NULL until training begins
     sh_metrics *metrics;
@@ -52,6 +59,9 @@ struct shoal_run {
     int64_t samples_here;        // seen by this process
     int64_t steps;               // of the whole run
     int64_t steps_per_epoch;
+    uint64_t sent_bytes, dense_bytes;  // by this worker, and what it would be without a codec
+    double codec_momentum;             // that the codec applies instead of the optimizer
+    bool codec_nesterov;
     bool drops_paths;               // a step may leave parameters unused
     bool saved;                     // there is a checkpoint to go back to
     double best;                    // test accuracy, or minus the test loss
@@ -73,8 +83,12 @@ sh_status sh_run_prepare(shoal_run *run, bool evaluates);
 /* One optimizer step on a batch: forward, loss, backward, update. */
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
 /* Updates parameters whose gradients have arrived: sh_reducer_options.arrived. */
-void sh_run_update_bucket(void *run, size_t first, size_t count);
+bool sh_run_update_bucket(void *run, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
+sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info);
+/* The loss is not finite: says where it began. The weights are still those before this step. */
+sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
+                             const void *x, double loss);
 /* Optimizer and schedule, zeroed. */
 sh_status sh_run_make_optimizer(shoal_run *run);
 /* The dataset of "train", "validation" or "test". */

@@ -4,6 +4,7 @@
 
 #include "tensor/kernels/loss.h"
 #include "tensor/kernels/reduce.h"
+#include "train/exact.h"
 #include "train/run.h"
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
@@ -14,15 +15,23 @@ static int64_t own_count(const shoal_run *run, int64_t whole) {
     return (int64_t)(sh_share_end(share, (size_t)whole) - sh_share_begin(share, (size_t)whole));
 }
 
-/* A worker's batch is computed in parts of this size (the last may be smaller). */
-static int64_t part_size(const shoal_run *run) {
-    int64_t own = own_count(run, run->config.batch);
-    return (own + run->config.accumulate - 1) / run->config.accumulate;
+/* The most samples that this worker takes for a batch; where data lies in parts, the loader knows.
+ */
+static int64_t own_most(const shoal_run *run) {
+    if (run->data.train->parts.ranks == 0) return own_count(run, run->config.batch);
+    size_t sizes[2], most = 1;
+    for (size_t i = 0, count = sh_loader_sizes(run->loader, sizes); i < count; i++)
+        most = sizes[i] > most ? sizes[i] : most;
+    return (int64_t)most;
 }
 
-static sh_status prepare_batch(shoal_run *run, int64_t whole) {
+/* A worker's batch is computed in parts of this size (the last may be smaller). */
+static int64_t part_size(const shoal_run *run) {
+    return (own_most(run) + run->config.accumulate - 1) / run->config.accumulate;
+}
+
+static sh_status prepare_batch(shoal_run *run, int64_t count) {
     sh_plan *plan;
-    int64_t count = own_count(run, whole);
     int64_t part = part_size(run);
     if (count >= part) SH_TRY(sh_model_plan(&run->model, part, true, &plan));
     if (count % part != 0) SH_TRY(sh_model_plan(&run->model, count % part, true, &plan));
@@ -38,16 +47,15 @@ static int64_t eval_batch(const shoal_run *run) {
 /* Without shuffling, token data has one window per `context` tokens. */
 static sh_status prepare_eval(shoal_run *run, const sh_dataset *dataset) {
     if (dataset == NULL) return SH_OK;
-    sh_loader_options options = {.batch = (size_t)eval_batch(run), .epochs = 1};
+    sh_loader_options options = {
+        .batch = (size_t)eval_batch(run), .share = sh_team_share(&run->team), .epochs = 1};
     sh_loader *loader = NULL;
     SH_TRY(sh_loader_create(dataset, &options, &loader));
-    int64_t samples = (int64_t)sh_loader_samples(loader), batch = eval_batch(run);
+    size_t sizes[2], count = sh_loader_sizes(loader, sizes);
     sh_loader_destroy(loader);
-    const int64_t wholes[] = {samples >= batch ? batch : 0, samples % batch};
-    for (size_t i = 0; i < SH_COUNT(wholes); i++) {
+    for (size_t i = 0; i < count; i++) {
         sh_plan *plan;
-        int64_t count = own_count(run, wholes[i]);
-        if (count > 0) SH_TRY(sh_model_plan(&run->model, count, false, &plan));
+        SH_TRY(sh_model_plan(&run->model, (int64_t)sizes[i], false, &plan));
     }
     return SH_OK;
 }
@@ -58,24 +66,37 @@ static bool drops_paths(const sh_net *net) {
     return false;
 }
 
+/* All workers meet in every synchronised batchnorm: none may skip it. */
+static sh_status check_meetings(const shoal_run *run) {
+    if (!run->config.sync_batchnorm || run->team.engine == NULL) return SH_OK;
+    if (run->drops_paths)
+        return SH_FAIL(SH_E_USAGE, "sync_batchnorm does not go with paths that are dropped");
+    if (run->config.exact)
+        return SH_FAIL(SH_E_USAGE, "in exact runs batch statistics are a shard's own");
+    int64_t rest = (int64_t)sh_loader_samples(run->loader) % run->config.batch;
+    if (rest == 0 || rest >= run->team.ranks || run->config.drop_last) return SH_OK;
+    SH_FAIL(SH_E_USAGE,
+            "the last batch of an epoch has %ld sample%s for %d workers, and with "
+            "sync_batchnorm each needs one",
+            (long)rest, rest == 1 ? "" : "s", run->team.ranks);
+    return sh_error_hint("--drop-last leaves it out");
+}
+
 sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
     run->drops_paths = drops_paths(run->model.net);
-    int64_t samples = (int64_t)sh_loader_samples(run->loader), batch = run->config.batch;
-    if (samples >= batch) SH_TRY(prepare_batch(run, batch));
-    if (samples % batch != 0 && !run->config.drop_last) SH_TRY(prepare_batch(run, samples % batch));
+    SH_TRY(check_meetings(run));
+    if (run->config.exact) return sh_exact_prepare(run);
+    size_t sizes[2], count = sh_loader_sizes(run->loader, sizes);
+    for (size_t i = 0; i < count; i++) SH_TRY(prepare_batch(run, (int64_t)sizes[i]));
     if (!evaluates) return SH_OK;
     SH_TRY(prepare_eval(run, run->data.test));
     return prepare_eval(run, run->data.validation);
 }
 
-typedef struct sizes {
-    size_t x_bytes, y_bytes;  // per sample
-    int64_t rows;             // loss rows per sample
-} sizes;
-
-static sizes sizes_of(const sh_data_info *info) {
+sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info) {
     size_t elements = sh_shape_count(&info->sample);
-    sizes s = {.x_bytes = elements * sizeof(float), .y_bytes = sizeof(int32_t), .rows = 1};
+    sh_sample_sizes s = {
+        .x_bytes = elements * sizeof(float), .y_bytes = sizeof(int32_t), .rows = 1};
     if (info->target == SH_TARGET_VALUES) s.y_bytes = (size_t)info->values * sizeof(float);
     if (info->target == SH_TARGET_TOKENS) {
         s.y_bytes = elements * sizeof(int32_t);
@@ -85,7 +106,7 @@ static sizes sizes_of(const sh_data_info *info) {
 }
 
 /* What the mean is taken over: rows of the global batch whose label counts. */
-static sh_status counted_rows(shoal_run *run, const sh_batch *batch, const sizes *s,
+static sh_status counted_rows(shoal_run *run, const sh_batch *batch, const sh_sample_sizes *s,
                               double *rows_out) {
     bool classes = run->model.loss.kind->classes;
     int64_t ignore = run->config.loss.ignore_index;
@@ -96,8 +117,7 @@ static sh_status counted_rows(shoal_run *run, const sh_batch *batch, const sizes
     return sh_team_sum(&run->team, rows_out, 1);
 }
 
-/* The loss is not finite: says where it began. The weights are still those before this step. */
-static sh_status explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
+sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
                              const void *x, double loss) {
     const sh_op *op = sh_plan_first_bad(plan, step, x);
     const char *layer = op != NULL ? sh_op_name(op) : "the loss";
@@ -120,19 +140,31 @@ static bool updates_at_end(const shoal_run *run) {
     return run->config.clip_norm > 0 || run->config.clip_value > 0 || run->drops_paths;
 }
 
-static double clip(shoal_run *run) {
-    float *gradients = run->model.blocks.gradients;
-    size_t total = run->model.net->params.total;
-    if (run->config.clip_value > 0) sh_clip_value(gradients, total, (float)run->config.clip_value);
-    if (run->config.clip_norm == 0) return 1.0;
-    return sh_clip_norm(gradients, total, run->config.clip_norm, &run->grad_norm);
+/* Norms of whole parameters, whose elements are spread over the ranks. */
+static void sum_norms(void *self, double *values, size_t count) {
+    sh_team *team = self;
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .group = sh_reducer_group(team->reducer),
+                    .data = values,
+                    .count = count,
+                    .dtype = SH_DTYPE_F64,
+                    .op = SH_SUM,
+                    .bucket = -1};
+    sh_status status = sh_engine_run(team->engine, &call);
+    if (status != SH_OK) team->status = status;  // the step fails when it ends
 }
 
-static void update(shoal_run *run, size_t first, size_t count, double scale, const bool *unused) {
+static void update(shoal_run *run, const sh_bucket *bucket, double scale, const bool *unused) {
+    bool shards = run->config.shard_optimizer && run->team.engine != NULL;
     sh_optim_step step = {
         .params = &run->model.net->params,
-        .first = first,
-        .count = count,
+        .first = bucket->first,
+        .count = bucket->count,
+        .windowed = true,
+        .low = bucket->low,
+        .high = bucket->high,
+        .sum = shards ? sum_norms : NULL,
+        .sum_self = &run->team,
         .unused = unused,
         .weights = run->model.blocks.weights,
         .gradients = run->model.blocks.gradients,
@@ -147,9 +179,48 @@ static void update(shoal_run *run, size_t first, size_t count, double scale, con
 }
 
 /* A bucket's sum is in place. */
-void sh_run_update_bucket(void *user, size_t first, size_t count) {
+bool sh_run_update_bucket(void *user, const sh_bucket *bucket) {
     shoal_run *run = user;
-    if (!updates_at_end(run)) update(run, first, count, 1.0, NULL);
+    if (updates_at_end(run)) return false;
+    update(run, bucket, 1.0, NULL);
+    return true;
+}
+
+/* Buckets as the reducer has them; alone, one that holds everything. */
+static size_t bucket_count(const shoal_run *run) {
+    return run->team.engine == NULL ? 1 : sh_reducer_buckets(run->team.reducer);
+}
+
+static sh_bucket bucket_at(const shoal_run *run, size_t index) {
+    const sh_param_list *params = &run->model.net->params;
+    if (run->team.engine == NULL) return (sh_bucket){0, params->count, 0, params->total};
+    return *sh_reducer_bucket(run->team.reducer, index);
+}
+
+/* Clips by value and gives the squares of this rank's part of the gradient. */
+static double clip_bucket(shoal_run *run, const sh_bucket *bucket) {
+    float *gradients = run->model.blocks.gradients + bucket->low;
+    size_t count = bucket->high - bucket->low;
+    if (run->config.clip_value > 0) sh_clip_value(gradients, count, (float)run->config.clip_value);
+    return run->config.clip_norm > 0 ? sh_clip_squares(gradients, count) : 0;
+}
+
+/* All gradients are there: clips, updates, and gathers what other ranks updated. */
+static sh_status update_all(shoal_run *run) {
+    double squares = 0, scale = 1;
+    for (size_t i = 0; i < bucket_count(run); i++) {
+        sh_bucket bucket = bucket_at(run, i);
+        squares += clip_bucket(run, &bucket);
+    }
+    if (run->config.clip_norm > 0) {
+        if (run->config.shard_optimizer) SH_TRY(sh_team_sum(&run->team, &squares, 1));
+        scale = sh_clip_factor(squares, run->config.clip_norm, &run->grad_norm);
+    }
+    for (size_t i = 0; i < bucket_count(run); i++) {
+        sh_bucket bucket = bucket_at(run, i);
+        update(run, &bucket, scale, run->model.param_unused);
+    }
+    return run->team.engine != NULL ? sh_reducer_gather(run->team.reducer) : SH_OK;
 }
 
 /* A parameter that no rank used in this step stays as it is. */
@@ -174,7 +245,10 @@ static sh_status finish_team(shoal_run *run, sh_loss_result *total) {
     sh_team *team = &run->team;
     SH_TRY(sh_reducer_finish(team->reducer));
     SH_TRY(sh_engine_wait(team->engine, &team->control_call));
-    run->spent.exposed_ns += sh_reducer_take_stats(team->reducer).exposed_ns;
+    sh_reducer_stats stats = sh_reducer_take_stats(team->reducer);
+    run->spent.exposed_ns += stats.exposed_ns;
+    run->sent_bytes += stats.sent_bytes;
+    run->dense_bytes += stats.dense_bytes;
     *total = (sh_loss_result){.sum = team->control[0],
                               .counted = (int64_t)team->control[1],
                               .correct = (int64_t)team->control[2]};
@@ -220,7 +294,7 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
     SH_TRY(sh_model_plan(&run->model, count, true, &plan));
     sh_plan_forward(plan, step, x);
     sh_loss_result result = sh_plan_loss(plan, y, scale);
-    if (!isfinite(result.sum)) return explain_bad(run, plan, step, x, result.sum);
+    if (!isfinite(result.sum)) return sh_run_explain_bad(run, plan, step, x, result.sum);
     total->sum += result.sum;
     total->counted += result.counted;
     total->correct += result.correct;
@@ -232,12 +306,16 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
 }
 
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
-    const sizes s = sizes_of(&run->data.train->info);
-    const int64_t part = part_size(run), own = (int64_t)batch->count;
+    if (run->config.exact) return sh_exact_step(run, batch, result_out);
+    const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
+    const int64_t own = (int64_t)batch->count, pieces = run->config.accumulate;
+    // A share that moves has parts of its own; otherwise all steps but an epoch's last are alike.
+    const int64_t part = run->config.balance ? (own + pieces - 1) / pieces : part_size(run);
     double rows;
     SH_TRY(counted_rows(run, batch, &s, &rows));
     sh_loss_result total = {0};
     int64_t begin = now(), updating = run->spent.update_ns, exposed = run->spent.exposed_ns;
+    bool together = run->config.sync_batchnorm && run->team.engine != NULL;
     for (int64_t at = 0; at < own; at += part) {
         int64_t count = own - at < part ? own - at : part;
         sh_step_context step = {
@@ -246,6 +324,8 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
             .step = run->step,
             .position = batch->position + (uint64_t)at,
             .accumulate = at > 0,
+            .sum = together ? sh_team_sum_batch : NULL,
+            .sum_self = &run->team,
         };
         const void *x = (const char *)batch->x + (size_t)at * s.x_bytes;
         const void *y = (const char *)batch->y + (size_t)at * s.y_bytes;
@@ -253,8 +333,8 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
     }
     if (own == 0) SH_TRY(add_nothing(run));
     if (run->team.engine != NULL) SH_TRY(finish_team(run, &total));
-    if (run->team.engine == NULL || updates_at_end(run))
-        update(run, 0, run->model.net->params.count, clip(run), run->model.param_unused);
+    if (run->team.engine == NULL || updates_at_end(run)) SH_TRY(update_all(run));
+    SH_TRY(run->team.status);
     run->spent.compute_ns +=
         now() - begin - (run->spent.update_ns - updating) - (run->spent.exposed_ns - exposed);
     *result_out = total;
@@ -262,6 +342,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
 }
 
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out) {
+    if (run->config.exact) return sh_exact_evaluate(run, dataset, result_out);
     sh_loader_options options = {.batch = (size_t)eval_batch(run),
                                  .share = sh_team_share(&run->team),
                                  .epochs = 1,

@@ -64,15 +64,37 @@ static sh_status broadcast_text(sh_team *team, const char *text, char **text_out
     return SH_OK;
 }
 
-sh_status sh_team_sum(sh_team *team, double *values, size_t count) {
+static sh_status reduce(sh_team *team, double *values, size_t count, sh_reduce_op op) {
     if (team->engine == NULL) return SH_OK;
     sh_call call = {.what = SH_ALLREDUCE,
                     .data = values,
                     .count = count,
                     .dtype = SH_DTYPE_F64,
-                    .op = SH_SUM,
+                    .op = op,
                     .bucket = -1};
     return sh_engine_run(team->engine, &call);
+}
+
+sh_status sh_team_sum(sh_team *team, double *values, size_t count) {
+    return reduce(team, values, count, SH_SUM);
+}
+
+static sh_status data_sum(void *self, double *values, size_t count) {
+    return reduce(self, values, count, SH_SUM);
+}
+
+static sh_status data_max(void *self, double *values, size_t count) {
+    return reduce(self, values, count, SH_MAX);
+}
+
+sh_data_team sh_team_for_data(sh_team *team) {
+    return (sh_data_team){team->rank, team->ranks, data_sum, data_max, team};
+}
+
+void sh_team_sum_batch(void *self, double *values, size_t count) {
+    sh_team *team = self;
+    sh_status status = team->status == SH_OK ? sh_team_sum(team, values, count) : SH_OK;
+    if (status != SH_OK) team->status = status;
 }
 
 /* What must be the same on all ranks, one fact a line; sh_free it. */
@@ -170,6 +192,11 @@ sh_status sh_team_spread(shoal_run *run) {
     SH_TRY(broadcast(team, run->model.blocks.states, net->states.total * sizeof(float)));
     for (int i = 0; at.step > 0 && i < run->optim.slot_count; i++)
         SH_TRY(broadcast(team, run->optim.slots[i], run->optim.total * sizeof(float)));
+    sh_exchange_state states[SH_EXCHANGE_STATES];
+    size_t count = at.step > 0 ? sh_team_states(team, states) : 0;
+    for (size_t i = 0; i < count; i++)
+        SH_TRY(broadcast(team, states[i].block, states[i].params->total * sizeof(float)));
+    sh_team_drop_slots(run);
     return SH_OK;
 }
 
@@ -201,7 +228,6 @@ static sh_status spread_kernels(shoal_run *run) {
 sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return sh_run_prepare(run, evaluates);
-    SH_TRY(sh_model_take_gradients(&run->model));
     if (sh_team_leads(team)) SH_TRY(sh_run_prepare(run, evaluates));
     SH_TRY(spread_kernels(run));
     if (!sh_team_leads(team)) {
@@ -211,24 +237,86 @@ sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
     return sh_engine_barrier(team->engine);
 }
 
-sh_status sh_team_start_reducer(shoal_run *run, void (*arrived)(void *, size_t, size_t)) {
+/* The codec of the run; dgc takes the momentum over from the optimizer. */
+static sh_status find_codec(shoal_run *run, sh_codec *codec_out) {
+    SH_TRY(sh_codec_parse(run->config.compress, codec_out));
+    if (codec_out->kind == NULL) return SH_OK;
+    if (!run->config.feedback) codec_out->options.error_feedback = false;
+    if (codec_out->kind->owns_momentum) {
+        codec_out->options.momentum = run->codec_momentum;
+        codec_out->options.nesterov = run->codec_nesterov;
+        codec_out->options.warmup_steps =
+            run->config.compress_warmup >= 1
+                ? (int64_t)run->config.compress_warmup
+                : (int64_t)(run->config.compress_warmup * (double)run->steps);
+    }
+    return sh_codec_check(codec_out);
+}
+
+sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return SH_OK;
+    SH_TRY(sh_model_take_gradients(&run->model));
     team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
     team->unused = sh_alloc(run->model.net->params.count + 1, sizeof *team->unused);
     if (team->used == NULL || team->unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    sh_codec codec;
+    SH_TRY(find_codec(run, &codec));
     double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : default_bucket_mib;
     sh_reducer_options options = {.engine = team->engine,
                                   .params = &run->model.net->params,
                                   .gradients = run->model.blocks.gradients,
                                   .shared = &team->gradients,
                                   .bucket_bytes = (size_t)(mib * 0x1p20),
+                                  .codec = &codec,
+                                  .seed = (uint64_t)run->config.seed,
+                                  .shards = run->config.shard_optimizer,
+                                  .weights = run->model.blocks.weights,
                                   .overlap = run->config.overlap,
                                   .arrived = arrived,
                                   .user = run,
                                   .clock = &sh_clock_real};
     return sh_reducer_create(&options, &team->reducer);
+}
+
+size_t sh_team_states(const sh_team *team, sh_exchange_state *states_out) {
+    sh_exchange_state states[SH_EXCHANGE_STATES];
+    const sh_exchange *exchange = team->reducer != NULL ? sh_reducer_exchange(team->reducer) : NULL;
+    if (exchange == NULL) return 0;
+    return sh_exchange_states(exchange, states_out != NULL ? states_out : states);
+}
+
+void sh_team_adopt_states(sh_team *team, int64_t workers) {
+    if (workers > 0 && sh_team_states(team, NULL) > 0)
+        sh_exchange_adopt(sh_reducer_exchange(team->reducer), (int)workers);
+}
+
+sh_status sh_team_settle_states(sh_team *team) {
+    if (sh_team_states(team, NULL) == 0) return SH_OK;
+    return sh_exchange_settle(sh_reducer_exchange(team->reducer));
+}
+
+sh_status sh_team_gather_slots(shoal_run *run) {
+    if (run->team.reducer == NULL || !run->config.shard_optimizer) return SH_OK;
+    for (int i = 0; i < run->optim.slot_count; i++)
+        SH_TRY(sh_reducer_gather_block(run->team.reducer, run->optim.slots[i]));
+    return SH_OK;
+}
+
+/* Whole pages between the parts of this rank go back to the system: the blocks stay whole in their
+ * addresses, but cost memory only where this rank keeps state. */
+void sh_team_drop_slots(shoal_run *run) {
+    if (run->team.reducer == NULL || !run->config.shard_optimizer) return;
+    for (int i = 0; i < run->optim.slot_count; i++) {
+        size_t end = run->optim.total;  // buckets lie from the last to the first
+        for (size_t b = 0; b < sh_reducer_buckets(run->team.reducer); b++) {
+            const sh_bucket *bucket = sh_reducer_bucket(run->team.reducer, b);
+            sh_arena_drop(run->optim.slots[i] + bucket->high, (end - bucket->high) * sizeof(float));
+            end = bucket->low;
+        }
+        sh_arena_drop(run->optim.slots[i], end * sizeof(float));
+    }
 }
 
 sh_status sh_team_average_states(shoal_run *run) {
@@ -272,8 +360,12 @@ void sh_team_fini(sh_team *team) {
     sh_reducer_destroy(team->reducer);
     sh_free(team->used);
     sh_free(team->unused);
+    sh_free(team->cuts);
+    sh_free(team->speeds);
     if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
     team->reducer = NULL;
     team->used = NULL;
     team->unused = NULL;
+    team->cuts = NULL;
+    team->speeds = NULL;
 }

@@ -25,12 +25,16 @@ typedef struct sh_team {
     sh_board_rank *board;   // NULL: one worker
     sh_patience *patience;  // NULL: somebody else's
     sh_shared gradients;
+    sh_status status;  // of what failed inside an update
     sh_reducer *reducer;
     double control[4];  // summed over the ranks in every step: loss, counted, correct, stop
     sh_call control_call;
-    int32_t *used;  // per parameter, where paths are dropped: summed over the ranks
-    bool *unused;   // per parameter, for a step without samples
-    bool stops;     // a rank was asked to stop: all do after this step
+    int32_t *used;   // per parameter, where paths are dropped: summed over the ranks
+    uint32_t *cuts;  // balance: the shares now, and those thought of; 2 (ranks + 1)
+    double *speeds;  // (ranks)
+    int64_t balance_samples, balance_ns;  // computed since the last look
+    bool *unused;                         // per parameter, for a step without samples
+    bool stops;                           // a rank was asked to stop: all do after this step
 } sh_team;
 
 static inline bool sh_team_leads(const sh_team *team) { return team->rank == 0; }
@@ -48,16 +52,33 @@ sh_status sh_team_spread_folder(struct shoal_run *run);
 /* Rank 0 plans first and measures; the others take its choices. */
 sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
 /* Buckets; `arrived` as in sh_reducer_options. */
-sh_status sh_team_start_reducer(struct shoal_run *run, void (*arrived)(void *, size_t, size_t));
+sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, const sh_bucket *));
+/* Sharded: the optimizer's state of all ranks, before a checkpoint; and away with it again. */
+sh_status sh_team_gather_slots(struct shoal_run *run);
+void sh_team_drop_slots(struct shoal_run *run);
+
+/* What the codec keeps, for checkpoints; `states_out` NULL only counts. */
+size_t sh_team_states(const sh_team *team, sh_exchange_state *states_out);
+/* After a load: made by so many workers; 0: there were none of it. */
+void sh_team_adopt_states(sh_team *team, int64_t workers);
+/* Before a checkpoint: one residual describes all workers. */
+sh_status sh_team_settle_states(sh_team *team);
 
 /* Sums doubles over the ranks; one worker: nothing to do. */
 sh_status sh_team_sum(sh_team *team, double *values, size_t count);
+/* What data in parts needs of the team. Borrows it. */
+sh_data_team sh_team_for_data(sh_team *team);
+/* The same from inside a layer: sh_step_context.sum. A failure is kept in team->status. */
+void sh_team_sum_batch(void *team, double *values, size_t count);
 /* Batchnorm's running statistics become the mean over the ranks. */
 sh_status sh_team_average_states(struct shoal_run *run);
 /* Every check_every steps: a replica whose parameters drifted is named. */
 sh_status sh_team_check_replicas(struct shoal_run *run);
 /* Where the time went, per worker, into the log. */
 sh_status sh_team_report_time(struct shoal_run *run);
+
+/* After a step: notes how fast this worker is, and now and then gives everyone another share. */
+sh_status sh_team_balance(struct shoal_run *run, int64_t samples, int64_t compute_ns);
 
 /* A phase begins: the board says so, and waits get its limit. */
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);

@@ -85,33 +85,37 @@ static const char *state_text(char state) {
     }
 }
 
-/* A rank that is stopped, else one that waits for nobody; -1: none. */
-static int find_culprit(const sh_board *board) {
-    int quiet = -1;
-    for (int r = board->ranks - 1; r >= 0; r--) {
-        const sh_board_rank *rank = &board->rank[r];
-        if (atomic_load_explicit(&rank->phase, memory_order_relaxed) == SH_PHASE_END) continue;
-        char state = process_state(rank->pid);
-        if (state == 'T' || state == 't') return r;
-        if (atomic_load_explicit(&rank->waits_for, memory_order_relaxed) == 0) quiet = r;
+/* How much a rank looks like the cause: stopped from outside, waiting for nobody, waited for by
+ * many. A rank may have been stopped while it waited itself. */
+static int suspicion(const sh_board *board, int rank) {
+    const sh_board_rank *entry = &board->rank[rank];
+    if (atomic_load_explicit(&entry->phase, memory_order_relaxed) == SH_PHASE_END) return -1;
+    char state = process_state(entry->pid);
+    int points = state == 'T' || state == 't' ? 1000 : 0;
+    if (atomic_load_explicit(&entry->waits_for, memory_order_relaxed) == 0) points += 100;
+    for (int r = 0; r < board->ranks && rank < SH_BOARD_WAITS; r++) {
+        uint64_t waits = atomic_load_explicit(&board->rank[r].waits_for, memory_order_relaxed);
+        points += (int)(waits >> rank & 1);
     }
-    return quiet;
+    return points;
 }
 
 void sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_t size) {
-    int r = find_culprit(board);
-    if (r < 0) {
-        snprintf(text_out, size, "all workers wait for each other");
-        return;
+    int cause = 0, most = -1;
+    for (int r = 0; r < board->ranks; r++) {
+        int points = suspicion(board, r);
+        if (points > most) cause = r;
+        if (points > most) most = points;
     }
-    const sh_board_rank *rank = &board->rank[r];
-    int64_t beat = atomic_load_explicit(&rank->beat_ns, memory_order_relaxed);
+    const sh_board_rank *entry = &board->rank[cause];
+    int64_t beat = atomic_load_explicit(&entry->beat_ns, memory_order_relaxed);
     snprintf(text_out, size,
-             "worker %d (pid %d) %s: no sign of life for %.1f s, in %s %lld, and the others "
-             "wait for it",
-             r, rank->pid, state_text(process_state(rank->pid)), (double)(now_ns - beat) * 1e-9,
-             sh_phase_name(atomic_load_explicit(&rank->phase, memory_order_relaxed)),
-             (long long)atomic_load_explicit(&rank->step, memory_order_relaxed));
+             "worker %d (pid %d) %s: no sign of life for %.1f s, in %s %lld, and the others wait "
+             "for it",
+             cause, entry->pid, state_text(process_state(entry->pid)),
+             (double)(now_ns - beat) * 1e-9,
+             sh_phase_name(atomic_load_explicit(&entry->phase, memory_order_relaxed)),
+             (long long)atomic_load_explicit(&entry->step, memory_order_relaxed));
 }
 
 void sh_watch_tell(const sh_board *board, int64_t now_ns,

@@ -47,8 +47,7 @@ static bool worker_stop(void *user) {
     return atomic_load_explicit(worker->stop, memory_order_relaxed) != 0;
 }
 
-/* Cores are divided: worker r of n gets the r-th part, where there is at least one for each. */
-static void take_cores(int rank, int ranks) {
+void sh_take_cores(int rank, int ranks) {
     cpu_set_t all, mine;
     if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < ranks) return;
     int cores = CPU_COUNT(&all), low = cores * rank / ranks, high = cores * (rank + 1) / ranks;
@@ -71,7 +70,7 @@ static void leave_last_words(sh_board_rank *board, sh_status status) {
 
 static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     int cores = sh_cores();
-    take_cores(worker->rank, worker->ranks);
+    sh_take_cores(worker->rank, worker->ranks);
     sh_transport *transport = NULL;
     sh_engine *engine = NULL;
     shoal_run *run = NULL;

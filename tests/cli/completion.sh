@@ -34,3 +34,9 @@ expect_offer mse shoal train --loss m
 expect_offer cosine shoal train --schedule co
 expect_offer models shoal list mo
 expect_offer train shoal bench ""
+expect_offer allreduce shoal explain all
+expect_offer all-to-all shoal explain all
+expect_offer lenet.yaml shoal explain len
+expect_offer halving-doubling shoal explain allreduce --algorithm hal
+expect_offer --per-node shoal explain allreduce --per
+expect_offer --model shoal explain --mo

@@ -92,7 +92,7 @@ expect_text "signal 11" final.err
 start stopped --watchdog 2
 kill -STOP "$(worker 3)"
 wait_for "rank 0: step" stopped.err
-wait_for "waits for rank 2" stopped.err
+wait_for "waits for rank" stopped.err
 wait_for "worker 2 (pid" stopped.err
 wait_for "is stopped" stopped.err
 wait_for "restart 1 of 3" stopped.err
@@ -116,3 +116,46 @@ done
 expect_exit 1 "$SHOAL" train "${common[@]}" -n 3 --lr 100000 --epochs 3 --out nan
 expect_text "the loss is"
 expect_text "lower --lr"
+
+# A sharded optimizer gives what a whole one does, for every kind of rule, also resumed.
+for rule in "adamw" "lamb --lr 0.01" "lars --lr 0.5 --clip-norm 1"; do
+    # shellcheck disable=SC2086
+    expect_exit 0 "$SHOAL" train "${common[@]}" --optimizer $rule --epochs 2 -n 3 --out dense --overwrite
+    dense=$(loss)
+    # shellcheck disable=SC2086
+    expect_exit 0 "$SHOAL" train "${common[@]}" --optimizer $rule --epochs 2 -n 3 --shard-optimizer \
+        --bucket-mb 0.05 --out "shard-${rule%% *}"
+    [ "$(loss)" = "$dense" ] || fail "sharded $rule: loss $(loss) instead of $dense"
+    # shellcheck disable=SC2086
+    expect_exit 0 "$SHOAL" train "${common[@]}" --optimizer $rule --epochs 1 -n 3 --shard-optimizer \
+        --bucket-mb 0.05 --out "again-${rule%% *}"
+    expect_exit 0 "$SHOAL" train "again-${rule%% *}" --resume --epochs 2
+    for file in model optimizer; do
+        expect_same "shard-${rule%% *}/checkpoints/$file-00000024.safetensors" \
+            "again-${rule%% *}/checkpoints/$file-00000024.safetensors"
+    done
+done
+
+# Batchnorm over the whole batch gives what one worker computes; each for itself does not.
+cat >bn.yaml <<'YAML'
+model: [{conv: {channels: 8, kernel: 3}}, batchnorm, relu, globalpool, {dense: 16}, batchnorm, relu, {dense: 10}]
+data: {train: digits, batch: 100}
+optimizer: {name: momentum, lr: 0.1}
+epochs: 2
+threads: 1
+kernels: default
+YAML
+expect_exit 0 "$SHOAL" train bn.yaml --out bn1
+alone=$(loss)
+expect_exit 0 "$SHOAL" train bn.yaml -n 3 --sync-batchnorm --out bn3
+[ "$(loss)" = "$alone" ] || fail "sync-batchnorm: loss $(loss) instead of $alone"
+expect_exit 0 "$SHOAL" train bn.yaml -n 3 --out bn-local
+[ "$(loss)" != "$alone" ] || fail "local batchnorm cannot give the bits of the whole batch"
+expect_complaint 2 "accumulate" "$SHOAL" train bn.yaml -n 3 --sync-batchnorm --accumulate 2 --out bad
+expect_complaint 2 "--drop-last" "$SHOAL" train bn.yaml -n 8 --batch 1499 --sync-batchnorm --out bad --quiet
+
+# Shares that follow the speed of the workers leave the weighting alone.
+expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 --out even
+even=$(loss)
+expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 -n 3 --balance --out balanced
+[ "$(loss)" = "$even" ] || fail "balance: loss $(loss) instead of $even"

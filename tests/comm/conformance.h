@@ -10,6 +10,7 @@
 typedef struct conformance_case {
     const char *name;
     sh_status (*body)(sh_transport *transport, void *argument);  // the argument is unused
+    bool heavy;  // much data between the first two ranks: once is enough
 } conformance_case;
 
 /* Ends with a row without a name. They need 2 ranks or more. */

@@ -115,7 +115,7 @@ static sh_status wait_flag(sh_transport *t, _Atomic int *flag, int value) {
 static sh_status pass_ball(sh_transport *t, const sh_shared *shared) {
     _Atomic int *own = (_Atomic int *)shared->base[t->rank];
     _Atomic int *next = (_Atomic int *)shared->base[right_of(t)];
-    for (int lap = 1; lap <= 100; lap++) {
+    for (int lap = 1; lap <= 10; lap++) {
         if (t->rank != 0) SH_TRY(wait_flag(t, own, lap));
         atomic_store_explicit(next, lap, memory_order_release);
         sh_ring(t, right_of(t));
@@ -128,8 +128,8 @@ static sh_status use_shared(sh_transport *t, const sh_shared *shared, int round)
     unsigned char *own = (unsigned char *)shared->base[t->rank];
     EXPECT(own != NULL, "rank %d has no memory of its own", t->rank);
     EXPECT((uintptr_t)own % 4096 == 0, "shared memory at %p", (void *)own);
-    for (size_t i = 0; i < shared->bytes; i++)
-        EXPECT(own[i] == 0, "rank %d: byte %zu of new memory is %d", t->rank, i, own[i]);
+    bool zero = own[0] == 0 && memcmp(own, own + 1, shared->bytes - 1) == 0;
+    EXPECT(zero, "rank %d: new memory is not zero", t->rank);
     fill(own, shared->bytes, (uint64_t)(t->rank + round));
     SH_TRY(meet_ranks(t, TAG(13, 2 * round)));
     for (int peer = 0; peer < t->ranks; peer++)
@@ -148,8 +148,8 @@ static sh_status use_shared(sh_transport *t, const sh_shared *shared, int round)
 /* Several at a time, small and of many pages, given back and taken again. */
 sh_status conformance_shares(sh_transport *t, void *argument) {
     (void)argument;
-    const size_t sizes[] = {64, 4097, (3 << 20) + 5, 100};
-    for (int again = 0; again < 3; again++) {
+    const size_t sizes[] = {64, 4097, (2 << 20) + 5, 100};
+    for (int again = 0; again < 2; again++) {
         sh_shared shared[SH_COUNT(sizes)];
         for (size_t i = 0; i < SH_COUNT(sizes); i++) {
             SH_TRY(sh_share(t, sizes[i], &shared[i]));

@@ -48,7 +48,7 @@ static sh_status reduce_in_all_ways(sh_engine *engine, void *argument) {
     for (size_t a = 0; (algorithm = sh_algorithm_at(a)) != NULL; a++) {
         if (algorithm->does != SH_ALLREDUCE || algorithm->native) continue;
         for (size_t s = 0; s < SH_COUNT(sizes); s++) {
-            size_t pairs = how->every_pair ? PAIRS : sizes[s] > 1000 ? 1 : 3;
+            size_t pairs = how->every_pair ? PAIRS : sizes[s] > 1000 ? 1 : 2;
             if (how->every_pair && sizes[s] > 1000) continue;
             for (size_t p = 0; p < pairs; p++, turn++) {
                 size_t pair = how->every_pair ? p : turn % PAIRS;

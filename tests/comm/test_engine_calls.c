@@ -299,20 +299,12 @@ typedef struct stop {
     _Atomic int ended;
 } stop;
 
-/* Rank 1 stays away until the others have given up. */
-static sh_status one_stays_away(sh_engine *engine, void *argument) {
-    stop *job = argument;
-    sh_shared shared;
-    SH_TRY(sh_engine_share(engine, 100000 * sizeof(float), &shared));
-    if (sh_engine_rank(engine) == 1) {
-        while (job->ended < 2) usleep(1000);
-        return SH_OK;
-    }
+static sh_status wait_in_vain(sh_engine *engine, stop *job, const sh_shared *shared) {
     sh_call call = {.what = SH_ALLREDUCE,
                     .algorithm = job->algorithm,
-                    .data = shared.base[sh_engine_rank(engine)],
+                    .data = shared->base[sh_engine_rank(engine)],
                     .count = job->count,
-                    .shared = job->shared ? &shared : NULL,
+                    .shared = job->shared ? shared : NULL,
                     .step = 118,
                     .bucket = 3};
     SH_TRY(sh_engine_start(engine, &call));
@@ -328,6 +320,18 @@ static sh_status one_stays_away(sh_engine *engine, void *argument) {
     EXPECT(strstr(text, wanted) != NULL, "'%s' does not say '%s'", text, wanted);
     EXPECT(strstr(text, "bucket 3, step 118") != NULL, "'%s' does not name the bucket", text);
     return SH_OK;
+}
+
+/* Rank 1 stays away until the others have given up. */
+static sh_status one_stays_away(sh_engine *engine, void *argument) {
+    stop *job = argument;
+    sh_shared shared;
+    SH_TRY(sh_engine_share(engine, 100000 * sizeof(float), &shared));
+    sh_status status = SH_OK;
+    if (sh_engine_rank(engine) != 1) status = wait_in_vain(engine, job, &shared);
+    while (job->ended < 2) usleep(1000);
+    sh_engine_unshare(engine, &shared);
+    return status;
 }
 
 TEST(engine, a_wait_without_end_names_who_is_missing) {
@@ -380,4 +384,38 @@ static sh_status refuse(sh_engine *engine, void *argument) {
 TEST(engine, refuses_calls_that_make_no_sense) {
     CHECK_OK(run_engines(2, NULL, refuse, NULL));
     CHECK_OK(run_engines(2, &(sh_engine_options){.task = true}, refuse, NULL));
+}
+
+/* ---- What is measured and chosen ------------------------------------------------------------- */
+
+typedef struct measured {
+    sh_link link[5], node_link[5];
+    const sh_algorithm *choice[5][4];
+} measured;
+
+static sh_status measure(sh_engine *engine, void *argument) {
+    measured *job = argument;
+    static const size_t bytes[] = {8, 4096, 1 << 18, 1 << 26};
+    int rank = sh_engine_rank(engine);
+    SH_TRY(sh_engine_calibrate(engine, &job->link[rank], &job->node_link[rank]));
+    for (int i = 0; i < 4; i++) {
+        double seconds = -1;
+        job->choice[rank][i] = sh_engine_choice(engine, NULL, bytes[i], i % 2 == 0, &seconds);
+        EXPECT(job->choice[rank][i] != NULL && seconds > 0, "no choice for %zu bytes", bytes[i]);
+    }
+    return sh_engine_barrier(engine);
+}
+
+TEST(engine, all_ranks_learn_the_same_costs_and_choose_alike) {
+    for (int task = 0; task < 2; task++) {
+        measured job = {0};
+        CHECK_OK(run_engines(5, &(sh_engine_options){.task = task != 0}, measure, &job));
+        assert_true(job.node_link[0].alpha_s > 0 && job.node_link[0].beta_s > 0 &&
+                    job.node_link[0].gamma_s > 0);
+        for (int rank = 1; rank < 5; rank++) {
+            assert_memory_equal(&job.node_link[rank], &job.node_link[0], sizeof(sh_link));
+            assert_memory_equal(&job.link[rank], &job.link[0], sizeof(sh_link));
+            assert_memory_equal(job.choice[rank], job.choice[0], sizeof job.choice[0]);
+        }
+    }
 }

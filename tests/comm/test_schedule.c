@@ -92,7 +92,8 @@ static void check_serial(const sh_algorithm *algorithm, const sh_topology *topol
     for (size_t i = 0; i < SH_COUNT(sizes); i++) {
         size_t elements = sizes[i];
         if (algorithm->does == SH_ALLTOALL) elements *= (size_t)topology->ranks;
-        if (algorithm->does == SH_BROADCAST && topology->root > 2 && elements != 37) continue;
+        // Long buffers need not meet every placement and root again.
+        if (elements > 100 && (topology->places != NULL || topology->root > 0)) continue;
         float *initial = whole_numbers(topology->ranks, elements);
         walker w;
         walker_init(&w, algorithm, topology, elements, initial);

@@ -229,6 +229,123 @@ TEST(loader, shares_add_up_to_the_batch) {
     sh_data_close(&data);
 }
 
+enum { RANKS = 3 };
+
+/* `count` samples whose single feature is their number, first to last over the parts. */
+static float numbers[4096];
+
+static void get_number(const sh_dataset *dataset, size_t index, void *x, void *y) {
+    size_t first = 0;
+    for (int r = 0; r < dataset->parts.rank; r++) first += dataset->parts.sizes[r];
+    *(float *)x = numbers[first + index];
+    *(int32_t *)y = (int32_t)(first + index);
+}
+
+static sh_dataset part_of(const size_t sizes[RANKS], int rank) {
+    for (size_t i = 0; i < SH_COUNT(numbers); i++) numbers[i] = (float)i;
+    return (sh_dataset){.info = {.count = sizes[rank],
+                                 .sample = SH_SHAPE(1),
+                                 .target = SH_TARGET_CLASS,
+                                 .classes = (int64_t)SH_COUNT(numbers)},
+                        .parts = {rank, RANKS, sizes},
+                        .get = get_number};
+}
+
+typedef struct tally {
+    int times[4096], positions[4096];  // how often a sample, a position came
+    size_t whole, largest, smallest;   // samples, and the sizes of global batches
+} tally;
+
+/* Takes all workers through one epoch, side by side. */
+static void take_epoch(const size_t sizes[RANKS], sh_loader_options options, tally *seen) {
+    sh_dataset parts[RANKS];
+    sh_loader *loader[RANKS];
+    *seen = (tally){.smallest = SIZE_MAX};
+    options.epochs = options.epoch + 1;
+    for (int r = 0; r < RANKS; r++) {
+        parts[r] = part_of(sizes, r);
+        CHECK_OK(sh_loader_create(&parts[r], &options, &loader[r]));
+        assert_int_equal(sh_loader_batches(loader[r]), sh_loader_batches(loader[0]));
+    }
+    for (size_t b = 0; b <= sh_loader_batches(loader[0]); b++) {
+        size_t together = 0, whole = 0;
+        for (int r = 0; r < RANKS; r++) {
+            const sh_batch *batch = NULL;
+            size_t known[2], known_count = sh_loader_sizes(loader[r], known);
+            CHECK_OK(sh_loader_next(loader[r], &batch));
+            assert_int_equal(batch == NULL, b == sh_loader_batches(loader[r]));
+            if (batch == NULL) continue;
+            if (r > 0) assert_int_equal(batch->whole, whole);
+            whole = batch->whole;
+            together += batch->count;
+            bool is_known = batch->count == 0;
+            for (size_t i = 0; i < known_count; i++) is_known |= known[i] == batch->count;
+            assert_true(is_known);
+            for (size_t i = 0; i < batch->count; i++) {
+                seen->times[((int32_t *)batch->y)[i]]++;
+                seen->positions[batch->position + i]++;
+            }
+            sh_loader_release(loader[r], batch);
+        }
+        assert_int_equal(together, whole);
+        if (whole == 0) continue;
+        seen->whole += whole;
+        if (whole > seen->largest) seen->largest = whole;
+        if (whole < seen->smallest) seen->smallest = whole;
+    }
+    for (int r = 0; r < RANKS; r++) sh_loader_destroy(loader[r]);
+}
+
+TEST(loader, deals_parts_of_any_sizes_out_over_an_epoch) {
+    const size_t cases[][RANKS] = {{53, 20, 7}, {1, 1, 78}, {700, 1, 2}, {33, 33, 33}};
+    static tally seen;
+    for (size_t k = 0; k < SH_COUNT(cases); k++)
+        for (size_t batch = 1; batch < 40; batch += 3) {
+            const size_t *sizes = cases[k], count = sizes[0] + sizes[1] + sizes[2];
+            take_epoch(sizes, (sh_loader_options){.batch = batch, .seed = 3, .shuffle = true},
+                       &seen);
+            assert_int_equal(seen.whole, count);
+            for (size_t i = 0; i < count; i++) {
+                assert_int_equal(seen.times[i], 1);
+                assert_int_equal(seen.positions[i], 1);
+            }
+            bool equal = sizes[0] == sizes[1] && sizes[1] == sizes[2];
+            assert_true(seen.largest - seen.smallest <= (equal ? 1 : RANKS));
+            if (equal) assert_true(seen.largest <= batch);
+        }
+}
+
+TEST(loader, drops_the_last_batch_of_parts_evenly) {
+    const size_t sizes[RANKS] = {53, 20, 26};  // 99: one batch of 50, and nearly another
+    static tally first, second;
+    sh_loader_options options = {.batch = 50, .seed = 3, .shuffle = true, .drop_last = true};
+    take_epoch(sizes, options, &first);
+    assert_in_range(first.whole, 50 - RANKS + 1, 50);
+    options.epoch = 1;
+    take_epoch(sizes, options, &second);
+    assert_memory_not_equal(first.times, second.times, sizeof first.times);
+    for (size_t i = 0; i < 99; i++) assert_in_range(first.times[i], 0, 1);
+}
+
+TEST(loader, shuffles_parts_of_equal_sizes_differently) {
+    const size_t sizes[RANKS] = {40, 40, 40};
+    sh_dataset parts[2] = {part_of(sizes, 0), part_of(sizes, 1)};
+    sh_loader_options options = {.batch = 120, .seed = 3, .shuffle = true};
+    int32_t order[2][40];
+    for (int r = 0; r < 2; r++) {
+        sh_loader *loader = NULL;
+        const sh_batch *batch = NULL;
+        CHECK_OK(sh_loader_create(&parts[r], &options, &loader));
+        CHECK_OK(sh_loader_next(loader, &batch));
+        for (int i = 0; i < 40; i++) order[r][i] = ((int32_t *)batch->y)[i] - 40 * r;
+        sh_loader_destroy(loader);
+    }
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+    sh_loader *loader = NULL;
+    options.shifts = true;
+    CHECK_FAILS(SH_E_USAGE, "lies in parts", sh_loader_create(&parts[0], &options, &loader));
+}
+
 TEST(augment, moves_and_mirrors) {
     const float image[6] = {1, 2, 3, 4, 5, 6};  // (1, 2, 3)
     float out[6];

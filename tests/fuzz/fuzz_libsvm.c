@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     sh_normal normal = {0};
     size_t count = source->info.tokens ? source->stored : source->info.count;
     if (sh_view_create(source, 0, count, NULL, &dataset) == SH_OK &&
-        sh_view_measure(dataset, "auto", &normal) == SH_OK &&
+        sh_view_measure(dataset, "auto", NULL, &normal) == SH_OK &&
         sh_view_normalise(dataset, &normal) == SH_OK) {
         size_t cells = sh_shape_count(&dataset->info.sample);
         size_t values = dataset->info.tokens ? cells : (size_t)dataset->info.values + 1;

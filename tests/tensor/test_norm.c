@@ -223,6 +223,58 @@ static void far_mean(void) {
     check_batchnorm(&IMAGES[8], false, false, 100.0f);
 }
 
+/* A batch cut in two, with the sums of both halves added, is the whole batch. */
+static void halves(void) {
+    for (size_t i = 0; i < SH_COUNT(IMAGES); i++) {
+        sh_batchnorm_shape s = IMAGES[i], half = s;
+        if (s.outer % 2 != 0) continue;
+        half.outer = s.outer / 2;
+        size_t C = s.channels, part = half.outer * C * s.inner;
+        batch_data whole = batch_create(&s, 0.5f), cut = batch_create(&s, 0.5f);
+        sh_batchnorm_forward f = forward_args(&s, &whole, true, false);
+        sh_batchnorm()->train(&f);
+        sh_batchnorm_backward b = backward_args(&s, &whole, true, false);
+        b.accumulate = false;
+        sh_batchnorm()->backward(&b);
+
+        double *sums = calloc(6 * C, sizeof *sums), *all = sums + 4 * C;
+        double count = (double)(s.outer * s.inner);
+        float *running = copied(cut.running, 2 * C);  // each half has its own copy
+        for (size_t h = 0; h < 2; h++) {
+            f = forward_args(&half, &cut, true, false);
+            f.x += h * part;
+            sh_batchnorm()->train_sums(&f, sums + h * 2 * C);
+        }
+        for (size_t k = 0; k < 2 * C; k++) all[k] = sums[k] + sums[2 * C + k];
+        for (size_t h = 0; h < 2; h++) {
+            f = forward_args(&half, &cut, true, false);
+            f.x += h * part, f.y += h * part;
+            memcpy(cut.running, running, 2 * C * sizeof *running);
+            sh_batchnorm()->train_rest(&f, all, count);
+        }
+        CHECK_CLOSE(cut.running, whole.running, 2 * C, 2e-6);
+        CHECK_CLOSE(cut.y, whole.y, whole.n, 1e-5);
+        memcpy(cut.y, whole.y, whole.n * sizeof *cut.y);  // one mask for both
+        for (size_t h = 0; h < 2; h++) {
+            b = backward_args(&half, &cut, true, false);
+            b.dy += h * part, b.x += h * part, b.y += h * part, b.accumulate = h == 1;
+            sh_batchnorm()->backward_sums(&b, sums + h * 2 * C);
+        }
+        for (size_t k = 0; k < 2 * C; k++) all[k] = sums[k] + sums[2 * C + k];
+        for (size_t h = 0; h < 2; h++) {
+            b = backward_args(&half, &cut, true, false);
+            b.dy += h * part, b.x += h * part, b.y += h * part, b.dx += h * part;
+            sh_batchnorm()->backward_rest(&b, all, count);
+        }
+        CHECK_CLOSE(cut.dx, whole.dx, whole.n, 2e-5);
+        CHECK_CLOSE(cut.grads, whole.grads, 2 * C, 2e-5);
+        free(running), free(sums);
+        batch_free(&whole), batch_free(&cut);
+    }
+}
+
+TEST(batchnorm, halves_with_added_sums_are_the_whole) { each_setting(halves); }
+
 TEST(batchnorm, bears_a_mean_far_from_zero) { each_setting(far_mean); }
 
 static void run_batchnorm(void *context) { sh_batchnorm()->train(context); }

@@ -16,6 +16,7 @@ static double direct_cost(const sh_topology *topology, double bytes, const sh_li
 const sh_algorithm sh_algorithm_allgather_direct = {
     .name = "direct",
     .help = "each rank hands its block to all peers; best where memory is shared",
+    .formula = "(P-1) alpha + (P-1)/P n beta over messages; one pass where memory is shared",
     .does = SH_ALLGATHER,
     .maps = true,
     .blocks = sh_blocks_per_rank,

@@ -49,6 +49,7 @@ static double doubling_cost(const sh_topology *topology, double bytes, const sh_
 const sh_algorithm sh_algorithm_allgather_doubling = {
     .name = "doubling",
     .help = "log2 P steps; best for small buffers",
+    .formula = "log2 P alpha + (P-1)/P n beta at powers of two; else 2 alpha and about n beta more",
     .does = SH_ALLGATHER,
     .blocks = sh_blocks_per_rank,
     .steps = doubling_steps,

@@ -18,6 +18,7 @@ static double ring_cost(const sh_topology *topology, double bytes, const sh_link
 const sh_algorithm sh_algorithm_allgather_ring = {
     .name = "ring",
     .help = "P-1 steps to the neighbour; best for large buffers",
+    .formula = "(P-1) alpha + (P-1)/P n beta",
     .does = SH_ALLGATHER,
     .blocks = sh_blocks_per_rank,
     .steps = sh_steps_peers,

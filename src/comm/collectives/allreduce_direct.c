@@ -24,6 +24,9 @@ static double direct_cost(const sh_topology *topology, double bytes, const sh_li
 const sh_algorithm sh_algorithm_allreduce_direct = {
     .name = "direct",
     .help = "each rank sums its slice straight from its peers; best where memory is shared",
+    .formula =
+        "2(P-1) alpha + 2(P-1)/P n beta + (P-1)/P n gamma over messages; one pass where "
+        "memory is shared",
     .does = SH_ALLREDUCE,
     .maps = true,
     .blocks = sh_blocks_per_rank,

@@ -54,6 +54,9 @@ static double halving_cost(const sh_topology *topology, double bytes, const sh_l
 const sh_algorithm sh_algorithm_allreduce_halving = {
     .name = "halving-doubling",
     .help = "2 log2 P steps and the ring's bytes at powers of two; best for medium buffers",
+    .formula =
+        "2(log2 W + e) alpha + 2((W-1)/W + e) n beta + ((W-1)/W + e) n gamma; W the power of "
+        "two up to P, e = 1 if P > W",
     .does = SH_ALLREDUCE,
     .blocks = halving_blocks,
     .steps = halving_steps,

@@ -98,6 +98,9 @@ static double hierarchical_cost(const sh_topology *topology, double bytes, const
 const sh_algorithm sh_algorithm_allreduce_hierarchical = {
     .name = "hierarchical",
     .help = "inside the nodes, between them, inside again; spares the wires between nodes",
+    .formula =
+        "inside 2(M-1) alpha + 2(M-1)/L n beta + (M-1)/L n gamma, between 2(K-1) alpha + "
+        "2(K-1)/K n beta + (K-1)/(K L) n gamma; K nodes of L to M ranks",
     .does = SH_ALLREDUCE,
     .blocks = hierarchical_blocks,
     .steps = hierarchical_steps,

@@ -24,6 +24,7 @@ static double ring_cost(const sh_topology *topology, double bytes, const sh_link
 const sh_algorithm sh_algorithm_allreduce_ring = {
     .name = "ring",
     .help = "2(P-1) steps to the neighbour; fewest bytes, best for large buffers",
+    .formula = "2(P-1) alpha + 2(P-1)/P n beta + (P-1)/P n gamma",
     .does = SH_ALLREDUCE,
     .blocks = sh_blocks_per_rank,
     .steps = ring_steps,

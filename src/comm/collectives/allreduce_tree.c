@@ -33,6 +33,7 @@ static double tree_cost(const sh_topology *topology, double bytes, const sh_link
 const sh_algorithm sh_algorithm_allreduce_tree = {
     .name = "tree",
     .help = "a binomial tree reduces and broadcasts whole buffers; for tiny ones",
+    .formula = "2R alpha + 2R n beta + R n gamma; R = ceil(log2 P)",
     .does = SH_ALLREDUCE,
     .blocks = sh_blocks_one,
     .steps = tree_steps,

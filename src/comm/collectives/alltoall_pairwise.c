@@ -21,6 +21,7 @@ static double pairwise_cost(const sh_topology *topology, double bytes, const sh_
 const sh_algorithm sh_algorithm_alltoall_pairwise = {
     .name = "pairwise",
     .help = "P-1 steps, each rank with one peer ahead and one behind",
+    .formula = "(P-1) alpha + (P-1)/P n beta",
     .does = SH_ALLTOALL,
     .blocks = sh_blocks_per_rank,
     .steps = sh_steps_peers,

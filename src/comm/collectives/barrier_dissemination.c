@@ -26,6 +26,7 @@ static double dissemination_cost(const sh_topology *topology, double bytes, cons
 const sh_algorithm sh_algorithm_barrier_dissemination = {
     .name = "dissemination",
     .help = "log2 P rounds of empty messages to ranks 1, 2, 4.. ahead",
+    .formula = "R alpha; R = ceil(log2 P)",
     .does = SH_BARRIER,
     .blocks = sh_blocks_one,
     .steps = dissemination_steps,

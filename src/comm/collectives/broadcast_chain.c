@@ -36,6 +36,7 @@ static double chain_cost(const sh_topology *topology, double bytes, const sh_lin
 const sh_algorithm sh_algorithm_broadcast_chain = {
     .name = "chain",
     .help = "32 blocks pass from neighbour to neighbour; best for large buffers, few ranks",
+    .formula = "(P-2 + S) alpha + (P-2 + S)/S n beta; S = 32 blocks",
     .does = SH_BROADCAST,
     .blocks = chain_blocks,
     .steps = chain_steps,

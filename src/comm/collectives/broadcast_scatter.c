@@ -46,6 +46,7 @@ static double scatter_cost(const sh_topology *topology, double bytes, const sh_l
 const sh_algorithm sh_algorithm_broadcast_scatter = {
     .name = "scatter-gather",
     .help = "a tree scatters the blocks, a ring gathers them; for large buffers, many ranks",
+    .formula = "(R + P-1) alpha + 2(P-1)/P n beta; R = ceil(log2 P)",
     .does = SH_BROADCAST,
     .blocks = sh_blocks_per_rank,
     .steps = scatter_steps,

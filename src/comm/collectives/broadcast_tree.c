@@ -26,6 +26,7 @@ static double tree_cost(const sh_topology *topology, double bytes, const sh_link
 const sh_algorithm sh_algorithm_broadcast_tree = {
     .name = "tree",
     .help = "a binomial tree of whole buffers; best for small ones",
+    .formula = "R alpha + R n beta; R = ceil(log2 P)",
     .does = SH_BROADCAST,
     .blocks = sh_blocks_one,
     .steps = tree_steps,

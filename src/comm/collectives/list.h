@@ -1,5 +1,5 @@
-/* The algorithms of all collectives: one file and one row each. The first of a collective is what
- * `shoal explain` shows unless told otherwise. */
+/* The algorithms of all collectives: one file and one row each. Where two cost the same, the first
+ * is taken. */
 #ifndef SH_COMM_COLLECTIVES_LIST_H
 #define SH_COMM_COLLECTIVES_LIST_H
 

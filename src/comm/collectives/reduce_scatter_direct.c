@@ -16,6 +16,9 @@ static double direct_cost(const sh_topology *topology, double bytes, const sh_li
 const sh_algorithm sh_algorithm_reduce_scatter_direct = {
     .name = "direct",
     .help = "each rank sums its block straight from its peers; best where memory is shared",
+    .formula =
+        "(P-1) alpha + (P-1)/P n beta + (P-1)/P n gamma over messages; one pass where memory "
+        "is shared",
     .does = SH_REDUCE_SCATTER,
     .maps = true,
     .blocks = sh_blocks_per_rank,

@@ -50,6 +50,9 @@ static double halving_cost(const sh_topology *topology, double bytes, const sh_l
 const sh_algorithm sh_algorithm_reduce_scatter_halving = {
     .name = "halving",
     .help = "log2 P steps; best for small and medium buffers",
+    .formula =
+        "log2 P alpha + (P-1)/P n beta + (P-1)/P n gamma at powers of two; else 2 alpha and "
+        "about n (beta + gamma) more",
     .does = SH_REDUCE_SCATTER,
     .blocks = sh_blocks_per_rank,
     .steps = halving_steps,

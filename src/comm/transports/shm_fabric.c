@@ -8,7 +8,7 @@
 #include "base/memory.h"
 
 /* Rings shrink with the number of pairs; they cost memory only once used. */
-enum { RING_LEAST = 4 << 10, RING_MOST = 128 << 10 };
+enum { RING_LEAST = 4 << 10, RING_MOST = 256 << 10 };
 static const size_t rings_total = (size_t)256 << 20;
 
 static size_t ring_bytes_for(int ranks) {

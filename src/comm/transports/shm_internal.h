@@ -7,7 +7,7 @@
  * word of the next record only: a word other than 0 publishes the record. The single writer clears
  * the word behind a record before it publishes the record, so a stale word is never seen. A record
  * never crosses the ring's end: a message is cut there into one more piece, as it is anyway when it
- * is longer than a quarter of the ring.
+ * is longer than a sixteenth of the ring.
  *
  * Waking is Dekker's: a writer publishes and then looks whether the reader sleeps; a reader says
  * that it sleeps and then looks once more for records. All four accesses are sequentially
@@ -108,6 +108,7 @@ typedef struct shm_peer {
     shm_ring *out;
     uint64_t tail;       // bytes written to the ring
     uint64_t head_seen;  // the reader was at least here
+    uint64_t cleared;    // words behind the tail and before this are 0
     shm_list sends;
     bool busy;    // it is in shm->busy
     bool opened;  // it knows that this rank sends to it

@@ -94,7 +94,7 @@ static void finish(shm_peer *peer) {
     peer->active = false;
 }
 
-/* The writer hears of room in quarters of the ring. It never needs more than an eighth at once, so
+/* The writer hears of room in quarters of the ring. It never needs more than a sixteenth at once, so
  * what it has not heard of cannot block it. */
 static void publish_head(shm_transport *shm, int rank) {
     shm_peer *peer = &shm->peers[rank];
@@ -236,19 +236,16 @@ sh_status shm_receive(sh_transport *transport, sh_message *message) {
     int rank = rank_with_aside(shm, message);
     if (rank >= 0) {
         claim_aside(shm, rank, message);
-        // The rest of a message under way never comes once its sender has left.
-        if (shm->peers[rank].dead) shm_receive_fail(shm, rank);
-        return SH_OK;
+    } else {
+        rank = message->peer;
+        unpark(shm, rank);
+        shm_list_add(rank == SH_ANY_RANK ? &shm->any : &shm->peers[rank].receives, message);
     }
-    bool any = message->peer == SH_ANY_RANK;
-    unpark(shm, message->peer);
-    shm_list_add(any ? &shm->any : &shm->peers[message->peer].receives, message);
-    if (any || !shm->peers[message->peer].dead) return SH_OK;
-    // It may have sent the message before it left.
-    int peer = message->peer;
-    shm_receive_fail(shm, peer);
+    if (message->state != SH_MESSAGE_PENDING || rank == SH_ANY_RANK || !shm->peers[rank].dead)
+        return SH_OK;
+    shm_receive_fail(shm, rank);  // unless it had sent all of the message before it left
     if (message->state != SH_MESSAGE_FAILED) return SH_OK;
-    return SH_FAIL(SH_E_PEER, "rank %d has left: rank %d waits in vain for its message", peer,
+    return SH_FAIL(SH_E_PEER, "rank %d has left: rank %d waits in vain for its message", rank,
                    transport->rank);
 }
 

@@ -4,9 +4,15 @@
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* The piece that follows: at most an eighth of the ring, and not across its end. */
+enum { CLEARED_AHEAD = 2 };
+
+static _Atomic uint64_t *word_at(const sh_shm *fabric, const shm_peer *peer, uint64_t position) {
+    return (_Atomic uint64_t *)(peer->out->data + (position & (fabric->ring_bytes - 1)));
+}
+
+/* The piece that follows: at most a sixteenth of the ring, and not across its end. */
 static size_t next_piece(const sh_shm *fabric, const shm_peer *peer, const sh_message *message) {
-    size_t longest = fabric->ring_bytes / 8 - sizeof(shm_record);
+    size_t longest = fabric->ring_bytes / 16 - sizeof(shm_record);
     size_t to_end = fabric->ring_bytes - (peer->tail & (fabric->ring_bytes - 1));
     return least(least(message->bytes - message->moved_bytes, longest),
                  to_end - sizeof(shm_record));
@@ -25,14 +31,25 @@ static bool has_room(const sh_shm *fabric, shm_peer *peer, size_t record_bytes) 
     return peer->tail - peer->head_seen <= used_most;
 }
 
+/* Clears the word behind the record that comes next, for any short one: a line that the reader last
+ * had takes as long to get as the message travels, so it is got while nobody waits. */
+static void clear_ahead(const sh_shm *fabric, shm_peer *peer) {
+    uint64_t end = peer->tail + (1 + CLEARED_AHEAD) * SHM_LINE;
+    if (end - peer->head_seen > fabric->ring_bytes) return;
+    uint64_t at = peer->cleared > peer->tail ? peer->cleared : peer->tail + SHM_LINE;
+    for (; at < end; at += SHM_LINE)
+        atomic_store_explicit(word_at(fabric, peer, at), 0, memory_order_relaxed);
+    peer->cleared = at;
+}
+
 static void push_piece(shm_transport *shm, int rank, sh_message *message, size_t piece) {
     sh_shm *fabric = shm->fabric;
     shm_peer *peer = &shm->peers[rank];
-    size_t mask = fabric->ring_bytes - 1, record_bytes = shm_record_bytes(piece);
-    shm_record *record = (shm_record *)(peer->out->data + (peer->tail & mask));
-    shm_record *behind = (shm_record *)(peer->out->data + ((peer->tail + record_bytes) & mask));
-
-    atomic_store_explicit(&behind->word, 0, memory_order_relaxed);  // published with the record
+    size_t record_bytes = shm_record_bytes(piece);
+    shm_record *record = (shm_record *)word_at(fabric, peer, peer->tail);
+    uint64_t end = peer->tail + record_bytes;
+    if (end >= peer->cleared)  // published with the record
+        atomic_store_explicit(word_at(fabric, peer, end), 0, memory_order_relaxed);
     if (message->own[1] == 0) {
         record->tag = message->tag;
         record->total = message->bytes;
@@ -41,9 +58,10 @@ static void push_piece(shm_transport *shm, int rank, sh_message *message, size_t
     if (piece > 0)
         sh_copy_from_peer(record->data, (const char *)message->data + message->moved_bytes, piece);
     atomic_store(&record->word, shm_word(piece));
-    peer->tail += record_bytes;
+    peer->tail = end;
     message->moved_bytes += piece;
     shm_wake(fabric, rank);
+    if (record_bytes <= CLEARED_AHEAD * SHM_LINE) clear_ahead(fabric, peer);
 }
 
 /* The reader polls only rings that were ever used. */

@@ -64,7 +64,30 @@ static sh_status plan(sh_op *op, sh_planner *planner) {
     sh_batchnorm_shape shape = shape_of(op);
     op->needs_input = true;
     op->saved_bytes = 2 * shape.channels * sizeof(float);  // mean and 1/deviation of the batch
+    op->scratch_bytes = (2 * shape.channels + 1) * sizeof(double);  // sums over the workers
     return SH_OK;
+}
+
+/* Adds up over the workers; returns how many elements a channel then has. */
+static double sum_over_workers(const sh_op *op, sh_batchnorm_shape shape, double *sums) {
+    sh_step_context step = sh_op_step(op);
+    sums[2 * shape.channels] = (double)shape.outer * (double)shape.inner;
+    step.sum(step.sum_self, sums, 2 * shape.channels + 1);
+    return sums[2 * shape.channels];
+}
+
+static void forward_together(const sh_op *op, const sh_batchnorm_forward *args) {
+    double *sums = op->scratch;
+    sh_batchnorm()->train_sums(args, sums);
+    double count = sum_over_workers(op, args->shape, sums);
+    sh_batchnorm()->train_rest(args, sums, count);
+}
+
+static void backward_together(const sh_op *op, const sh_batchnorm_backward *args) {
+    double *sums = op->scratch;
+    sh_batchnorm()->backward_sums(args, sums);
+    double count = sum_over_workers(op, args->shape, sums);
+    sh_batchnorm()->backward_rest(args, sums, count);
 }
 
 static void forward(sh_op *op) {
@@ -85,16 +108,18 @@ static void forward(sh_op *op) {
         .momentum = (float)o->momentum,
         .relu = op->relu,
     };
-    if (sh_op_step(op).training)
-        sh_batchnorm()->train(&args);
-    else
+    if (!sh_op_step(op).training)
         sh_batchnorm()->infer(&args);
+    else if (sh_op_step(op).sum != NULL)
+        forward_together(op, &args);
+    else
+        sh_batchnorm()->train(&args);
 }
 
 static void backward(sh_op *op) {
     sh_batchnorm_shape shape = shape_of(op);
     const float *mean = op->saved;
-    sh_batchnorm()->backward(&(sh_batchnorm_backward){
+    sh_batchnorm_backward args = {
         .shape = shape,
         .dy = op->out->grad,
         .x = op->in[0]->data,
@@ -106,7 +131,11 @@ static void backward(sh_op *op) {
         .dgamma = op->param_grad[GAMMA],
         .dbeta = op->param_grad[BETA],
         .accumulate = sh_op_adds(op, GAMMA),
-    });
+    };
+    if (sh_op_step(op).sum != NULL)
+        backward_together(op, &args);
+    else
+        sh_batchnorm()->backward(&args);
 }
 
 const sh_layer_kind sh_layer_kind_batchnorm = {

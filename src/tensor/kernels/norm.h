@@ -42,6 +42,13 @@ typedef struct sh_batchnorm_kernels {
     /* Uses the running statistics; writes neither these nor mean and rstd. */
     void (*infer)(const sh_batchnorm_forward *args);
     void (*backward)(const sh_batchnorm_backward *args);
+    /* The same in two halves each, for a batch that is spread over workers: sums of this part, and
+     * after they were added up the rest. Sums are (2, channels): of x and of x squared; of dy and
+     * of dy (x - mean). `count` is that of a channel over all parts. */
+    void (*train_sums)(const sh_batchnorm_forward *args, double *sums_out);
+    void (*train_rest)(const sh_batchnorm_forward *args, const double *sums, double count);
+    void (*backward_sums)(const sh_batchnorm_backward *args, double *sums_out);
+    void (*backward_rest)(const sh_batchnorm_backward *args, const double *sums, double count);
 } sh_batchnorm_kernels;
 
 /* The gradients of gamma and beta are summed by parts of the rows, as many as there are threads and

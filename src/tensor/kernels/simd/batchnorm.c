@@ -129,21 +129,19 @@ typedef struct moments {
 
 /* Mean and squares of each chunk about its own mean (the second look finds it in cache), joined in
  * double by the rule of Chan, Golub and LeVeque: no cancellation however large the mean is. */
-static moments moments_of(const strip *t, const float *x) {
-    moments m = {0};
+static void take_moments(const strip *t, const float *x, moments *m) {
     for (size_t k = 0; k < t->runs * t->chunks; k++) {
         chunk c = chunk_at(t, k);
         vf mean = over_lanes(t, sum_of(x + c.at, &c)) / (float)c.count;
         vf squares = over_lanes(t, squares_of(x + c.at, &c, mean));
-        double n = (double)c.count, all = m.count + n;
+        double n = (double)c.count, all = m->count + n;
         for (int lane = 0; lane < LANES; lane++) {
-            double d = (double)mean[lane] - m.mean[lane];
-            m.mean[lane] += d * n / all;
-            m.squares[lane] += (double)squares[lane] + d * d * m.count * n / all;
+            double d = (double)mean[lane] - m->mean[lane];
+            m->mean[lane] += d * n / all;
+            m->squares[lane] += (double)squares[lane] + d * d * m->count * n / all;
         }
-        m.count = all;
+        m->count = all;
     }
-    return m;
 }
 
 LANE_FUNCTION void normalise_chunk(const sh_batchnorm_forward *a, const chunk *c, size_t width,
@@ -169,17 +167,21 @@ static void normalise(const sh_batchnorm_forward *a, const strip *t, vf mean, vf
     }
 }
 
+/* `squares`: sum of (x - mean)^2 over `count` elements. */
+static void set_statistics(const sh_batchnorm_forward *a, size_t c, double mean, double squares,
+                           double count) {
+    double momentum = (double)a->momentum, unbiased = count > 1 ? squares / (count - 1) : 0;
+    a->mean[c] = (float)mean;
+    a->rstd[c] = (float)(1.0 / sqrt(squares / count + (double)a->eps));
+    a->running_mean[c] += (float)(momentum * (mean - (double)a->running_mean[c]));
+    a->running_var[c] += (float)(momentum * (unbiased - (double)a->running_var[c]));
+}
+
 static void train_strip(const sh_batchnorm_forward *a, const strip *t) {
-    moments m = moments_of(t, a->x);
-    double momentum = (double)a->momentum;
-    for (size_t i = 0; i < t->channels; i++) {
-        size_t c = t->first + i;
-        double unbiased = t->count > 1 ? m.squares[i] / (t->count - 1) : 0;
-        a->mean[c] = (float)m.mean[i];
-        a->rstd[c] = (float)(1.0 / sqrt(m.squares[i] / t->count + (double)a->eps));
-        a->running_mean[c] += (float)(momentum * (m.mean[i] - (double)a->running_mean[c]));
-        a->running_var[c] += (float)(momentum * (unbiased - (double)a->running_var[c]));
-    }
+    moments m = {0};
+    take_moments(t, a->x, &m);
+    for (size_t i = 0; i < least(t->channels, LANES); i++)
+        set_statistics(a, t->first + i, m.mean[i], m.squares[i], t->count);
     normalise(a, t, channel_values(t, a->mean), channel_values(t, a->rstd));
 }
 
@@ -189,6 +191,35 @@ static void train(const sh_batchnorm_forward *a) {
     for (size_t i = 0; i < strip_count(&s); i++) {
         strip t = strip_at(&s, i);
         train_strip(a, &t);
+    }
+}
+
+static void train_sums(const sh_batchnorm_forward *a, double *sums_out) {
+    sh_batchnorm_shape s = tidy(a->shape);
+#pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
+    for (size_t i = 0; i < strip_count(&s); i++) {
+        strip t = strip_at(&s, i);
+        moments m = {0};
+        take_moments(&t, a->x, &m);
+        for (size_t k = 0; k < t.channels; k++) {
+            sums_out[t.first + k] = m.mean[k] * t.count;
+            sums_out[s.channels + t.first + k] = m.squares[k] + m.mean[k] * m.mean[k] * t.count;
+        }
+    }
+}
+
+/* In double the squares lose nothing that counts: floats have half its digits. */
+static void train_rest(const sh_batchnorm_forward *a, const double *sums, double count) {
+    sh_batchnorm_shape s = tidy(a->shape);
+#pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
+    for (size_t i = 0; i < strip_count(&s); i++) {
+        strip t = strip_at(&s, i);
+        for (size_t k = 0; k < t.channels; k++) {
+            double mean = sums[t.first + k] / count;
+            double squares = sums[s.channels + t.first + k] - mean * mean * count;
+            set_statistics(a, t.first + k, mean, squares > 0 ? squares : 0, count);
+        }
+        normalise(a, &t, channel_values(&t, a->mean), channel_values(&t, a->rstd));
     }
 }
 
@@ -242,7 +273,9 @@ LANE_FUNCTION void scatter_chunk(const sh_batchnorm_backward *a, const chunk *c,
     }
 }
 
-static void backward_strip(const sh_batchnorm_backward *a, const strip *t) {
+/* Of one strip, summed over positions; lane i is channel i. Also the gradients of gamma and beta,
+ * which are this part's own. */
+static back_sums gather_strip(const sh_batchnorm_backward *a, const strip *t) {
     vf mean = channel_values(t, a->mean), rstd = channel_values(t, a->rstd);
     back_sums s = {0};
     for (size_t k = 0; k < t->runs * t->chunks; k++) {
@@ -256,17 +289,23 @@ static void backward_strip(const sh_batchnorm_backward *a, const strip *t) {
         s.d[0] += s.d[lane];
         s.dx[0] += s.dx[lane];
     }
-    vf mean_d = {0}, slope = {0};
-    for (size_t lane = 0; lane < LANES; lane++) {
-        size_t from = t->by_position ? 0 : lane;
-        double r = (double)rstd[lane];
-        mean_d[lane] = (float)(s.d[from] / t->count);
-        slope[lane] = (float)(s.dx[from] * r * r / t->count);
-    }
     for (size_t i = 0; i < t->channels; i++) {
         size_t c = t->first + i;
         a->dgamma[c] = (a->accumulate ? a->dgamma[c] : 0) + (float)(s.dx[i] * (double)rstd[i]);
         a->dbeta[c] = (a->accumulate ? a->dbeta[c] : 0) + (float)s.d[i];
+    }
+    return s;
+}
+
+static void scatter_strip(const sh_batchnorm_backward *a, const strip *t, const back_sums *s,
+                          double count) {
+    vf mean = channel_values(t, a->mean), rstd = channel_values(t, a->rstd);
+    vf mean_d = {0}, slope = {0};
+    for (size_t lane = 0; lane < LANES; lane++) {
+        size_t from = t->by_position ? 0 : lane;
+        double r = (double)rstd[lane];
+        mean_d[lane] = (float)(s->d[from] / count);
+        slope[lane] = (float)(s->dx[from] * r * r / count);
     }
     vf scale = rstd * channel_values(t, a->gamma);
     for (size_t k = 0; k < t->runs * t->chunks; k++) {
@@ -284,7 +323,35 @@ static void backward(const sh_batchnorm_backward *a) {
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
     for (size_t i = 0; i < strip_count(&s); i++) {
         strip t = strip_at(&s, i);
-        backward_strip(a, &t);
+        back_sums sums = gather_strip(a, &t);
+        scatter_strip(a, &t, &sums, t.count);
+    }
+}
+
+static void backward_sums(const sh_batchnorm_backward *a, double *sums_out) {
+    sh_batchnorm_shape s = tidy(a->shape);
+#pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
+    for (size_t i = 0; i < strip_count(&s); i++) {
+        strip t = strip_at(&s, i);
+        back_sums sums = gather_strip(a, &t);
+        for (size_t k = 0; k < t.channels; k++) {
+            sums_out[t.first + k] = sums.d[k];
+            sums_out[s.channels + t.first + k] = sums.dx[k];
+        }
+    }
+}
+
+static void backward_rest(const sh_batchnorm_backward *a, const double *sums, double count) {
+    sh_batchnorm_shape s = tidy(a->shape);
+#pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
+    for (size_t i = 0; i < strip_count(&s); i++) {
+        strip t = strip_at(&s, i);
+        back_sums all = {0};
+        for (size_t k = 0; k < t.channels; k++) {
+            all.d[k] = sums[t.first + k];
+            all.dx[k] = sums[s.channels + t.first + k];
+        }
+        scatter_strip(a, &t, &all, count);
     }
 }
 
@@ -292,4 +359,8 @@ const sh_batchnorm_kernels SH_SIMD(sh_batchnorm_table) = {
     .train = train,
     .infer = infer,
     .backward = backward,
+    .train_sums = train_sums,
+    .train_rest = train_rest,
+    .backward_sums = backward_sums,
+    .backward_rest = backward_rest,
 };

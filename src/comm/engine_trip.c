@@ -13,11 +13,11 @@
 static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
 
 /* tag: group 8, call 20, segment 12, step 8 bits. */
-static uint64_t tag_of(const sh_run *run, const sh_segment *segment) {
+static uint64_t tag_of(const sh_trip *run, const sh_segment *segment) {
     return run->tag | (uint64_t)segment->index << 8 | ((uint64_t)segment->step & 0xFF);
 }
 
-static size_t scratch_needed(const sh_run *run) {
+static size_t scratch_needed(const sh_trip *run) {
     // A stretch of blocks may be the whole segment.
     size_t each = sh_round_up(run->segment_elements * run->element_bytes, SH_ALIGN);
     size_t segments = run->segments < SH_WINDOW ? (size_t)run->segments : SH_WINDOW;
@@ -25,15 +25,15 @@ static size_t scratch_needed(const sh_run *run) {
 }
 
 /* A spare run whose scratch is large enough, else any with new scratch. */
-static sh_status take_run(sh_engine *engine, size_t scratch_bytes, sh_run **run_out) {
-    sh_run **best = NULL;
-    for (sh_run **at = &engine->spare; *at != NULL; at = &(*at)->next) {
+static sh_status take_run(sh_engine *engine, size_t scratch_bytes, sh_trip **run_out) {
+    sh_trip **best = NULL;
+    for (sh_trip **at = &engine->spare; *at != NULL; at = &(*at)->next) {
         bool fits = (*at)->scratch_bytes >= scratch_bytes;
         if (best == NULL || (fits && ((*best)->scratch_bytes < scratch_bytes ||
                                       (*at)->scratch_bytes < (*best)->scratch_bytes)))
             best = at;
     }
-    sh_run *run = best != NULL ? *best : sh_alloc(1, sizeof *run);
+    sh_trip *run = best != NULL ? *best : sh_alloc(1, sizeof *run);
     if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a collective");
     if (best != NULL) *best = run->next;
     if (run->scratch_bytes < scratch_bytes) {
@@ -54,7 +54,7 @@ static sh_status take_run(sh_engine *engine, size_t scratch_bytes, sh_run **run_
 
 /* Blocks of all-reduce and broadcast are cut within a segment. Elsewhere a block belongs to a rank,
  * so the buffer is one segment. */
-static void cut_segments(const sh_engine *engine, const sh_call *call, sh_run *run) {
+static void cut_segments(const sh_engine *engine, const sh_call *call, sh_trip *run) {
     bool cuts = call->what == SH_ALLREDUCE || call->what == SH_BROADCAST;
     size_t elements = engine->options.segment_bytes / run->element_bytes;
     size_t least = (call->count + SH_SEGMENTS_MAX - 1) / SH_SEGMENTS_MAX;
@@ -65,7 +65,7 @@ static void cut_segments(const sh_engine *engine, const sh_call *call, sh_run *r
     run->segments = elements > 0 ? (int)((call->count + elements - 1) / elements) : 1;
 }
 
-static char *segment_data(const sh_run *run, const sh_segment *segment) {
+static char *segment_data(const sh_trip *run, const sh_segment *segment) {
     return (char *)run->call->data + segment->first * run->element_bytes;
 }
 
@@ -73,7 +73,7 @@ static bool overlap(sh_range a, sh_range b) {
     return a.first < b.first + b.count && b.first < a.first + a.count;
 }
 
-static sh_status post_receive(sh_engine *engine, sh_run *run, sh_segment *segment, int peer) {
+static sh_status post_receive(sh_engine *engine, sh_trip *run, sh_segment *segment, int peer) {
     char *in_place = segment_data(run, segment) + segment->into.first * run->element_bytes;
     segment->receive = (sh_message){
         .peer = run->group->member[peer],
@@ -84,7 +84,7 @@ static sh_status post_receive(sh_engine *engine, sh_run *run, sh_segment *segmen
     return sh_receive(engine->transport, &segment->receive);
 }
 
-static sh_status post_send(sh_engine *engine, sh_run *run, sh_segment *segment, int peer,
+static sh_status post_send(sh_engine *engine, sh_trip *run, sh_segment *segment, int peer,
                            sh_range range) {
     sh_call *call = run->call;
     const char *from = call->what == SH_ALLTOALL
@@ -102,7 +102,7 @@ static sh_status post_send(sh_engine *engine, sh_run *run, sh_segment *segment, 
 }
 
 /* Goes to the next step in which this rank has something to do; none left: the segment ends. */
-static sh_status begin_step(sh_engine *engine, sh_run *run, sh_segment *segment) {
+static sh_status begin_step(sh_engine *engine, sh_trip *run, sh_segment *segment) {
     bool empty_travels = run->call->what == SH_BARRIER;
     for (; segment->step < run->steps; segment->step++) {
         sh_moves moves = run->algorithm->step(&run->topology, run->group->rank, segment->step);
@@ -132,7 +132,7 @@ static sh_status begin_step(sh_engine *engine, sh_run *run, sh_segment *segment)
 }
 
 /* Takes up the next segment in which this rank has something to do. */
-static sh_status begin_segment(sh_engine *engine, sh_run *run, sh_segment *segment) {
+static sh_status begin_segment(sh_engine *engine, sh_trip *run, sh_segment *segment) {
     segment->active = false;
     while (!segment->active && run->begun < run->segments) {
         segment->index = run->begun++;
@@ -146,7 +146,7 @@ static sh_status begin_segment(sh_engine *engine, sh_run *run, sh_segment *segme
     return SH_OK;
 }
 
-static void use_received(const sh_engine *engine, const sh_run *run, sh_segment *segment) {
+static void use_received(const sh_engine *engine, const sh_trip *run, sh_segment *segment) {
     const sh_call *call = run->call;
     char *to = segment_data(run, segment) + segment->into.first * run->element_bytes;
     if (segment->then == SH_THEN_REDUCE)
@@ -157,7 +157,7 @@ static void use_received(const sh_engine *engine, const sh_run *run, sh_segment 
 }
 
 /* Every rank divides the same bits by the same number. */
-static void divide_mean(const sh_engine *engine, const sh_run *run, const sh_segment *segment) {
+static void divide_mean(const sh_engine *engine, const sh_trip *run, const sh_segment *segment) {
     const sh_call *call = run->call;
     if (call->op != SH_MEAN) return;
     sh_range range = {0, segment->count};
@@ -170,7 +170,7 @@ static void divide_mean(const sh_engine *engine, const sh_run *run, const sh_seg
         range.count);
 }
 
-static sh_status check_message(const sh_engine *engine, const sh_run *run,
+static sh_status check_message(const sh_engine *engine, const sh_trip *run,
                                const sh_message *message) {
     bool failed = message->state == SH_MESSAGE_FAILED || message->state == SH_MESSAGE_CANCELLED;
     if (!failed) return SH_OK;
@@ -186,7 +186,7 @@ static sh_status check_message(const sh_engine *engine, const sh_run *run,
 }
 
 /* One step of one segment; true if anything changed. */
-static sh_status advance(sh_engine *engine, sh_run *run, sh_segment *segment, bool *moved_out) {
+static sh_status advance(sh_engine *engine, sh_trip *run, sh_segment *segment, bool *moved_out) {
     SH_TRY(check_message(engine, run, &segment->receive));
     SH_TRY(check_message(engine, run, &segment->send));
     bool sending = is_pending(&segment->send);
@@ -204,7 +204,7 @@ static sh_status advance(sh_engine *engine, sh_run *run, sh_segment *segment, bo
     return begin_step(engine, run, segment);
 }
 
-static sh_status advance_run(sh_engine *engine, sh_run *run, bool *moved_out) {
+static sh_status advance_run(sh_engine *engine, sh_trip *run, bool *moved_out) {
     int slots = run->segments < SH_WINDOW ? run->segments : SH_WINDOW;
     for (int i = 0; i < slots; i++) {
         sh_segment *segment = &run->window[i];
@@ -224,7 +224,7 @@ static sh_status advance_run(sh_engine *engine, sh_run *run, bool *moved_out) {
 
 /* The transport's own all-reduce blocks, so every call started before must be over: a peer may wait
  * for it before it comes here. */
-static bool is_oldest(const sh_engine *engine, const sh_run *run) {
+static bool is_oldest(const sh_engine *engine, const sh_trip *run) {
     if (engine->first != run) return false;
     for (const sh_group *group = engine->groups; group != NULL; group = group->next)
         if (group->direct.ended != group->direct.announced || group->direct.first != NULL)
@@ -232,7 +232,7 @@ static bool is_oldest(const sh_engine *engine, const sh_run *run) {
     return true;
 }
 
-static sh_status run_native(sh_engine *engine, sh_run *run) {
+static sh_status run_native(sh_engine *engine, sh_trip *run) {
     sh_call *call = run->call;
     sh_reduce_op op = call->op == SH_MEAN ? SH_SUM : call->op;
     // Nobody knows whom it waits for inside.
@@ -254,7 +254,7 @@ static sh_status run_native(sh_engine *engine, sh_run *run) {
     return SH_OK;
 }
 
-bool sh_run_progress(sh_engine *engine, sh_run *run) {
+bool sh_trip_progress(sh_engine *engine, sh_trip *run) {
     bool moved = false;
     sh_status status = SH_OK;
     if (!run->algorithm->native)
@@ -266,12 +266,12 @@ bool sh_run_progress(sh_engine *engine, sh_run *run) {
         return true;
     }
     if (run->ended < run->segments) return moved;
-    sh_run_end(engine, run, SH_OK);
+    sh_trip_end(engine, run, SH_OK);
     return true;
 }
 
 /* All-to-all: what a rank keeps. */
-static void copy_own_block(const sh_run *run) {
+static void copy_own_block(const sh_trip *run) {
     const sh_call *call = run->call;
     sh_range own = sh_block_range(call->count, run->group->ranks, run->group->rank);
     size_t at = own.first * run->element_bytes;
@@ -280,7 +280,7 @@ static void copy_own_block(const sh_run *run) {
                own.count * run->element_bytes);
 }
 
-static void set_up(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm, sh_run *run) {
+static void set_up(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm, sh_trip *run) {
     run->call = call;
     run->group = sh_call_group(engine, call);
     run->algorithm = algorithm;
@@ -299,7 +299,7 @@ static void set_up(sh_engine *engine, sh_call *call, const sh_algorithm *algorit
     cut_segments(engine, call, run);
 }
 
-static sh_status begin_segments(sh_engine *engine, sh_run *run) {
+static sh_status begin_segments(sh_engine *engine, sh_trip *run) {
     size_t each = sh_round_up(run->segment_elements * run->element_bytes, SH_ALIGN);
     for (int i = 0; i < SH_WINDOW; i++) {
         sh_segment *segment = &run->window[i];
@@ -309,8 +309,8 @@ static sh_status begin_segments(sh_engine *engine, sh_run *run) {
     return SH_OK;
 }
 
-sh_status sh_run_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
-    sh_run plan = {0}, *run = NULL;
+sh_status sh_trip_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
+    sh_trip plan = {0}, *run = NULL;
     set_up(engine, call, algorithm, &plan);
     SH_TRY(take_run(engine, algorithm->native ? 0 : scratch_needed(&plan), &run));
     plan.scratch = run->scratch;
@@ -329,8 +329,8 @@ sh_status sh_run_begin(sh_engine *engine, sh_call *call, const sh_algorithm *alg
     return SH_OK;
 }
 
-void sh_run_end(sh_engine *engine, sh_run *run, sh_status status) {
-    sh_run **at = &engine->first, *before = NULL;
+void sh_trip_end(sh_engine *engine, sh_trip *run, sh_status status) {
+    sh_trip **at = &engine->first, *before = NULL;
     for (; *at != run; at = &(*at)->next) before = *at;
     *at = run->next;
     if (engine->last == run) engine->last = before;
@@ -345,9 +345,9 @@ void sh_run_end(sh_engine *engine, sh_run *run, sh_status status) {
     sh_call_finish(engine, run->call, status);
 }
 
-void sh_runs_destroy(sh_run *run) {
+void sh_trips_destroy(sh_trip *run) {
     while (run != NULL) {
-        sh_run *next = run->next;
+        sh_trip *next = run->next;
         sh_free(run->scratch);
         sh_free(run);
         run = next;
@@ -355,7 +355,7 @@ void sh_runs_destroy(sh_run *run) {
 }
 
 /* The first message that a run waits for. */
-int sh_run_waits(const sh_run *run, int *segment_out, int *step_out, bool *sends_out) {
+int sh_trip_waits(const sh_trip *run, int *segment_out, int *step_out, bool *sends_out) {
     for (int i = 0; !run->algorithm->native && i < SH_WINDOW; i++) {
         const sh_segment *segment = &run->window[i];
         if (!segment->active) continue;

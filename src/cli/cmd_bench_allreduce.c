@@ -1,0 +1,139 @@
+/* shoal bench allreduce: how fast workers of this machine sum their gradients. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench.h"
+
+enum { SIZES_MAX = 64 };
+
+typedef struct allreduce_options {
+    char *algorithm, *sizes;
+    int64_t ranks;
+    double seconds;
+    bool private_memory, json;
+} allreduce_options;
+
+static const sh_option rows[] = {
+    {.key = "ranks",
+     .letter = 'n',
+     .type = SH_OPTION_INT,
+     .at = offsetof(allreduce_options, ranks),
+     .initial = "2",
+     .least = 1,
+     .most = 4096,
+     .value = "N",
+     .help = "workers that take part"},
+    {.key = "sizes",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(allreduce_options, sizes),
+     .initial = "1K,16K,256K,1M,4M,25M,100M",
+     .value = "BYTES,...",
+     .help = "of the whole buffer"},
+    {.key = "algorithm",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(allreduce_options, algorithm),
+     .value = "NAME",
+     .help = "as in 'shoal list collectives'; default: the best for each size"},
+    {.key = "private",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(allreduce_options, private_memory),
+     .initial = "false",
+     .help = "data outside shared memory, copied in and out"},
+    {.key = "seconds",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(allreduce_options, seconds),
+     .initial = "1",
+     .least = 0.001,
+     .most = 1e6,
+     .help = "measured time of each size"},
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(allreduce_options, json),
+     .initial = "false",
+     .help = "a line of JSON per size"},
+};
+
+/* "1K,16K,100M": binary units. */
+static shoal_status read_sizes(const char *text, int64_t *sizes, size_t *count_out) {
+    size_t count = 0;
+    for (const char *at = text; *at != '\0';) {
+        char *end;
+        unsigned long long value = strtoull(at, &end, 10);
+        int shift = 0;
+        if (end != at && *end != '\0' && strchr("KkMmGg", *end) != NULL) {
+            shift = *end == 'K' || *end == 'k' ? 10 : *end == 'M' || *end == 'm' ? 20 : 30;
+            end++;
+        }
+        bool good = *at >= '0' && *at <= '9' && (*end == ',' || *end == '\0') &&
+                    value <= (1ull << 40 >> shift) && count < SIZES_MAX;
+        if (!good) {
+            CLI_FAIL(SHOAL_E_USAGE, "'%s' is no list of at most %d sizes", text, SIZES_MAX);
+            return CLI_HINT("--sizes 1K,16K,25M");
+        }
+        sizes[count++] = (int64_t)(value << shift);
+        at = *end == ',' ? end + 1 : end;
+    }
+    *count_out = count;
+    return SHOAL_OK;
+}
+
+static void print_json(const shoal_allreduce_timing *t, int64_t ranks) {
+    printf("{\"bytes\":%lld,\"ranks\":%lld,\"algorithm\":", (long long)t->size_bytes,
+           (long long)ranks);
+    sh_json_text(stdout, t->algorithm);
+    printf(",\"us\":");
+    sh_json_number(stdout, t->median_us);
+    printf(",\"p10\":");
+    sh_json_number(stdout, t->p10_us);
+    printf(",\"p90\":");
+    sh_json_number(stdout, t->p90_us);
+    printf(",\"gb_s\":");
+    sh_json_number(stdout, t->gb_s);
+    printf(",\"samples\":%lld}\n", (long long)t->samples);
+}
+
+static void print_size(int64_t bytes) {
+    const char *units[] = {"B", "KiB", "MiB", "GiB"};
+    int unit = 0;
+    for (; unit < 3 && bytes >= 1024 && bytes % 1024 == 0; unit++) bytes /= 1024;
+    printf("%7lld %-3s", (long long)bytes, units[unit]);
+}
+
+static void print_text(const shoal_allreduce_timing *t, size_t count) {
+    printf("%11s  %-17s %11s %11s %11s %9s\n", "size", "algorithm", "median us", "p10", "p90",
+           "GB/s");
+    for (size_t i = 0; i < count; i++) {
+        print_size(t[i].size_bytes);
+        printf("  %-17s %11.2f %11.2f %11.2f %9.2f\n", t[i].algorithm, t[i].median_us, t[i].p10_us,
+               t[i].p90_us, t[i].gb_s);
+    }
+}
+
+static shoal_status run_allreduce(sh_args *args) {
+    const allreduce_options *o = args->options;
+    int64_t sizes[SIZES_MAX];
+    shoal_allreduce_options options = {.ranks = o->ranks,
+                                       .sizes = sizes,
+                                       .algorithm = o->algorithm,
+                                       .seconds = o->seconds,
+                                       .private_memory = o->private_memory};
+    CLI_TRY(read_sizes(o->sizes, sizes, &options.size_count));
+    shoal_allreduce_timing timings[SIZES_MAX];
+    CLI_TRY(shoal_bench_allreduce(&options, timings));
+    for (size_t i = 0; o->json && i < options.size_count; i++) print_json(&timings[i], o->ranks);
+    if (!o->json) print_text(timings, options.size_count);
+    return SHOAL_OK;
+}
+
+const sh_command sh_command_bench_allreduce = {
+    .name = "bench",
+    .help = "measure all-reduces between workers of this machine",
+    .usage =
+        "  shoal bench allreduce [-n 2] [--sizes 1K,16K,25M]\n"
+        "  shoal bench allreduce -n 4 --algorithm ring --json\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(allreduce_options),
+    .operands_least = 1,
+    .operands_most = 1,
+    .run = run_allreduce,
+};

@@ -1,0 +1,272 @@
+/* All-reduces between forked workers, as `shoal bench allreduce` prints them. Every sample starts
+ * after a barrier and counts the slowest rank; small buffers are summed several times per sample,
+ * so that the clock does not count. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "comm/engine.h"
+#include "comm/transports/shm.h"
+#include "shoal/shoal.h"
+#include "train/launch.h"
+
+enum {
+    SIZES_MAX = 64,
+    SAMPLES_MAX = 1000,
+    SAMPLES_LEAST = 5,
+    WARM = 3,
+    AT_ONCE = 20,  // calls per sample of a small buffer
+    AT_ONCE_BYTES = 64 << 10,
+};
+
+/* Where the ranks leave their times; shared with the parent. */
+typedef struct table {
+    int samples[SIZES_MAX];
+    char algorithm[SIZES_MAX][24];
+    float us[];  // (sizes, SAMPLES_MAX, ranks)
+} table;
+
+typedef struct bench {
+    const shoal_allreduce_options *options;
+    int ranks;
+    size_t most_bytes, table_bytes;
+    table *table;
+    sh_shm *fabric;
+    pid_t *pids;
+} bench;
+
+/* One rank's side. */
+typedef struct side {
+    const bench *bench;
+    sh_engine *engine;
+    sh_shared shared;
+    float *data;
+    int rank;
+} side;
+
+static float *times_of(const bench *b, size_t size, int sample) {
+    return b->table->us + (size * SAMPLES_MAX + (size_t)sample) * (size_t)b->ranks;
+}
+
+static sh_call call_of(const side *s, size_t size) {
+    const shoal_allreduce_options *options = s->bench->options;
+    return (sh_call){.what = SH_ALLREDUCE,
+                     .algorithm = options->algorithm,
+                     .data = s->data,
+                     .count = (size_t)options->sizes[size] / sizeof(float),
+                     .shared = options->private_memory ? NULL : &s->shared,
+                     .bucket = -1};
+}
+
+static sh_status verify(side *s, size_t size) {
+    sh_call call = call_of(s, size);
+    for (size_t i = 0; i < call.count; i++) s->data[i] = (float)(s->rank + (int)(i % 7));
+    SH_TRY(sh_engine_run(s->engine, &call));
+    int ranks = s->bench->ranks;
+    for (size_t i = 0; i < call.count; i++) {
+        float wanted = (float)(ranks * (ranks - 1) / 2 + ranks * (int)(i % 7));
+        if (s->data[i] != wanted)
+            return SH_FAIL(SH_E_NUMERIC, "rank %d: element %zu of %zu is %g, not %g", s->rank, i,
+                           call.count, (double)s->data[i], (double)wanted);
+    }
+    memset(s->data, 0, call.count * sizeof *s->data);
+    return SH_OK;
+}
+
+/* One sample in microseconds per call. */
+static sh_status take_sample(side *s, size_t size, double *us_out) {
+    sh_call call = call_of(s, size);
+    int calls = s->bench->options->sizes[size] <= AT_ONCE_BYTES ? AT_ONCE : 1;
+    SH_TRY(sh_engine_barrier(s->engine));
+    int64_t start = sh_clock_now_ns(&sh_clock_real);
+    for (int i = 0; i < calls; i++) SH_TRY(sh_engine_run(s->engine, &call));
+    *us_out = (double)(sh_clock_now_ns(&sh_clock_real) - start) * 1e-3 / calls;
+    return SH_OK;
+}
+
+/* As many samples as fit the time, by rank 0's word. */
+static sh_status choose_samples(side *s, size_t size, double us, int32_t *samples_out) {
+    int calls = s->bench->options->sizes[size] <= AT_ONCE_BYTES ? AT_ONCE : 1;
+    double seconds = s->bench->options->seconds > 0 ? s->bench->options->seconds : 1;
+    double fit = seconds * 1e6 / (us * calls + 0.1);
+    *samples_out = fit > SAMPLES_MAX ? SAMPLES_MAX : fit < SAMPLES_LEAST ? SAMPLES_LEAST : (int)fit;
+    sh_call call = {
+        .what = SH_BROADCAST, .data = samples_out, .count = 1, .dtype = SH_DTYPE_I32, .bucket = -1};
+    return sh_engine_run(s->engine, &call);
+}
+
+static sh_status measure_size(side *s, size_t size) {
+    const bench *b = s->bench;
+    double us = 0;
+    int32_t samples = 0;
+    SH_TRY(verify(s, size));
+    for (int i = 0; i < WARM; i++) SH_TRY(take_sample(s, size, &us));
+    SH_TRY(choose_samples(s, size, us, &samples));
+    for (int i = 0; i < samples; i++) {
+        SH_TRY(take_sample(s, size, &us));
+        times_of(b, size, i)[s->rank] = (float)us;
+    }
+    if (s->rank != 0) return SH_OK;
+    b->table->samples[size] = samples;
+    const char *name = b->options->algorithm;
+    if (name == NULL)
+        name = sh_engine_choice(s->engine, NULL, (size_t)b->options->sizes[size],
+                                !b->options->private_memory, NULL)
+                   ->name;
+    snprintf(b->table->algorithm[size], sizeof b->table->algorithm[size], "%s", name);
+    return SH_OK;
+}
+
+static sh_status measure_all(side *s) {
+    const bench *b = s->bench;
+    SH_TRY(sh_engine_share(s->engine, b->most_bytes, &s->shared));
+    s->data = (float *)(void *)s->shared.base[s->rank];
+    void *own = NULL;
+    if (b->options->private_memory) {
+        if (posix_memalign(&own, 4096, b->most_bytes) != 0)
+            return SH_FAIL(SH_E_MEMORY, "out of memory for %zu bytes", b->most_bytes);
+        s->data = own;
+    }
+    sh_status status = SH_OK;
+    for (size_t i = 0; status == SH_OK && i < b->options->size_count; i++)
+        status = measure_size(s, i);
+    if (status == SH_OK) status = sh_engine_barrier(s->engine);
+    free(own);
+    return status;
+}
+
+static sh_status work(const bench *b, int rank) {
+    int cores = sh_cores();
+    sh_transport *transport = NULL;
+    side s = {.bench = b, .rank = rank};
+    sh_take_cores(rank, b->ranks);
+    SH_TRY(sh_shm_attach(b->fabric, rank, cores, &transport));
+    sh_engine_options options = {.timeout_ns = 60000000000};
+    SH_TRY(sh_engine_create(transport, &options, &s.engine));
+    return measure_all(&s);
+}
+
+/* Never returns; what went wrong stays on the board. */
+static _Noreturn void be_rank(const bench *b, int rank) {
+    sh_status status = work(b, rank);
+    sh_board_rank *board = &sh_shm_board(b->fabric)->rank[rank];
+    board->status = (int32_t)status;
+    if (status != SH_OK) {
+        snprintf(board->error, sizeof board->error, "%.500s", sh_error_last()->text);
+        snprintf(board->hint, sizeof board->hint, "%.500s", sh_error_last()->hint);
+    }
+    _exit(status == SH_OK ? 0 : 1);
+}
+
+static sh_status start_ranks(bench *b) {
+    for (int rank = 0; rank < b->ranks; rank++) {
+        pid_t pid = fork();
+        if (pid == 0) be_rank(b, rank);
+        if (pid < 0) return SH_FAIL(SH_E_IO, "cannot start worker %d", rank);
+        b->pids[rank] = pid;
+    }
+    return SH_OK;
+}
+
+/* Waits for all; the first that failed for a reason of its own is what the caller hears. */
+static sh_status await_ranks(bench *b) {
+    sh_status status = SH_OK;
+    for (int rank = 0; rank < b->ranks; rank++) {
+        int how = 0;
+        if (b->pids[rank] <= 0 || waitpid(b->pids[rank], &how, 0) < 0 || how == 0) continue;
+        sh_shm_mark_dead(b->fabric, rank);
+        const sh_board_rank *board = &sh_shm_board(b->fabric)->rank[rank];
+        if (status != SH_OK && (status != SH_E_PEER || board->status == SH_E_PEER)) continue;
+        if (WIFSIGNALED(how)) {
+            status = SH_FAIL(SH_E_PEER, "worker %d was ended by signal %d", rank, WTERMSIG(how));
+            continue;
+        }
+        status = board->status != SH_OK ? (sh_status)board->status : SH_E_PEER;
+        SH_FAIL(status, "%s", board->error);
+        if (board->hint[0] != '\0') sh_error_hint("%s", board->hint);
+    }
+    return status;
+}
+
+static int compare(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void summarize(const bench *b, size_t size, shoal_allreduce_timing *timing_out) {
+    int samples = b->table->samples[size];
+    float slowest[SAMPLES_MAX];
+    for (int i = 0; i < samples; i++) {
+        slowest[i] = 0;
+        for (int rank = 0; rank < b->ranks; rank++)
+            if (times_of(b, size, i)[rank] > slowest[i]) slowest[i] = times_of(b, size, i)[rank];
+    }
+    qsort(slowest, (size_t)samples, sizeof *slowest, compare);
+    double median = (double)slowest[samples / 2], bytes = (double)b->options->sizes[size];
+    *timing_out = (shoal_allreduce_timing){
+        .size_bytes = b->options->sizes[size],
+        .median_us = median,
+        .p10_us = (double)slowest[samples / 10],
+        .p90_us = (double)slowest[samples * 9 / 10],
+        .gb_s = median > 0 ? bytes / median * 1e-3 : 0,
+        .samples = samples,
+    };
+    memcpy(timing_out->algorithm, b->table->algorithm[size], sizeof timing_out->algorithm);
+}
+
+static sh_status check(const shoal_allreduce_options *options, bench *b) {
+    b->ranks = options->ranks > 0 ? (int)options->ranks : 2;
+    if (options->ranks < 0 || options->ranks > SH_SHM_RANKS_MAX)
+        return SH_FAIL(SH_E_USAGE, "%lld workers", (long long)options->ranks);
+    if (options->size_count < 1 || options->size_count > SIZES_MAX)
+        return SH_FAIL(SH_E_USAGE, "%zu sizes, not 1 to %d", options->size_count, SIZES_MAX);
+    for (size_t i = 0; i < options->size_count; i++) {
+        int64_t bytes = options->sizes[i];
+        if (bytes < 4 || bytes % 4 != 0 || bytes > (int64_t)1 << 40)
+            return SH_FAIL(SH_E_USAGE, "a buffer of %lld bytes: whole floats are summed",
+                           (long long)bytes);
+        if ((size_t)bytes > b->most_bytes) b->most_bytes = (size_t)bytes;
+    }
+    const char *name = options->algorithm;
+    if (name == NULL || sh_algorithm_find(SH_ALLREDUCE, name) != NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "there is no all-reduce '%s'", name);
+    return sh_error_hint("shoal list collectives");
+}
+
+static sh_status bench_all(bench *b, shoal_allreduce_timing *timings_out) {
+    b->table_bytes =
+        sizeof(table) + b->options->size_count * SAMPLES_MAX * (size_t)b->ranks * sizeof(float);
+    b->table =
+        mmap(NULL, b->table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    b->pids = sh_alloc((size_t)b->ranks, sizeof *b->pids);
+    if (b->table == MAP_FAILED || b->pids == NULL) {
+        b->table = NULL;
+        return SH_FAIL(SH_E_MEMORY, "out of memory for timings");
+    }
+    SH_TRY(sh_shm_create(b->ranks, &b->fabric));
+    sh_status started = start_ranks(b);
+    if (started != SH_OK)
+        for (int rank = 0; rank < b->ranks; rank++)
+            if (b->pids[rank] > 0) kill(b->pids[rank], SIGKILL);
+    sh_status ended = await_ranks(b);
+    SH_TRY(started);
+    SH_TRY(ended);
+    for (size_t i = 0; i < b->options->size_count; i++) summarize(b, i, &timings_out[i]);
+    return SH_OK;
+}
+
+shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
+                                   shoal_allreduce_timing *timings_out) {
+    bench b = {.options = options};
+    sh_status status = check(options, &b);
+    if (status == SH_OK) status = bench_all(&b, timings_out);
+    if (b.table != NULL) munmap(b.table, b.table_bytes);
+    sh_free(b.pids);
+    sh_shm_destroy(b.fabric);
+    return (shoal_status)status;
+}

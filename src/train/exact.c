@@ -1,0 +1,251 @@
+#include "train/exact.h"
+
+#include <math.h>
+#include <omp.h>
+
+#include "tensor/kernels/fixed.h"
+#include "train/exact_internal.h"
+
+_Static_assert(SH_FIXED_TERMS_MOST == 4096, "the option 'shards' and check_sums know the limit");
+
+static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
+
+/* Kernels see one thread, in every lane: the caller's is one too. */
+static void one_thread(void) { omp_set_num_threads(1); }
+
+void sh_exact_samples(int64_t shards, int rank, int ranks, int64_t count, int64_t *first_out,
+                      int64_t *last_out) {
+    *first_out = count * (shards * rank / ranks) / shards;
+    *last_out = count * (shards * (rank + 1) / ranks) / shards;
+}
+
+static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for shards"); }
+
+static sh_status make_lanes(sh_exact *exact) {
+    int threads = sh_run_threads(exact->run);
+    one_thread();
+    SH_TRY(sh_crew_create("lane", threads, one_thread, &exact->crew));
+    exact->lanes = sh_alloc((size_t)threads, sizeof *exact->lanes);
+    if (exact->lanes == NULL) return no_memory();
+    sh_tuner_options tuning = {.clock = &sh_clock_real, .threads = 1};
+    return sh_tuner_create(&tuning, &exact->tuner);
+}
+
+/* The run's lanes, made on first use. */
+static sh_status get(shoal_run *run, sh_exact **exact_out) {
+    sh_exact *exact = run->exact;
+    if (exact == NULL) {
+        exact = sh_alloc(1, sizeof *exact);
+        if (exact == NULL) return no_memory();
+        *exact = (sh_exact){.run = run,
+                            .shards = (int)run->config.shards,
+                            .last = (int)run->config.shards,
+                            .sizes = sh_sample_sizes_of(&run->data.train->info)};
+        sh_status status = make_lanes(exact);
+        if (status != SH_OK) {
+            sh_exact_destroy(exact);
+            return status;
+        }
+        run->exact = exact;
+    }
+    *exact_out = exact;
+    return SH_OK;
+}
+
+void sh_exact_destroy(sh_exact *exact) {
+    if (exact == NULL) return;
+    for (int i = 0; exact->lanes != NULL && i < sh_crew_members(exact->crew); i++)
+        sh_lane_fini(&exact->lanes[i]);
+    omp_set_num_threads(sh_run_threads(exact->run));
+    sh_crew_destroy(exact->crew);
+    sh_tuner_destroy(exact->tuner);
+    sh_cuts_fini(&exact->sums);
+    sh_cuts_fini(&exact->updates);
+    sh_arena_fini(&exact->blocks);
+    sh_free(exact->lanes);
+    sh_free(exact->own);
+    sh_free(exact->gradients);
+    sh_free(exact->states);
+    sh_free(exact->weights);
+    sh_free(exact->unused);
+    sh_free(exact->notes);
+    sh_free(exact);
+}
+
+static sh_status take_blocks(sh_exact *exact) {
+    const sh_net *net = exact->run->model.net;
+    size_t own = (size_t)(exact->last - exact->first);
+    size_t gradient = sh_round_up(net->params.total * sizeof(float), SH_ALIGN);
+    size_t state = sh_round_up(net->states.total * sizeof(float), SH_ALIGN);
+    SH_TRY(sh_memory_check("the gradients of all shards", own * (gradient + state)));
+    SH_TRY(sh_arena_init(&exact->blocks, "shards", own * (gradient + state)));
+    for (size_t i = 0; i < own; i++) {
+        exact->own[i].gradients = sh_arena_take(&exact->blocks, gradient);
+        exact->own[i].states = sh_arena_take(&exact->blocks, state);
+    }
+    return SH_OK;
+}
+
+static sh_status take_lists(sh_exact *exact) {
+    size_t own = (size_t)(exact->last - exact->first), tensors = sh_exact_tensors(exact);
+    size_t params = exact->run->model.net->params.count;
+    exact->own = sh_alloc(own, sizeof *exact->own);
+    exact->gradients = sh_alloc(own, sizeof *exact->gradients);
+    exact->states = sh_alloc(own, sizeof *exact->states);
+    exact->weights = sh_alloc(own, sizeof *exact->weights);
+    exact->unused = sh_alloc(params, sizeof *exact->unused);
+    exact->notes = sh_alloc(tensors + 3 * (size_t)exact->shards, sizeof *exact->notes);
+    bool have = exact->own != NULL && exact->gradients != NULL && exact->states != NULL &&
+                exact->weights != NULL && exact->unused != NULL && exact->notes != NULL;
+    for (int i = 0; i < sh_crew_members(exact->crew); i++) {
+        sh_lane *lane = &exact->lanes[i];
+        lane->exponents = sh_alloc(params, sizeof *lane->exponents);
+        lane->used = sh_alloc(params, sizeof *lane->used);
+        lane->notes = sh_alloc(tensors, sizeof *lane->notes);
+        have = have && lane->exponents != NULL && lane->used != NULL && lane->notes != NULL;
+    }
+    return have ? SH_OK : no_memory();
+}
+
+/* What only training needs. */
+static sh_status take_training(sh_exact *exact) {
+    if (exact->blocks.base != NULL) return SH_OK;
+    shoal_run *run = exact->run;
+    SH_TRY(sh_model_take_gradients(&run->model));
+    SH_TRY(sh_cuts_init(&exact->sums, &run->model.net->params, false));
+    SH_TRY(sh_cuts_init(&exact->updates, &run->model.net->params, run->optim.kind->adaptive));
+    SH_TRY(take_lists(exact));
+    return take_blocks(exact);
+}
+
+/* The plans of every size that the shards of a batch of `count` have. */
+static sh_status plan_shards(sh_exact *exact, int64_t count) {
+    for (int64_t s = exact->first; s < exact->last; s++) {
+        int64_t here = count * (s + 1) / exact->shards - count * s / exact->shards;
+        int64_t part = sh_exact_part(exact, here);
+        if (here >= part) SH_TRY(sh_exact_plan(exact, part, true));
+        if (here % part != 0) SH_TRY(sh_exact_plan(exact, here % part, true));
+    }
+    return SH_OK;
+}
+
+/* Of evaluation: what a shard is computed in, unless it is set. */
+static int64_t eval_batch(const sh_exact *exact) {
+    const sh_config *config = &exact->run->config;
+    if (config->eval_batch > 0) return config->eval_batch;
+    return sh_exact_part(exact, (config->batch + exact->shards - 1) / exact->shards);
+}
+
+static sh_status open_eval(sh_exact *exact, const sh_dataset *dataset, size_t depth,
+                           sh_loader **loader_out) {
+    sh_loader_options options = {.batch = (size_t)eval_batch(exact), .epochs = 1, .depth = depth};
+    SH_TRY(sh_loader_create(dataset, &options, loader_out));
+    int64_t samples = (int64_t)sh_loader_samples(*loader_out), batch = eval_batch(exact);
+    sh_status status = SH_OK;
+    if (samples >= batch) status = sh_exact_plan(exact, batch, false);
+    if (status == SH_OK && samples % batch != 0)
+        status = sh_exact_plan(exact, samples % batch, false);
+    if (status != SH_OK) sh_loader_destroy(*loader_out);
+    return status;
+}
+
+static sh_status prepare_eval(sh_exact *exact, const sh_dataset *dataset) {
+    if (dataset == NULL) return SH_OK;
+    sh_loader *loader = NULL;
+    SH_TRY(open_eval(exact, dataset, 0, &loader));
+    sh_loader_destroy(loader);
+    return SH_OK;
+}
+
+static void announce(const sh_exact *exact) {
+    const shoal_run *run = exact->run;
+    int threads = sh_crew_members(exact->crew), own = exact->last - exact->first;
+    SH_INFO(&run->log, "exact: %d shards of %ld samples at most, each computed by one thread",
+            exact->shards, (long)((run->config.batch + exact->shards - 1) / exact->shards));
+    if (threads > own)
+        SH_WARN(&run->log, "%d threads have only %d shards to compute: %d of them wait", threads,
+                own, threads - own);
+}
+
+sh_status sh_exact_prepare(shoal_run *run) {
+    sh_exact *exact;
+    SH_TRY(get(run, &exact));
+    SH_TRY(take_training(exact));
+    int64_t samples = (int64_t)sh_loader_samples(run->loader), batch = run->config.batch;
+    if (samples >= batch) SH_TRY(plan_shards(exact, batch));
+    if (samples % batch != 0 && !run->config.drop_last) SH_TRY(plan_shards(exact, samples % batch));
+    SH_TRY(prepare_eval(exact, run->data.test));
+    SH_TRY(prepare_eval(exact, run->data.validation));
+    announce(exact);
+    return SH_OK;
+}
+
+sh_status sh_exact_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
+    sh_exact *exact;
+    int64_t begin = now();
+    SH_TRY(get(run, &exact));
+    SH_TRY(take_training(exact));
+    SH_TRY(plan_shards(exact, (int64_t)batch->count));
+    sh_exact_batch global = {
+        .x = batch->x, .y = batch->y, .count = (int64_t)batch->count, .position = batch->position};
+    sh_exact_compute(exact, &global);
+    SH_TRY(sh_exact_sum(exact, &global, result_out));
+    int64_t computed = now();
+    sh_exact_update(exact);
+    sh_trace_end(run->model.trace, "optim", "update", run->step, computed);
+    run->spent.compute_ns += computed - begin;
+    run->spent.update_ns += now() - computed;
+    return SH_OK;
+}
+
+typedef struct evaluating {
+    sh_exact *exact;
+    sh_loader *loader;
+    sh_loss_result *results;  // per batch
+} evaluating;
+
+/* A lane takes whatever batch comes next; the batch knows its place. */
+static void evaluate_piece(void *user, int member, size_t piece) {
+    (void)piece;
+    const evaluating *e = user;
+    const sh_batch *batch = NULL;
+    sh_status taken = sh_loader_next(e->loader, &batch);
+    SH_ASSERT(taken == SH_OK);
+    SH_ASSERT(batch != NULL);
+    e->results[batch->index] = sh_lane_evaluate(e->exact, member, batch);
+    sh_loader_release(e->loader, batch);
+}
+
+static shoal_result add_up(const shoal_run *run, const sh_loss_result *results, size_t count,
+                           int64_t samples) {
+    sh_loss_result total = {0};
+    for (size_t i = 0; i < count; i++) {
+        total.sum += results[i].sum;
+        total.counted += results[i].counted;
+        total.correct += results[i].correct;
+    }
+    bool classes = run->model.loss.kind->classes;
+    return (shoal_result){
+        .loss = total.sum / (double)total.counted,
+        .accuracy = classes ? (double)total.correct / (double)total.counted : NAN,
+        .samples = samples,
+    };
+}
+
+sh_status sh_exact_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out) {
+    sh_exact *exact;
+    SH_TRY(get(run, &exact));
+    evaluating e = {.exact = exact};
+    SH_TRY(open_eval(exact, dataset, (size_t)sh_crew_members(exact->crew) + 1, &e.loader));
+    size_t batches = sh_loader_batches(e.loader);
+    int64_t samples = (int64_t)sh_loader_samples(e.loader);
+    e.results = sh_alloc(batches, sizeof *e.results);
+    sh_status status = e.results != NULL ? SH_OK : no_memory();
+    if (status == SH_OK) {
+        sh_crew_run(exact->crew, evaluate_piece, &e, batches);
+        *result_out = add_up(run, e.results, batches, samples);
+    }
+    sh_free(e.results);
+    sh_loader_destroy(e.loader);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* Exact runs (`exact: true`): the same bits with any number of workers and threads.
+ *
+ * The global batch is cut into `shards` parts, whatever the workers: shard s of V holds the samples
+ * [count s / V, count (s + 1) / V). A shard is computed alone, by one thread, with kernels that are
+ * fixed beforehand, into a gradient block of its own; workers and threads take whole shards. The
+ * shards' gradients are then summed in fixed point (tensor/kernels/fixed.h), where the order does
+ * not matter. docs/exact.md tells the rest. */
+#ifndef SH_TRAIN_EXACT_H
+#define SH_TRAIN_EXACT_H
+
+#include "train/run.h"
+
+typedef struct sh_exact sh_exact;
+
+/* Everything a run will need, so that nothing is allocated later. */
+sh_status sh_exact_prepare(shoal_run *run);
+void sh_exact_destroy(sh_exact *exact);
+/* sh_run_step and sh_run_evaluate of an exact run. */
+sh_status sh_exact_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
+sh_status sh_exact_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
+
+/* The samples [*first_out, *last_out) of a global batch that a rank's shards hold. */
+void sh_exact_samples(int64_t shards, int rank, int ranks, int64_t count, int64_t *first_out,
+                      int64_t *last_out);
+
+#endif

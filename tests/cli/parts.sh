@@ -1,0 +1,132 @@
+# Data in parts, one for each worker: 240 images of 4x4 bytes in files of 150, 60 and 30.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+# `put FIRST COUNT NAME` writes samples FIRST.. as NAME-images and NAME-labels. Row c of an image of
+# class c is bright; from sample 210 on there are only classes 0 and 1.
+put() {
+    local escapes
+    # The texts come with octal escapes, which printf's format turns into bytes.
+    for what in images labels; do
+        escapes=$(awk -v first="$1" -v count="$2" -v what="$what" '
+            function byte(n) { printf "\\%03o", n }
+            BEGIN {
+                byte(0); byte(0); byte(8); byte(what == "images" ? 3 : 1)
+                byte(0); byte(0); byte(0); byte(count)
+                for (i = 0; i < 8 && what == "images"; i++) byte(i % 4 == 3 ? 4 : 0)
+                for (s = first; s < first + count; s++) {
+                    class = s < 210 ? s % 4 : s % 2
+                    if (what == "labels") { byte(class); continue }
+                    for (k = 0; k < 16; k++) {
+                        seed = (s * 16 + k + 1) * 7919 % 10007
+                        byte(seed % 120 + (int(k / 4) == class ? 120 : 0))
+                    }
+                }
+            }')
+        # shellcheck disable=SC2059
+        printf "$escapes" >"$3-$what"
+    done
+}
+put 0 240 whole
+put 0 150 0
+put 150 60 1
+put 210 30 2
+put 3 100 test
+
+mlp=(--model "{name: mlp, hidden: [16], dropout: 0.1}" --test-data test-images --batch 24 --lr 0.02
+    --optimizer adamw --kernels default --threads 1 --quiet)
+parts=("${mlp[@]}" --data %r-images -n 3)
+
+# The last value of a field of the metrics.
+last() { grep -o "\"$2\":[0-9.e-]*" "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2; }
+at_least() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a >= b) }' || fail "$1 is below $2"; }
+same_end() {
+    for part in model optimizer; do
+        expect_same {"$1","$2"}"/checkpoints/$part-00000040.safetensors"
+    done
+}
+
+# Ten steps an epoch, as with one file, and as good in the end.
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --data whole-images --epochs 4 --out whole
+expect_exit 0 "$SHOAL" train "${parts[@]}" --no-quiet --epochs 4 --out parts
+expect_text "3 parts have 240 samples"
+for run in whole parts; do
+    [ "$(last $run step)" -eq 40 ] || fail "$run has taken $(last $run step) steps"
+    [ "$(last $run samples)" -eq 960 ] || fail "$run has seen $(last $run samples) samples"
+    at_least "$(last $run test_accuracy)" 0.95
+done
+
+# Labels elsewhere, and parts of the test data; the same bits whether the labels are found or named.
+mkdir labels
+for r in 0 1 2; do mv "$r-labels" labels/; done
+expect_exit 0 "$SHOAL" train "${parts[@]}" --labels labels/%r-labels --epochs 4 --out labelled
+same_end parts labelled
+mv labels/* .
+expect_exit 0 "$SHOAL" train "${parts[@]}" --test-data %r-images --epochs 4 --out tested
+same_end parts tested
+at_least "$(last tested test_accuracy)" 0.95
+expect_exit 0 "$SHOAL" train "${parts[@]}" --hold-out 0.2 --epochs 4 --batch 20 --accumulate 2 --out held
+at_least "$(last held validation_accuracy)" 0.9
+
+# One process alone sees all parts, so that a checkpoint is measured as it was in training.
+for run in parts tested; do
+    expect_exit 0 "$SHOAL" eval "$run" --json
+    loss=$(grep -o '"loss":[0-9.e-]*' stdout | cut -d: -f2)
+    at_least "$loss" "$(awk -v l="$(last $run test_loss)" 'BEGIN { print l * 0.9999 }')"
+    at_least "$(last $run test_loss)" "$(awk -v l="$loss" 'BEGIN { print l * 0.9999 }')"
+done
+
+# In two halves: the same bits. On another number of parts, or on other parts: refused.
+expect_exit 0 "$SHOAL" train "${parts[@]}" --epochs 2 --out halves
+expect_complaint 2 "was trained on 3 parts, one for each worker; this run has 2" \
+    "$SHOAL" train "${parts[@]}" -n 2 --epochs 4 --out halves --resume
+expect_text "-n 3"
+expect_complaint 2 "this run's data is not in parts" \
+    "$SHOAL" train "${mlp[@]}" --data whole-images --epochs 4 --out halves --resume
+cp -r halves changed
+expect_exit 0 "$SHOAL" train "${parts[@]}" --epochs 4 --out halves --resume
+same_end parts halves
+mkdir kept
+mv 1-* kept/
+put 151 60 1
+expect_complaint 2 "was trained on other data" \
+    "$SHOAL" train "${parts[@]}" --epochs 4 --out changed --resume
+mv kept/* .
+
+# Every worker maps its own file and no other.
+"$SHOAL" train "${parts[@]}" --steps 100000000 --log-every 1 --eval-every 1000000 \
+    --checkpoint-every 1000000 --out long >"$WORK/stdout" 2>"$WORK/stderr" </dev/null &
+process=$!
+for ((i = 0; i < 1000; i++)); do
+    if grep -q '"step":5,' long/metrics.jsonl 2>/dev/null; then break; fi
+    sleep 0.02
+done
+workers=0
+for pid in $(pgrep -P "$process"); do
+    rank=$(sed 's/^shoal-//' "/proc/$pid/comm")
+    workers=$((workers + 1))
+    mapped=$(grep -o '[^/]*-images$' "/proc/$pid/maps" | sort -u | tr '\n' ' ')
+    [ "$mapped" = "$rank-images test-images " ] || fail "worker $rank has opened $mapped"
+done
+[ "$workers" -eq 3 ] || fail "$workers workers"
+kill -s TERM "$process"
+wait "$process" || true
+
+# What is missing or wrong is named, with the rank.
+for r in 0 1 2; do
+    mv "$r-images" hidden
+    expect_complaint 1 "there is no '$r-images', the part of data.train for rank $r" \
+        "$SHOAL" train "${parts[@]}" --out missing
+    mv hidden "$r-images"
+done
+expect_complaint 2 "elastic" "$SHOAL" train "${parts[@]}" --elastic --out wrong
+expect_complaint 2 "data.train: '%d-images' holds '%d'" \
+    "$SHOAL" train "${mlp[@]}" --data %d-images --out wrong
+expect_complaint 2 "data.test: 'test%'" "$SHOAL" train "${parts[@]}" --test-data test% --out wrong
+expect_complaint 2 "not in data.labels" "$SHOAL" train "${parts[@]}" --labels whole-labels --out wrong
+for r in 0 1 2; do cp "$SRC/README.md" "$r.txt"; done
+expect_complaint 1 "is text, which cannot lie in parts" \
+    "$SHOAL" train --model "{name: gpt, layers: 1}" --data %r.txt -n 3 --out wrong
+cp 0-images 0%-images
+cp 0-labels 0%-labels
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --data 0%%-images --epochs 1 --out percent
