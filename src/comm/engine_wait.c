@@ -13,7 +13,7 @@ enum {
     YIELDS = 400,
     RECHECKS = 100,
 };
-static const int64_t health_every_ns = 2000000;
+static const int64_t health_every_ns = 2000000, yields_most_ns = 1000000;
 
 void sh_engine_wake(sh_engine *engine, const sh_group *group) {
     for (int i = 0; i < group->ranks; i++) {
@@ -130,6 +130,9 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
     } else if (late < YIELDS) {
         if (late == 0) engine->moved_ns = sh_engine_now(engine);
         sh_task_yield();
+        // On a busy machine one yield can take milliseconds, and the watchdog must not starve.
+        if (late % 8 == 7 && sh_engine_now(engine) - engine->moved_ns > yields_most_ns)
+            *turn_inout = spins + YIELDS;
     } else {
         SH_TRY(watch(engine));
         *turn_inout = sleep_politely(engine) ? 0 : spins + YIELDS;

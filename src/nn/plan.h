@@ -85,7 +85,7 @@ struct sh_plan {
     const sh_loss *loss;
     sh_step_context step;
     bool *skipped;       // per op, this step: behind a dropped path
-    bool *param_unused;  // per parameter: no op of the last backward used it
+    bool *param_unused;  // per parameter: no op used it in this step
     const sh_trace *trace;
     size_t scratch_bytes;   // shared by all ops, at the start of the memory
     size_t memory_bytes;    // of the shared block that this plan uses

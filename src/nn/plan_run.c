@@ -113,7 +113,8 @@ static void run_backward(sh_op *op) {
 }
 
 void sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user) {
-    for (size_t i = 0; i < plan->net->params.count; i++) plan->param_unused[i] = true;
+    for (size_t i = 0; i < plan->net->params.count && !plan->step.accumulate; i++)
+        plan->param_unused[i] = true;
     for (int i = (int)plan->op_count - 1; i >= 0; i--) {
         sh_op *op = plan->ops[i];
         if (!op->out->needs_grad) continue;

@@ -300,6 +300,10 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
     total->correct += result.correct;
     bool sends = last && run->team.engine != NULL;
     if (sends) SH_TRY(start_team(run, total));
+    // A part of another size has a plan of its own, which has not seen the parts before.
+    const bool *before = run->model.param_unused;
+    if (step->accumulate && before != plan->param_unused)
+        memcpy(plan->param_unused, before, run->model.net->params.count * sizeof *before);
     sh_plan_backward(plan, sends ? sh_reducer_ready : NULL, run->team.reducer);
     run->model.param_unused = plan->param_unused;
     return SH_OK;

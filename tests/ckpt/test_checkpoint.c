@@ -38,8 +38,8 @@ static void fixture_init(fixture *f, const char *name) {
     CHECK_OK(sh_param_list_add(&f->state, "bn1.running_mean", SH_SHAPE(4), false, NULL));
     CHECK_OK(sh_param_list_add(&f->state, "bn1.running_var", SH_SHAPE(4), false, NULL));
     assert_int_equal(f->params.total, 40);
-    f->slots[0] = (sh_checkpoint_slot){"exp_avg", f->slot_values[0]};
-    f->slots[1] = (sh_checkpoint_slot){"exp_avg_sq", f->slot_values[1]};
+    f->slots[0] = (sh_checkpoint_slot){"exp_avg", f->slot_values[0], NULL};
+    f->slots[1] = (sh_checkpoint_slot){"exp_avg_sq", f->slot_values[1], NULL};
     f->checkpoint = (sh_checkpoint){.params = &f->params,
                                     .weights = f->weights,
                                     .state = &f->state,
