@@ -75,16 +75,27 @@ typedef struct shoal_progress {
     bool epoch_end;
 } shoal_progress;
 
+/* What mpirun and srun leave in the environment: the values of these variables, NULL where unset.
+ * The library reads no environment itself. */
+typedef struct shoal_launcher {
+    const char *ompi_size;   /* OMPI_COMM_WORLD_SIZE */
+    const char *pmi_size;    /* PMI_SIZE */
+    const char *pmix_rank;   /* PMIX_RANK */
+    const char *slurm_tasks; /* SLURM_STEP_NUM_TASKS */
+    const char *module;      /* an MPI module or a folder of them; NULL: beside the library */
+} shoal_launcher;
+
 /* What the caller lends to a run. Every member may be NULL or 0. */
 typedef struct shoal_hooks {
     void *user;
     void (*line)(void *user, int level, const char *text); /* words; 0 debug, 1 info, 2 warning */
     void (*progress)(void *user, const shoal_progress *progress); /* after each step */
     void (*folder)(void *user, const char *folder);               /* the run's folder is open */
-    bool (*stop)(void *user); /* asked after each step: true ends with a checkpoint */
-    const char *data_folder;  /* where `mnist` and its like are kept */
-    const char *cache_folder; /* where kernel choices are remembered */
-    int64_t unix_ns;          /* the time of day, for the log */
+    bool (*stop)(void *user);       /* asked after each step: true ends with a checkpoint */
+    const char *data_folder;        /* where `mnist` and its like are kept */
+    const char *cache_folder;       /* where kernel choices are remembered */
+    int64_t unix_ns;                /* the time of day, for the log */
+    const shoal_launcher *launcher; /* how this process was started; NULL: alone */
 } shoal_hooks;
 
 /* Opens the data, builds the model, takes all memory. With `resume` set, continues from there. */
@@ -99,9 +110,16 @@ SHOAL_API const char *shoal_run_folder(const shoal_run *run);
  * processes forked from this one, which only watches over them: call it before anything of this
  * process has computed (a process that has used OpenMP cannot be forked). Hooks are called in this
  * process. The run's folder goes to folder_out unless NULL, also after a failure (NULL: there is
- * none); shoal_free it. */
+ * none); shoal_free it.
+ *
+ * Under mpirun or srun (hooks->launcher) this process is one worker itself, and MPI is started and
+ * ended in it, once. Rank 0 calls the hooks and has the folder; the others only warn. After a
+ * failure report it, then call shoal_abort. */
 SHOAL_API shoal_status shoal_train(const shoal_config *config, const shoal_hooks *hooks,
                                    char **folder_out);
+/* The last act of a program whose run under MPI failed: ends all ranks and does not return. Does
+ * nothing where MPI does not run. */
+SHOAL_API void shoal_abort(int exit_code);
 
 typedef struct shoal_result {
     double loss;     /* mean over samples, or tokens */
@@ -129,7 +147,8 @@ typedef struct shoal_timing {
     double samples_per_s;             /* at the median; tokens for text */
     double exposed_ms;                /* mean: communication that computing did not hide */
     double rss_mib;                   /* peak memory of worker 0 */
-    int64_t steps;
+    int64_t steps;                    /* 0: this process is not rank 0, which has the figures */
+    int workers, threads;             /* threads of each */
 } shoal_timing;
 
 /* Steps on data already in memory, timed one by one after `warmup` of them. */

@@ -50,9 +50,9 @@ static shoal_status take_run_flag(sh_args *args, shoal_config *config, int *inde
     int index = *index_inout;
     const char *argument = args->argv[index];
     if (is_bare_resume(args, index)) {
-        args->resume = "auto";
+        args->resume = "newest";
         (*index_inout)++;
-        return shoal_config_set(config, "resume", "auto");
+        return shoal_config_set(config, "resume", "newest");
     }
     CLI_TRY(shoal_config_flag(config, args->argc, args->argv, index_inout));
     if (strcmp(argument, "--resume") == 0) args->resume = args->argv[index + 1];

@@ -1,6 +1,5 @@
 /* shoal bench: how fast a run trains on this machine. */
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -46,7 +45,6 @@ static const sh_option rows[] = {
 
 typedef struct measured {
     char *net, *batch;
-    int threads, workers;
     double cold_s;  // from the start of the process to the end of the first step; NaN: unknown
     shoal_timing timing;
 } measured;
@@ -66,14 +64,6 @@ static double process_age_s(void) {
     if (at == NULL || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return NAN;
     double start_s = strtod(at, NULL) / (double)sysconf(_SC_CLK_TCK);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - start_s;
-}
-
-/* As many as the run was told; 0 means every core this process may use. */
-static int thread_count(const char *setting, int workers) {
-    int threads = (int)strtol(setting, NULL, 10);
-    cpu_set_t cores;
-    if (threads > 0 || sched_getaffinity(0, sizeof cores, &cores) != 0) return threads;
-    return CPU_COUNT(&cores) > workers ? CPU_COUNT(&cores) / workers : 1;
 }
 
 static void after_step(void *user, const shoal_progress *progress) {
@@ -105,17 +95,20 @@ static void print_json(const measured *m) {
         printf(",\"%s\":", numbers[i].key);
         sh_json_number(stdout, numbers[i].value);
     }
-    printf(",\"workers\":%d,\"threads\":%d,\"batch\":%s,\"steps\":%lld}\n", m->workers, m->threads,
-           m->batch, (long long)m->timing.steps);
+    printf(",\"workers\":%d,\"threads\":%d,\"batch\":%s,\"steps\":%lld}\n", m->timing.workers,
+           m->timing.threads, m->batch, (long long)m->timing.steps);
 }
 
+static const char *plural(int count) { return count == 1 ? "" : "s"; }
+
 static void print_text(const measured *m) {
-    printf("net           %s, batch %s, %d worker%s of %d thread%s\n", m->net, m->batch, m->workers,
-           m->workers == 1 ? "" : "s", m->threads, m->threads == 1 ? "" : "s");
+    printf("net           %s, batch %s, %d worker%s of %d thread%s\n", m->net, m->batch,
+           m->timing.workers, plural(m->timing.workers), m->timing.threads,
+           plural(m->timing.threads));
     printf("step          %.3f ms (p10 %.3f, p90 %.3f; %lld steps)\n", m->timing.median_ms,
            m->timing.p10_ms, m->timing.p90_ms, (long long)m->timing.steps);
     printf("samples/s     %.0f\n", m->timing.samples_per_s);
-    if (m->workers > 1)
+    if (m->timing.workers > 1)
         printf("exposed       %.3f ms of communication a step\n", m->timing.exposed_ms);
     printf("peak memory   %.1f MiB\n", m->timing.rss_mib);
     printf("first step    %.2f s after the start of the process\n", m->cold_s);
@@ -131,21 +124,14 @@ static shoal_status run_bench(sh_args *args) {
     measured m = {.cold_s = NAN,
                   .net = sh_config_text(args->config, "model"),
                   .batch = sh_config_text(args->config, "data.batch")};
-    char *threads = sh_config_text(args->config, "threads");
-    char *workers = sh_config_text(args->config, "workers");
     shoal_status status = SHOAL_OK;
-    if (m.net == NULL || m.batch == NULL || threads == NULL || workers == NULL)
+    if (m.net == NULL || m.batch == NULL)
         status = CLI_FAIL(SHOAL_E_MEMORY, "out of memory for settings");
-    if (status == SHOAL_OK) {
-        m.workers = (int)strtol(workers, NULL, 10);
-        m.threads = thread_count(threads, m.workers);
-        status = measure(args, &m);
-    }
-    if (status == SHOAL_OK) options->json ? print_json(&m) : print_text(&m);
+    if (status == SHOAL_OK) status = measure(args, &m);
+    bool has_figures = status == SHOAL_OK && m.timing.steps > 0;  // under MPI rank 0 has them
+    if (has_figures) options->json ? print_json(&m) : print_text(&m);
     sh_free(m.net);
     sh_free(m.batch);
-    sh_free(threads);
-    sh_free(workers);
     return status;
 }
 

@@ -36,9 +36,10 @@ static volatile sig_atomic_t caught;  // the signal that asks to stop, 0: none
 static void catch_signal(int number) { caught = number; }
 
 /* Each handler serves once: a second Ctrl-C ends the process at once. What the parent chose to
- * ignore (a script's background job, nohup) stays ignored. */
+ * ignore (a script's background job, nohup) stays ignored. SIGUSR1 is what batch systems send
+ * before the time is up, and what mpirun passes on to all ranks. */
 static void catch_signals(void) {
-    static const int numbers[] = {SIGINT, SIGTERM};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
     for (size_t i = 0; i < SH_COUNT(numbers); i++) {
         struct sigaction before, action = {.sa_handler = catch_signal};
         action.sa_flags = (int)SA_RESETHAND;
@@ -158,7 +159,7 @@ static shoal_status train(view *v) {
     catch_signals();
     shoal_status status = shoal_train(v->args->config, &hooks, &folder);
     sh_progress_clear(v->args->progress);
-    if (status == SHOAL_OK) print_summary(v, folder);
+    if (status == SHOAL_OK && folder != NULL) print_summary(v, folder);
     if (status == SHOAL_E_INTERRUPTED) say_how_to_go_on(v, folder);
     v->args->signal = caught;
     shoal_free(folder);
@@ -198,7 +199,8 @@ const sh_command sh_command_train = {
     .usage =
         "  shoal train RUN.yaml [--key value]...\n"
         "  shoal train --model lenet --data mnist --epochs 3\n"
-        "  shoal train runs/NAME --resume\n\n"
+        "  shoal train runs/NAME --resume\n"
+        "  mpirun -n 8 shoal train RUN.yaml\n\n"
         "The run is written to runs/NAME: run.yaml, metrics.jsonl, checkpoints, log. Ctrl-C\n"
         "finishes the step, writes a checkpoint and says how to go on (exit 130).\n",
     .options = {rows, SH_COUNT(rows)},

@@ -32,6 +32,16 @@ static void show_line(void *user, int level, const char *text) {
     fprintf(stderr, "%s%s\n", level >= 2 ? "warning: " : "", text);
 }
 
+/* SHOAL_MPI names the module of a site's own MPI. */
+static shoal_launcher read_launcher(void) {
+    const char *module = getenv("SHOAL_MPI");
+    return (shoal_launcher){.ompi_size = getenv("OMPI_COMM_WORLD_SIZE"),
+                            .pmi_size = getenv("PMI_SIZE"),
+                            .pmix_rank = getenv("PMIX_RANK"),
+                            .slurm_tasks = getenv("SLURM_STEP_NUM_TASKS"),
+                            .module = is_set(module) ? module : NULL};
+}
+
 shoal_hooks sh_args_hooks(sh_args *args) {
     const char *data = getenv("SHOAL_DATA");
     if (args->cache_folder == NULL) args->cache_folder = cache_folder();
@@ -39,12 +49,14 @@ shoal_hooks sh_args_hooks(sh_args *args) {
         args->data_folder = is_set(data)                 ? sh_strdup(data)
                             : args->cache_folder != NULL ? sh_strdup(args->cache_folder)
                                                          : NULL;
+    args->launcher = read_launcher();
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (shoal_hooks){.user = args,
                          .line = show_line,
                          .data_folder = args->data_folder,
                          .cache_folder = args->cache_folder,
+                         .launcher = &args->launcher,
                          .unix_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec};
 }
 

@@ -20,13 +20,14 @@ typedef struct sh_args {
     char **argv;  // behind the command's name
     const char *operands[SH_OPERANDS_MOST];
     int operand_count;
-    const char *resume;  // value of --resume, "auto" without one; NULL: not given
+    const char *resume;  // value of --resume, "newest" without one; NULL: not given
     bool quiet;
     void *options;          // of the command's own table
     bool *set;              // one per row of it: given by the user
     shoal_config *config;   // after sh_args_config
     sh_progress *progress;  // cleared before words are written; NULL: none
     char *data_folder, *cache_folder;
+    shoal_launcher launcher;
     int signal;  // that stopped the command, 0: none
 } sh_args;
 

@@ -94,7 +94,9 @@ static int run(const sh_command *command, int argc, char **argv) {
         sh_complain(command->name);
     int code = exit_code(status, args.signal);
     sh_args_fini(&args);
-    return finish(command->name, code);
+    code = finish(command->name, code);
+    if (code != 0) shoal_abort(code);  // under MPI nobody must wait for this rank
+    return code;
 }
 
 int main(int argc, char **argv) {

@@ -148,7 +148,8 @@ static sh_team team_of(const sh_seat *seat) {
                      .rank = sh_engine_rank(seat->engine),
                      .ranks = sh_engine_ranks(seat->engine),
                      .threads = seat->threads,
-                     .board = seat->board};
+                     .board = seat->board,
+                     .patience = seat->patience};
 }
 
 sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,

@@ -6,6 +6,7 @@
 
 #include "codec/codec.h"
 #include "comm/schedule.h"
+#include "comm/transports/mpi.h"
 #include "data/fetch.h"
 #include "data/loader.h"
 #include "data/reader.h"
@@ -171,6 +172,14 @@ static void print_space(const char *what, const char *folder, FILE *file) {
     fprintf(file, "%-16s %s, %.1f GiB free\n", what, folder, free_bytes / 0x1p30);
 }
 
+/* The module by which runs go over machines: its MPI and its place, or what is wrong with it. */
+static void print_mpi(const char *what, sh_mpi_flavour flavour, FILE *file) {
+    sh_mpi_report report;
+    sh_mpi_probe(flavour, &report);
+    const char *between = report.loads ? ", " : report.found ? "; " : "";
+    fprintf(file, "%-16s %s%s%s\n", what, report.text, between, report.path);
+}
+
 void shoal_doctor(const shoal_hooks *hooks, FILE *file) {
     char text[SH_MACHINE_TEXT];
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
@@ -183,9 +192,8 @@ void shoal_doctor(const shoal_hooks *hooks, FILE *file) {
     fprintf(file, "%-16s %s\n", "oneDNN", sh_machine_onednn(text));
     fprintf(file, "%-16s %s\n", "OpenBLAS", sh_machine_openblas(text));
     print_space("shared memory", "/dev/shm", file);
-    fprintf(file, "%-16s %s\n", "MPI",
-            access("/usr/bin/mpirun", X_OK) == 0 ? "mpirun found (not used by this version)"
-                                                 : "not found (not needed by this version)");
+    print_mpi("Open MPI", SH_MPI_OPENMPI, file);
+    print_mpi("MPICH", SH_MPI_MPICH, file);
     const char *folder = hooks != NULL ? hooks->data_folder : NULL;
     print_space("data folder", folder, file);
     print_space("cache folder", hooks != NULL ? hooks->cache_folder : NULL, file);

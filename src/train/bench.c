@@ -80,6 +80,8 @@ shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, doub
             .steps = count,
             .exposed_ms = (double)run->spent.exposed_ns * 1e-6 / (double)(count + warmup),
             .rss_mib = peak_rss_mib(),
+            .workers = run->team.ranks,
+            .threads = sh_run_threads(run),
         };
     }
     sh_free(times);

@@ -226,7 +226,7 @@ static const sh_option rows[] = {
     {.key = "overwrite", .type = SH_OPTION_BOOL, AT(overwrite), .initial = "false",
      .group = "Output", .help = "start afresh in a folder that holds a run"},
     {.key = "resume", .type = SH_OPTION_STRING, AT(resume), .group = "Output", .value = "PATH",
-     .help = "continue from the newest checkpoint of a run; without PATH, of this one"},
+     .help = "continue from the newest checkpoint of a run; without PATH, of this one; auto: if it has any"},
     {.key = "checkpoint.every", .flag = "checkpoint-every", .type = SH_OPTION_INT,
      AT(checkpoint_every), .initial = "0", .least = 0, .most = 1e12, .group = "Output",
      .value = "STEPS", .help = "steps between checkpoints; 0: one per epoch"},

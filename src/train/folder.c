@@ -37,8 +37,13 @@ static char *default_folder(const char *name, bool existing) {
     }
 }
 
-static bool resumes_itself(const shoal_run *run) {
+static bool resumes_if_any(const shoal_run *run) {
     return run->config.resume != NULL && strcmp(run->config.resume, "auto") == 0;
+}
+
+static bool resumes_itself(const shoal_run *run) {
+    return resumes_if_any(run) ||
+           (run->config.resume != NULL && strcmp(run->config.resume, "newest") == 0);
 }
 
 /* With --resume DIR and no --out, the run goes on in DIR. */
@@ -209,9 +214,25 @@ static sh_status check_same_data(const shoal_run *run, const sh_checkpoint_info 
     return SH_OK;
 }
 
+static bool has_snapshots(const shoal_run *run) {
+    int64_t *steps = NULL;
+    size_t count = 0;
+    char *folder = sh_path_join(run->folder, "checkpoints");
+    bool has = folder != NULL && sh_file_exists(folder) &&
+               sh_snapshots_list(folder, &steps, &count) == SH_OK && count > 0;
+    sh_free(steps);
+    sh_free(folder);
+    return has;
+}
+
 /* The kernel choices of the first part of the run come first, then everything else. */
 sh_status sh_run_resume(shoal_run *run) {
     if (run->config.resume == NULL) return SH_OK;
+    if (resumes_if_any(run) && !has_snapshots(run)) {
+        // So that a batch job can be launched again whenever it ended.
+        SH_INFO(&run->log, "'%s' has no checkpoint yet: from the beginning", run->folder);
+        return SH_OK;
+    }
     const char *source = resumes_itself(run) ? run->folder : run->config.resume;
     sh_checkpoint_slot slots[SLOTS_MOST];
     sh_checkpoint checkpoint = checkpoint_of(run, slots);

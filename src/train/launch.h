@@ -42,6 +42,10 @@ typedef struct sh_outcome {
 
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome);
 
+/* Under MPI (worker_mpi.c) this process is one rank, and its launcher started the others. */
+sh_status sh_mpi_wanted(const sh_job *job, bool *wanted_out);
+sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome);
+
 /* The workers' side (worker.c): never returns. */
 typedef struct sh_worker {
     const sh_job *job;

@@ -278,6 +278,7 @@ shoal_status shoal_run_train(shoal_run *run) {
     SHOAL_TRY(sh_team_compare(run));
     SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
     if (sh_team_leads(&run->team)) SHOAL_TRY(sh_run_open_folder(run));
+    SHOAL_TRY(sh_team_spread_folder(run));
     SHOAL_TRY(sh_team_spread(run));
     if (run->step >= run->steps) {
         SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);

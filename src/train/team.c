@@ -20,7 +20,10 @@ sh_batch_share sh_team_share(const sh_team *team) {
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step) {
     if (team->board == NULL) return;
     atomic_store_explicit(&team->board->step, step, memory_order_relaxed);
-    sh_board_phase(team->board, phase, sh_clock_now_ns(&sh_clock_real));
+    int64_t now_ns = sh_clock_now_ns(&sh_clock_real);
+    sh_board_phase(team->board, phase, now_ns);
+    double limit_s = team->patience != NULL ? sh_patience_turn(team->patience, phase, now_ns) : 0;
+    if (limit_s > 0) sh_engine_set_timeout(team->engine, (int64_t)(limit_s * 1e9));
 }
 
 static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
@@ -106,14 +109,28 @@ static char *facts_of(const shoal_run *run) {
     return facts;
 }
 
-/* The first line of `mine` that differs from `first`; false when none does. */
+/* A fact as people read it: nothing before its key, and not too long. */
+static void copy_fact(const char *line, char fact_out[128]) {
+    line += strspn(line, " ");
+    snprintf(fact_out, 128, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+static bool has_key(const char *facts, const char *line) {
+    size_t key = strcspn(line, ":\n");
+    for (; *facts != '\0'; facts += strcspn(facts, "\n") + (strchr(facts, '\n') != NULL))
+        if (strncmp(facts, line, key) == 0 && facts[key] == ':') return true;
+    return false;
+}
+
+/* The first fact of `mine` that differs from `first`, "" where one side lacks it; false when none
+ * does. */
 static bool first_difference(const char *first, const char *mine, char theirs_out[128],
                              char mine_out[128]) {
     while (*first != '\0' || *mine != '\0') {
         size_t a = strcspn(first, "\n"), b = strcspn(mine, "\n");
         if (a != b || memcmp(first, mine, a) != 0) {
-            snprintf(theirs_out, 128, "%.*s", (int)a, first);
-            snprintf(mine_out, 128, "%.*s", (int)b, mine);
+            copy_fact(has_key(mine, first) && !has_key(first, mine) ? "" : first, theirs_out);
+            copy_fact(has_key(first, mine) && !has_key(mine, first) ? "" : mine, mine_out);
             return true;
         }
         first += a + (first[a] != '\0');
@@ -134,12 +151,24 @@ sh_status sh_team_compare(shoal_run *run) {
     SH_TRY(status);
     // Everyone learns of it, so that nobody waits for a rank that left.
     double others = differs ? 1 : 0;
-    SH_TRY(sh_team_sum(team, &others, 1));
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .algorithm = "tree",  // --allreduce may be what differs
+                    .data = &others,
+                    .count = 1,
+                    .dtype = SH_DTYPE_F64,
+                    .op = SH_SUM,
+                    .bucket = -1};
+    SH_TRY(sh_engine_run(team->engine, &call));
     if (others == 0) return SH_OK;
     if (!differs)
         return SH_FAIL(SH_E_PEER, "%.0f of %d ranks have other settings than rank 0", others,
                        team->ranks);
-    SH_FAIL(SH_E_USAGE, "rank %d differs from rank 0: '%s' instead of '%s'", team->rank, b, a);
+    char text[300];
+    if (*a == '\0' || *b == '\0')
+        snprintf(text, sizeof text, "it %s '%s'", *a == '\0' ? "has" : "lacks", *a == '\0' ? b : a);
+    else
+        snprintf(text, sizeof text, "'%s' instead of '%s'", b, a);
+    SH_FAIL(SH_E_USAGE, "rank %d differs from rank 0: %s", team->rank, text);
     return sh_error_hint("start all ranks with the same program, run file and data");
 }
 
@@ -168,6 +197,16 @@ sh_status sh_team_spread(shoal_run *run) {
     for (size_t i = 0; i < count; i++)
         SH_TRY(broadcast(team, states[i].block, states[i].params->total * sizeof(float)));
     sh_team_drop_slots(run);
+    return SH_OK;
+}
+
+sh_status sh_team_spread_folder(shoal_run *run) {
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return SH_OK;
+    char *folder = NULL;
+    SH_TRY(broadcast_text(team, run->folder, &folder));
+    sh_free(run->folder);
+    run->folder = folder;
     return SH_OK;
 }
 

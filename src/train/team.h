@@ -6,21 +6,24 @@
 #include "comm/engine.h"
 #include "data/loader.h"
 #include "sync/reducer.h"
+#include "train/watch.h"
 
 struct shoal_run;
 
 /* Where a worker sits. */
 typedef struct sh_seat {
-    sh_engine *engine;     // borrowed
-    sh_board_rank *board;  // borrowed
-    int threads;           // that this worker computes with
+    sh_engine *engine;      // borrowed
+    sh_board_rank *board;   // borrowed
+    int threads;            // that this worker computes with
+    sh_patience *patience;  // borrowed; NULL: a parent watches over the workers
 } sh_seat;
 
 typedef struct sh_team {
     sh_engine *engine;  // NULL: the run has one worker
     int rank, ranks;
-    int threads;           // 0: all cores
-    sh_board_rank *board;  // NULL: one worker
+    int threads;            // 0: all cores
+    sh_board_rank *board;   // NULL: one worker
+    sh_patience *patience;  // NULL: somebody else's
     sh_shared gradients;
     sh_status status;  // of what failed inside an update
     sh_reducer *reducer;
@@ -44,6 +47,8 @@ void sh_team_attach(struct shoal_run *run);
 sh_status sh_team_compare(struct shoal_run *run);
 /* Rank 0's parameters, states, optimizer, position and kernel choices to everyone. */
 sh_status sh_team_spread(struct shoal_run *run);
+/* Everyone learns where rank 0 writes the run's files. */
+sh_status sh_team_spread_folder(struct shoal_run *run);
 /* Rank 0 plans first and measures; the others take its choices. */
 sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
 /* Buckets; `arrived` as in sh_reducer_options. */
@@ -75,6 +80,7 @@ sh_status sh_team_report_time(struct shoal_run *run);
 /* After a step: notes how fast this worker is, and now and then gives everyone another share. */
 sh_status sh_team_balance(struct shoal_run *run, int64_t samples, int64_t compute_ns);
 
+/* A phase begins: the board says so, and waits get its limit. */
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);
 void sh_team_fini(sh_team *team);
 

@@ -19,6 +19,21 @@ double sh_watch_limit(const sh_watch *watch, int phase) {
     return limit > LIMIT_LEAST_S ? limit : LIMIT_LEAST_S;
 }
 
+double sh_patience_turn(sh_patience *patience, int phase, int64_t now_ns) {
+    // In the step after a checkpoint the others wait for rank 0, which still writes it.
+    bool writes = phase == SH_PHASE_STEP && patience->phase == SH_PHASE_CHECKPOINT;
+    patience->phase = phase;
+    if (writes) return 0;
+    double *longest_s = &patience->watch.longest_s[patience->counts_as];
+    double took_s = (double)(now_ns - patience->since_ns) * 1e-9;
+    if (patience->since_ns != 0 && took_s > *longest_s) *longest_s = took_s;
+    patience->counts_as = phase;
+    patience->since_ns = now_ns;
+    double limit_s = sh_watch_limit(&patience->watch, phase);
+    if (limit_s <= patience->limit_s && limit_s > patience->limit_s / 2) return 0;
+    return patience->limit_s = limit_s;
+}
+
 static int64_t newest_beat(const sh_board *board, int *phase_out) {
     int64_t newest = 0;
     *phase_out = SH_PHASE_START;
@@ -112,11 +127,27 @@ void sh_watch_tell(const sh_board *board, int64_t now_ns,
     }
 }
 
-void sh_watch_record(const sh_board *board, int64_t now_ns, const char *folder) {
-    char *path = folder != NULL ? sh_path_join(folder, "flight.txt") : NULL;
+/* NULL: the lines on the terminal must do. */
+static FILE *open_record(const char *folder, const char *name) {
+    char *path = folder != NULL ? sh_path_join(folder, name) : NULL;
     FILE *file = path != NULL ? fopen(path, "w") : NULL;
     sh_free(path);
-    if (file == NULL) return;  // the lines on the terminal must do
+    return file;
+}
+
+void sh_watch_record_rank(const sh_board_rank *board, int rank, int64_t now_ns,
+                          const char *folder) {
+    char name[32];
+    snprintf(name, sizeof name, "flight-%d.txt", rank);
+    FILE *file = open_record(folder, name);
+    if (file == NULL) return;
+    sh_board_print(board, rank, now_ns, file);
+    fclose(file);
+}
+
+void sh_watch_record(const sh_board *board, int64_t now_ns, const char *folder) {
+    FILE *file = open_record(folder, "flight.txt");
+    if (file == NULL) return;
     for (int r = 0; r < board->ranks; r++) sh_board_print(&board->rank[r], r, now_ns, file);
     fclose(file);
 }

@@ -15,6 +15,19 @@ typedef struct sh_watch {
     int64_t beat_ns;              // the newest sign of life seen
 } sh_watch;
 
+/* The patience of a rank that no parent watches: how long it may wait for the others. */
+typedef struct sh_patience {
+    sh_watch watch;
+    int phase;         // of this rank
+    int counts_as;     // the phase whose times and limit count
+    int64_t since_ns;  // when it began; 0: none has
+    double limit_s;    // as last returned; at first that of the start
+} sh_patience;
+
+/* A phase begins, so the one before ended well. Returns the limit of a wait in seconds, or 0 where
+ * it stays much as it was. */
+double sh_patience_turn(sh_patience *patience, int phase, int64_t now_ns);
+
 /* Looks at the board; true once no rank has moved for too long. */
 bool sh_watch_hangs(sh_watch *watch, const sh_board *board, int64_t now_ns);
 /* How long the silence may be in a phase, by what was measured so far. */
@@ -26,5 +39,7 @@ void sh_watch_tell(const sh_board *board, int64_t now_ns,
                    void (*line)(void *user, const char *text), void *user);
 /* flight.txt in `folder` (NULL: nowhere): the last operations of every rank. */
 void sh_watch_record(const sh_board *board, int64_t now_ns, const char *folder);
+/* flight-RANK.txt: those of one rank, where the others may be on other machines. */
+void sh_watch_record_rank(const sh_board_rank *board, int rank, int64_t now_ns, const char *folder);
 
 #endif

@@ -83,7 +83,9 @@ static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     hooks.progress = worker_progress;
     hooks.folder = worker_folder;
     hooks.stop = worker_stop;
-    sh_seat seat = {engine, board, sh_threads_each(worker->config, worker->ranks, cores)};
+    sh_seat seat = {.engine = engine,
+                    .board = board,
+                    .threads = sh_threads_each(worker->config, worker->ranks, cores)};
     SH_TRY(sh_run_open(worker->config, &hooks, &seat, &run));
     sh_status status = worker->job->body(run, worker->job->argument);
     if (worker->rank == 0 && worker->job->timing != NULL)
@@ -100,6 +102,7 @@ _Noreturn void sh_worker_main(const sh_worker *worker) {
     if (getppid() != parent) _exit(1);  // it died before the line above
     signal(SIGINT, SIG_IGN);            // the parent takes it and tells us
     signal(SIGTERM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     char name[16];
     snprintf(name, sizeof name, "shoal-%d", worker->rank);

@@ -16,6 +16,15 @@ expect_file "$prefix/include/shoal/shoal.h"
 expect_file "$prefix/share/man/man1/shoal.1"
 expect_file "$prefix/share/bash-completion/completions/shoal"
 
+# The MPI modules that were built are there, and the moved program finds them.
+expect_exit 0 "$prefix/bin/shoal" doctor
+cp stdout doctor.txt
+for module in "$BUILD"/shoal-mpi-*.so; do
+    [ -e "$module" ] || continue
+    expect_file "$libdir/shoal/${module##*/}"
+    expect_text "$libdir/shoal/${module##*/}" doctor.txt
+done
+
 # The SONAME names the version of the interface, and the file behind it is there.
 soname=$(readelf -d "$libdir/libshoal.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 [[ $soname == libshoal.so.[0-9]* ]] || fail "SONAME '$soname'"

@@ -68,3 +68,10 @@ expect_complaint 1 "fc1" "$SHOAL" train "${mlp[@]}" --model "{name: mlp, hidden:
     --resume --epochs 9
 diff -r before/checkpoints folder/checkpoints || fail "a refused resume changed the checkpoints"
 expect_exit 1 "$SHOAL" train "${mlp[@]}" --resume --out nowhere
+
+# A batch job is launched alike at first and later: `auto` goes on if there is something to go on from.
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --no-quiet --epochs 1 --out batch --resume auto
+expect_text "has no checkpoint yet: from the beginning"
+expect_exit 0 "$SHOAL" train "${mlp[@]}" --no-quiet --epochs 4 --out batch --resume auto
+expect_text "resumed after step 47"
+same_end batch

@@ -1,0 +1,213 @@
+#include "comm/transports/mpi.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "comm/engine.h"
+#include "comm/transports/mpi_internal.h"
+
+/* MPI starts once per process and belongs to it as a whole. */
+static struct {
+    bool used;
+    const sh_mpi_module *open;  // NULL: not started, or ended in order
+} process;
+
+sh_status sh_mpi_fail(sh_mpi *mpi, int error, const char *what) {
+    char text[256] = "";
+    if (error != 0) mpi->module->error_text(error, text, sizeof text);
+    snprintf(mpi->failure, sizeof mpi->failure, "MPI failed at %s%s%s", what,
+             error != 0 ? ": " : "", text);
+    mpi->failed = true;
+    for (int b = 0; b < SH_MPI_BUCKETS; b++) {
+        sh_mpi_bucket *bucket = &mpi->buckets[b];
+        for (sh_message *message = bucket->receives; message != NULL; message = message->next)
+            message->state = SH_MESSAGE_FAILED;
+        bucket->receives = NULL;
+        bucket->receives_end = &bucket->receives;
+    }
+    return SH_FAIL(SH_E_PEER, "%s", mpi->failure);
+}
+
+static sh_status health(sh_transport *transport) {
+    sh_mpi *mpi = (sh_mpi *)transport;
+    return mpi->failed ? SH_FAIL(SH_E_PEER, "%s", mpi->failure) : SH_OK;
+}
+
+/* ---- MPI's own all-reduce ---- */
+
+static bool type_of(int dtype, int *type_out, size_t *bytes_out) {
+    static const struct {
+        int dtype, type;
+        size_t bytes;
+    } types[] = {{SH_DTYPE_F32, SH_MPI_F32, 4},
+                 {SH_DTYPE_F64, SH_MPI_F64, 8},
+                 {SH_DTYPE_I32, SH_MPI_I32, 4},
+                 {SH_DTYPE_I64, SH_MPI_I64, 8}};
+    for (size_t i = 0; i < SH_COUNT(types); i++) {
+        if (types[i].dtype != dtype) continue;
+        *type_out = types[i].type;
+        *bytes_out = types[i].bytes;
+        return true;
+    }
+    return false;
+}
+
+static int op_of(int op) {
+    switch (op) {
+        case SH_MAX:
+            return SH_MPI_MAX;
+        case SH_MIN:
+            return SH_MPI_MIN;
+        case SH_PRODUCT:
+            return SH_MPI_PRODUCT;
+        default:
+            return SH_MPI_SUM;
+    }
+}
+
+static void divide(void *data, size_t count, int dtype, int ranks) {
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == SH_DTYPE_F32) ((float *)data)[i] /= (float)ranks;
+        if (dtype == SH_DTYPE_F64) ((double *)data)[i] /= ranks;
+        if (dtype == SH_DTYPE_I32) ((int32_t *)data)[i] /= ranks;
+        if (dtype == SH_DTYPE_I64) ((int64_t *)data)[i] /= ranks;
+    }
+}
+
+static sh_status allreduce(sh_transport *transport, void *data, size_t count, int dtype, int op) {
+    sh_mpi *mpi = (sh_mpi *)transport;
+    int type = 0;
+    size_t element_bytes = 0;
+    if (!type_of(dtype, &type, &element_bytes))
+        return SH_FAIL(SH_E_UNSUPPORTED, "MPI reduces float32, float64, int32 and int64 only");
+    SH_TRY(health(transport));
+    size_t part = (size_t)1 << 28;  // elements; MPI counts in int
+    for (size_t at = 0; at < count; at += part) {
+        size_t rest = count - at;
+        int error = mpi->module->allreduce((char *)data + at * element_bytes,
+                                           (int)(rest < part ? rest : part), type, op_of(op));
+        if (error != 0) return sh_mpi_fail(mpi, error, "an all-reduce");
+    }
+    if (op == SH_MEAN) divide(data, count, dtype, transport->ranks);
+    mpi->active_ns = sh_clock_now_ns(transport->clock);
+    return SH_OK;
+}
+
+/* ---- opening and closing ---- */
+
+/* MPI stays open after a failure: its end would wait for ranks that wait for this one. */
+static void mpi_close(sh_transport *transport) {
+    sh_mpi *mpi = (sh_mpi *)transport;
+    if (mpi->failed || transport->board->status != SH_OK) return;  // memory stays MPI's, too
+    int error = mpi->module->barrier();  // whatever travels to this rank has come in
+    sh_mpi_unshare(transport, &mpi->page);
+    if (error == 0) error = mpi->module->finalize();
+    if (error != 0) return;
+    process.open = NULL;
+    sh_mpi_messages_fini(mpi);
+    sh_free(mpi->node);
+    sh_free(mpi);
+}
+
+void sh_mpi_place(const sh_transport *transport, int *node_ranks_out, int *node_cores_out) {
+    const sh_mpi *mpi = (const sh_mpi *)transport;
+    *node_ranks_out = mpi->world.node_ranks;
+    *node_cores_out = mpi->world.node_cores > 0 ? mpi->world.node_cores : 1;
+}
+
+void sh_mpi_abort(int exit_code) {
+    if (process.open != NULL) process.open->abort(exit_code);
+}
+
+static const sh_transport_ops mpi_ops = {
+    .name = "mpi",
+    .send = sh_mpi_send,
+    .receive = sh_mpi_receive,
+    .cancel = sh_mpi_cancel,
+    .progress = sh_mpi_progress,
+    .idle = sh_mpi_idle,
+    .health = health,
+    .share = sh_mpi_share,
+    .unshare = sh_mpi_unshare,
+    .ring = sh_mpi_ring,
+    .allreduce = allreduce,
+    .close = mpi_close,
+};
+
+static sh_status check_world(const sh_mpi *mpi, const sh_mpi_options *options) {
+    const sh_mpi_world *world = &mpi->world;
+    if (options->ranks > 1 && world->ranks != options->ranks) {
+        char text[256];
+        mpi->module->describe(text, sizeof text);
+        (void)SH_FAIL(SH_E_USAGE, "the launcher started %d processes, but %s sees %d",
+                      options->ranks, text, world->ranks);
+        return sh_error_hint(
+            "launch with the mpirun of that MPI, or load the module of the other: "
+            "shoal doctor lists them");
+    }
+    if (world->thread_level < 2) {
+        (void)SH_FAIL(SH_E_UNSUPPORTED,
+                      "this MPI lets only its first thread communicate (level %d)",
+                      world->thread_level);
+        return sh_error_hint("Shoal needs MPI_THREAD_SERIALIZED; build MPI with threads");
+    }
+    return SH_OK;
+}
+
+/* The memory that a node's ranks share from the start: bells and boards. All boards are there only
+ * where all ranks are on one node. */
+static sh_status open_page(sh_mpi *mpi) {
+    int ranks = mpi->base.ranks;
+    size_t bells_bytes = (size_t)ranks * sizeof(sh_mpi_bell);
+    size_t bytes = bells_bytes + sh_board_bytes(ranks);
+    bool brings = mpi->world.node_rank == 0;
+    SH_TRY(sh_mpi_share_uneven(mpi, brings ? bytes : 0, bytes, &mpi->page));
+    char *page = NULL;
+    for (int r = 0; r < ranks && page == NULL; r++) page = mpi->page.base[r];
+    SH_ASSERT(page != NULL);
+    mpi->bells = (sh_mpi_bell *)page;
+    sh_board *boards = (sh_board *)(page + bells_bytes);
+    boards->ranks = ranks;
+    bool all = mpi->world.node_ranks == ranks && (ranks == 1 || sh_mpi_is_mapped(&mpi->page));
+    mpi->base.boards = all ? boards : NULL;
+    mpi->base.board = &boards->rank[mpi->base.rank];
+    return SH_OK;
+}
+
+static sh_status set_up(sh_mpi *mpi, const sh_mpi_options *options) {
+    int error = mpi->module->init(&mpi->world);
+    if (error != 0) return sh_mpi_fail(mpi, error, "its start");
+    SH_TRY(check_world(mpi, options));
+    const sh_mpi_world *world = &mpi->world;
+    int cores = world->node_cores > 0 ? world->node_cores : 1;
+    mpi->base.rank = world->rank;
+    mpi->base.ranks = world->ranks;
+    mpi->base.crowd = (world->node_ranks + cores - 1) / cores;
+    mpi->node = sh_alloc((size_t)world->ranks, sizeof *mpi->node);
+    if (mpi->node == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d ranks", world->ranks);
+    error = mpi->module->nodes(mpi->node);
+    if (error != 0) return sh_mpi_fail(mpi, error, "its start");
+    mpi->base.node = mpi->node;
+    SH_TRY(open_page(mpi));
+    mpi->base.board->pid = (int32_t)getpid();
+    return sh_mpi_messages_init(mpi);
+}
+
+sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_out) {
+    if (process.used)
+        return SH_FAIL(SH_E_UNSUPPORTED, "MPI starts once in the life of a process, and it did");
+    const sh_mpi_module *module = NULL;
+    SH_TRY(sh_mpi_load(options->module, options->flavour, &module));
+    sh_mpi *mpi = sh_alloc(1, sizeof *mpi);
+    if (mpi == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the MPI transport");
+    mpi->module = module;
+    mpi->part_bytes = options->part_bytes != 0 ? options->part_bytes : (size_t)1 << 30;
+    mpi->base.ops = &mpi_ops;
+    mpi->base.clock = options->clock != NULL ? options->clock : &sh_clock_real;
+    process.used = true;
+    process.open = module;
+    SH_TRY(set_up(mpi, options));  // after a failure MPI and its memory wait for sh_mpi_abort
+    *transport_out = &mpi->base;
+    return SH_OK;
+}

@@ -1,0 +1,108 @@
+/* Inside the MPI transport.
+ *
+ * Tags of Shoal have 48 bits, those of MPI as few as 15. So every message announces itself by a
+ * head of 24 bytes, all heads under one MPI tag; a short message travels in the same packet. A
+ * long one follows under an MPI tag that its head names, and goes from the sender's buffer to the
+ * receiver's without a copy of ours: the receiver posts its buffer when it has met the head and
+ * the caller's receive. The sender waits for nothing in between.
+ *
+ * Heads are received into a ring of packets that are always posted, and are met in the order in
+ * which they were posted, so messages of one peer and tag stay in order. */
+#ifndef SH_COMM_TRANSPORTS_MPI_INTERNAL_H
+#define SH_COMM_TRANSPORTS_MPI_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/transport.h"
+#include "comm/transports/mpi.h"
+#include "comm/transports/mpi_module.h"
+
+enum {
+    SH_MPI_SHORT_BYTES = 8192,  // travel with the head; copied once on each side
+    SH_MPI_ARRIVALS = 64,       // heads that can arrive between two calls of progress unexpected
+    SH_MPI_BUCKETS = 64,        // lists of receives and of early messages, by tag
+    SH_MPI_TAG_HEAD = 1,
+    SH_MPI_TAG_DATA = 2,  // the first of those that long messages take in turn
+};
+
+typedef struct sh_mpi_head {
+    uint64_t tag;
+    uint64_t bytes;
+    uint64_t data_tag;  // MPI's tag of what follows; 0: it is in this packet
+} sh_mpi_head;
+
+/* A head and a short message: arriving, leaving, or early and waiting for its receive. */
+typedef struct sh_mpi_packet sh_mpi_packet;
+struct sh_mpi_packet {
+    sh_mpi_packet *next;      // in the pool or a list of early messages
+    sh_mpi_packet *next_all;  // every packet there is
+    sh_message *message;      // leaving: whose it is
+    int peer;                 // arrived: who sent it
+    sh_mpi_head head;         // MPI sends and receives from here on
+    char payload[SH_MPI_SHORT_BYTES];
+};
+
+/* Messages are met in the order they came in, per tag. */
+typedef struct sh_mpi_bucket {
+    sh_message *receives, **receives_end;
+    sh_mpi_packet *early, **early_end;
+} sh_mpi_bucket;
+
+/* Each rank's bell in memory that its node shares. */
+typedef struct sh_mpi_bell {
+    _Alignas(64) _Atomic uint32_t rings;
+    _Atomic uint32_t sleeps;  // its owner waits on `rings`
+} sh_mpi_bell;
+
+typedef struct sh_mpi {
+    sh_transport base;
+    const sh_mpi_module *module;
+    sh_mpi_world world;
+    size_t part_bytes;
+
+    sh_mpi_packet *arrivals[SH_MPI_ARRIVALS];
+    bool arrived[SH_MPI_ARRIVALS];
+    int arrivals_at;  // the next to meet
+    sh_mpi_bucket buckets[SH_MPI_BUCKETS];
+    sh_mpi_packet *pool, *all;
+    uint32_t *data_tags;  // (ranks): long messages sent to each, so far
+    int moving;           // long messages under way
+
+    int *node;           // (ranks)
+    sh_shared page;      // bells and boards, brought by each node's first rank
+    sh_mpi_bell *bells;  // (ranks), those of other nodes unused
+    uint32_t rings_seen;
+    int64_t active_ns;  // when something last moved
+    bool is_slack_set;
+
+    bool failed;
+    char failure[512];
+} sh_mpi;
+
+/* Finds, loads and checks a module. */
+sh_status sh_mpi_load(const char *where, sh_mpi_flavour flavour, const sh_mpi_module **module_out);
+
+/* Notes an error of MPI as the transport's end and fails with it. */
+sh_status sh_mpi_fail(sh_mpi *mpi, int error, const char *what);
+
+sh_status sh_mpi_messages_init(sh_mpi *mpi);
+void sh_mpi_messages_fini(sh_mpi *mpi);
+sh_status sh_mpi_send(sh_transport *transport, sh_message *message);
+sh_status sh_mpi_receive(sh_transport *transport, sh_message *message);
+void sh_mpi_cancel(sh_transport *transport, sh_message *message);
+bool sh_mpi_progress(sh_transport *transport);
+
+sh_status sh_mpi_share(sh_transport *transport, size_t bytes, sh_shared *shared_out);
+void sh_mpi_unshare(sh_transport *transport, sh_shared *shared);
+/* Every rank brings its own number of bytes. Where no memory can be shared it gets `private_bytes`
+ * for itself, and all other entries are NULL. */
+sh_status sh_mpi_share_uneven(sh_mpi *mpi, size_t bytes, size_t private_bytes,
+                              sh_shared *shared_out);
+bool sh_mpi_is_mapped(const sh_shared *shared);  // peers of the node really share it
+
+void sh_mpi_ring(sh_transport *transport, int peer);
+void sh_mpi_idle(sh_transport *transport);
+
+#endif

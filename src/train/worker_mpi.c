@@ -1,0 +1,237 @@
+/* One rank under MPI: joins the others, does the job, and says what went wrong.
+ *
+ * There is no parent. Rank 0 speaks for all and the others only warn; each watches its own waits.
+ * A rank that fails ends the whole job, as nobody could go on without it, but not before the others
+ * had a moment to say what they know: the cause may be with one of them. */
+#include <string.h>
+#include <time.h>
+
+#include "comm/transports/mpi.h"
+#include "train/launch.h"
+
+enum {
+    SUFFERER_MS = 2000,  // a rank that waited in vain leaves the last word to the others
+    LEADER_MS = 300,     // rank 0 speaks first where all ranks fail alike
+    NEXT_MS = 25,        // then the ranks in their order
+    NEXT_MOST = 40,
+};
+
+/* How long shoal_abort waits before it ends the job. A process is one rank, once. */
+static int abort_after_ms;
+
+typedef struct rank_side {
+    const sh_job *job;
+    sh_config config;  // the job's, with the launcher's number of workers
+    sh_transport *transport;
+    sh_engine *engine;
+    shoal_run *run;
+    sh_patience patience;
+} rank_side;
+
+static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
+
+static void rest_ms(int ms) {
+    struct timespec rest = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&rest, NULL);
+}
+
+/* ---- whether there is MPI at all ---- */
+
+static sh_status detect(const sh_job *job, sh_mpi_flavour *flavour_out, int *ranks_out) {
+    static const shoal_launcher none;
+    const shoal_launcher *launcher = job->hooks->launcher != NULL ? job->hooks->launcher : &none;
+    sh_mpi_launch launch = {.ompi_size = launcher->ompi_size,
+                            .pmi_size = launcher->pmi_size,
+                            .pmix_rank = launcher->pmix_rank,
+                            .slurm_tasks = launcher->slurm_tasks};
+    return sh_mpi_detect(&launch, flavour_out, ranks_out);
+}
+
+sh_status sh_mpi_wanted(const sh_job *job, bool *wanted_out) {
+    const char *transport = job->config->transport;
+    sh_mpi_flavour flavour = SH_MPI_NONE;
+    int ranks = 0;
+    SH_TRY(detect(job, &flavour, &ranks));
+    bool many = flavour != SH_MPI_NONE && ranks != 1;
+    if (many && strcmp(transport, "shm") == 0) {
+        SH_FAIL(SH_E_USAGE,
+                "--transport shm, but a launcher of %s started several processes, and each would "
+                "train alone",
+                sh_mpi_flavour_name(flavour));
+        return sh_error_hint("leave --transport out, or start one process: shoal train -n %d",
+                             ranks > 1 ? ranks : 2);
+    }
+    *wanted_out = many || strcmp(transport, "mpi") == 0;
+    return SH_OK;
+}
+
+/* ---- hooks of a rank ---- */
+
+static void rank_line(void *user, int level, const char *text) {
+    const rank_side *side = user;
+    const shoal_hooks *hooks = side->job->hooks;
+    int rank = side->transport->rank;
+    if (hooks->line == NULL || (rank > 0 && level < SH_LOG_WARN)) return;
+    char prefixed[SH_BOARD_TEXT + 1024];
+    snprintf(prefixed, sizeof prefixed, "rank %d: %s", rank, text);
+    hooks->line(hooks->user, level, rank > 0 ? prefixed : text);
+}
+
+static void rank_progress(void *user, const shoal_progress *progress) {
+    const rank_side *side = user;
+    const shoal_hooks *hooks = side->job->hooks;
+    if (hooks->progress != NULL && side->transport->rank == 0)
+        hooks->progress(hooks->user, progress);
+}
+
+static void rank_folder(void *user, const char *folder) {
+    const rank_side *side = user;
+    if (side->job->hooks->folder != NULL) side->job->hooks->folder(side->job->hooks->user, folder);
+}
+
+static bool rank_stop(void *user) {
+    const rank_side *side = user;
+    const shoal_hooks *hooks = side->job->hooks;
+    return hooks->stop != NULL && hooks->stop(hooks->user);
+}
+
+/* ---- the job ---- */
+
+/* The launcher decides how many workers there are. */
+static void take_count(rank_side *side) {
+    int64_t asked = side->config.workers, ranks = side->transport->ranks;
+    side->config.workers = ranks;
+    if (asked == ranks || asked == 1) return;  // 1 is what a run file says that says nothing
+    char text[128];
+    snprintf(text, sizeof text, "%ld workers are asked for, and the launcher started %ld: those",
+             (long)asked, (long)ranks);
+    rank_line(side, SH_LOG_INFO, text);
+}
+
+/* A launcher that binds ranks to cores has divided them already. */
+static int thread_count(const rank_side *side) {
+    int ranks = 1, cores = 1, own = sh_cores();
+    sh_mpi_place(side->transport, &ranks, &cores);
+    int threads = sh_threads_each(&side->config, ranks, cores);
+    return side->config.threads == 0 && threads > own ? own : threads;
+}
+
+static sh_status join(rank_side *side) {
+    const shoal_launcher *launcher = side->job->hooks->launcher;
+    sh_mpi_options mpi = {.module = launcher != NULL ? launcher->module : NULL};
+    SH_TRY(detect(side->job, &mpi.flavour, &mpi.ranks));
+    SH_TRY(sh_mpi_open(&mpi, &side->transport));
+    sh_board_phase(side->transport->board, SH_PHASE_START, now());
+    take_count(side);
+    side->patience.watch.limit_s = side->config.watchdog;
+    side->patience.limit_s = sh_watch_limit(&side->patience.watch, SH_PHASE_START);
+    sh_engine_options options = {.algorithm = side->config.allreduce,
+                                 .task = true,
+                                 .timeout_ns = (int64_t)(side->patience.limit_s * 1e9)};
+    // Until the team stands a failure may be this rank's alone, and closing waits for nobody.
+    side->transport->board->status = (int32_t)SH_E_PEER;
+    SH_TRY(sh_engine_create(side->transport, &options, &side->engine));
+    side->transport->board->status = SH_OK;
+    return SH_OK;
+}
+
+static sh_status work(rank_side *side) {
+    SH_TRY(join(side));
+    shoal_hooks hooks = *side->job->hooks;
+    hooks.user = side;
+    hooks.line = rank_line;
+    hooks.progress = rank_progress;
+    hooks.folder = rank_folder;
+    hooks.stop = rank_stop;
+    sh_seat seat = {.engine = side->engine,
+                    .board = side->transport->board,
+                    .threads = thread_count(side),
+                    .patience = &side->patience};
+    SH_TRY(sh_run_open(&side->config, &hooks, &seat, &side->run));
+    return side->job->body(side->run, side->job->argument);
+}
+
+/* ---- how it ends ---- */
+
+static void warn(void *user, const char *text) {
+    const rank_side *side = user;
+    const shoal_hooks *hooks = side->job->hooks;
+    if (hooks->line != NULL) hooks->line(hooks->user, SH_LOG_WARN, text);
+}
+
+/* Who waits for whom. On one node rank 0 can read every rank's board, also of one that hangs. */
+static void tell_waits(rank_side *side) {
+    const sh_transport *transport = side->transport;
+    char text[1024];
+    if (atomic_load_explicit(&transport->board->waits_for, memory_order_relaxed) == 0) return;
+    if (side->run != NULL)
+        sh_watch_record_rank(transport->board, transport->rank, now(), side->run->folder);
+    if (transport->boards == NULL) {
+        sh_board_line(transport->board, transport->rank, now(), text, sizeof text);
+        warn(side, text);
+    } else if (transport->rank == 0) {
+        sh_watch_tell(transport->boards, now(), warn, side);
+        sh_watch_blame(transport->boards, now(), text, sizeof text);
+        warn(side, text);
+    }
+}
+
+/* The error's record gets the rank's name, if it has none yet. */
+static sh_status sign(int rank, const sh_error *error) {
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    sh_error signed_error = *error;
+    if (rank > 0 && strncmp(error->text, name, strlen(name)) != 0)
+        snprintf(signed_error.text, sizeof signed_error.text, "%s: %.*s", name,
+                 (int)(sizeof error->text - sizeof name - 2), error->text);
+    return sh_error_adopt(&signed_error);
+}
+
+/* MPI stays open: the caller reports, then ends the job. */
+static sh_status fail(rank_side *side, sh_status status) {
+    const sh_error error = *sh_error_last();
+    if (side->transport == NULL) return status;
+    int rank = side->transport->rank;
+    sh_board_rank *board = side->transport->board;
+    board->status = (int32_t)status;
+    snprintf(board->error, sizeof board->error, "%.*s", SH_BOARD_TEXT - 1, error.text);
+    if (status == SH_E_PEER) {
+        tell_waits(side);
+        abort_after_ms = SUFFERER_MS;
+    } else if (rank > 0) {
+        rest_ms(LEADER_MS + NEXT_MS * (rank < NEXT_MOST ? rank : NEXT_MOST));
+    }
+    return sign(rank, &error);
+}
+
+static sh_status leave(rank_side *side, sh_outcome *outcome, sh_status status) {
+    const sh_error error = *sh_error_last();
+    bool leads = side->transport->rank == 0;
+    const char *folder = shoal_run_folder(side->run);
+    if (leads && folder != NULL) outcome->folder = sh_strdup(folder);
+    if (!leads) outcome->timing = (shoal_timing){0};
+    sh_board_phase(side->transport->board, SH_PHASE_END, now());
+    shoal_run_close(side->run);
+    sh_engine_destroy(side->engine);
+    // Rank 0 says where to go on; launchers take a second failure for a crash.
+    return status == SH_OK || !leads ? SH_OK : sh_error_adopt(&error);
+}
+
+sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome) {
+    rank_side *side = sh_alloc(1, sizeof *side);
+    if (side == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a rank");
+    side->job = job;
+    sh_status status = sh_config_copy(job->config, &side->config);
+    if (status == SH_OK) status = work(side);
+    bool in_order = status == SH_OK || status == SH_E_INTERRUPTED;
+    if (!in_order) return fail(side, status);  // tasks of the run may still look at it
+    status = leave(side, outcome, status);
+    sh_config_fini(&side->config);
+    sh_free(side);
+    return status;
+}
+
+void shoal_abort(int exit_code) {
+    if (abort_after_ms > 0) rest_ms(abort_after_ms);
+    sh_mpi_abort(exit_code);
+}

@@ -1,0 +1,120 @@
+/* One rank under mpirun: what the MPI transport promises, by name.
+ *   under_mpi FLAVOUR RANKS conformance [PART_BYTES]   the suite that all transports pass
+ *   under_mpi FLAVOUR RANKS allreduce                  MPI's own all-reduce
+ *   under_mpi FLAVOUR RANKS fails | dies               the last rank leaves
+ * Exit 0: fine. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "comm/conformance.h"
+#include "comm/engine.h"
+#include "comm/ranks.h"
+#include "comm/transports/mpi.h"
+
+#define EXPECT(condition, ...) \
+    if (!(condition)) return SH_FAIL(SH_E_FORMAT, __VA_ARGS__)
+
+static sh_status conformance(sh_transport *transport) {
+    for (const conformance_case *row = conformance_cases; row->name != NULL; row++) {
+        if (transport->rank == 0) fprintf(stderr, "%s\n", row->name);
+        SH_TRY(row->body(transport, NULL));
+    }
+    return SH_OK;
+}
+
+/* One to each rank by its number: sum, mean, maximum, minimum and product are plain to tell. */
+static double expected(sh_reduce_op op, int ranks) {
+    double sum = 0, product = 1;
+    for (int r = 1; r <= ranks; r++) {
+        sum += r;
+        product *= r;
+    }
+    return op == SH_SUM    ? sum
+           : op == SH_MEAN ? sum / ranks
+           : op == SH_MAX  ? ranks
+           : op == SH_MIN  ? 1
+                           : product;
+}
+
+static double value_at(const void *data, sh_dtype dtype, size_t i) {
+    return dtype == SH_DTYPE_F32   ? (double)((const float *)data)[i]
+           : dtype == SH_DTYPE_F64 ? ((const double *)data)[i]
+           : dtype == SH_DTYPE_I32 ? ((const int32_t *)data)[i]
+                                   : (double)((const int64_t *)data)[i];
+}
+
+static void set_at(void *data, sh_dtype dtype, size_t i, int value) {
+    if (dtype == SH_DTYPE_F32) ((float *)data)[i] = (float)value;
+    if (dtype == SH_DTYPE_F64) ((double *)data)[i] = value;
+    if (dtype == SH_DTYPE_I32) ((int32_t *)data)[i] = value;
+    if (dtype == SH_DTYPE_I64) ((int64_t *)data)[i] = value;
+}
+
+static sh_status reduce_once(sh_transport *transport, sh_dtype dtype, sh_reduce_op op) {
+    enum { COUNT = 1001 };
+    static int64_t data[COUNT];  // room for any type
+    for (size_t i = 0; i < COUNT; i++) set_at(data, dtype, i, transport->rank + 1);
+    SH_TRY(transport->ops->allreduce(transport, data, COUNT, (int)dtype, (int)op));
+    double wanted = expected(op, transport->ranks);
+    if (dtype == SH_DTYPE_I32 || dtype == SH_DTYPE_I64) wanted = (double)(int64_t)wanted;
+    for (size_t i = 0; i < COUNT; i++)
+        EXPECT(value_at(data, dtype, i) == wanted, "type %d, operator %d: %g, not %g", (int)dtype,
+               (int)op, value_at(data, dtype, i), wanted);
+    return SH_OK;
+}
+
+static sh_status allreduce(sh_transport *transport) {
+    for (int dtype = SH_DTYPE_F32; dtype <= SH_DTYPE_I64; dtype++)
+        for (int op = SH_SUM; op <= SH_PRODUCT; op++)
+            SH_TRY(reduce_once(transport, (sh_dtype)dtype, (sh_reduce_op)op));
+    char byte = 0;
+    EXPECT(
+        transport->ops->allreduce(transport, &byte, 1, SH_DTYPE_BYTE, SH_SUM) == SH_E_UNSUPPORTED,
+        "bytes were summed");
+    return SH_OK;
+}
+
+/* The last rank leaves, the others wait for it: the launcher must end them. */
+static sh_status leaves(sh_transport *transport, bool is_killed) {
+    SH_TRY(meet_ranks(transport, 1));
+    if (transport->rank == transport->ranks - 1) {
+        if (is_killed) raise(SIGKILL);
+        return SH_FAIL(SH_E_NUMERIC, "rank %d gave up", transport->rank);
+    }
+    char byte = 0;
+    sh_message message = {.peer = transport->ranks - 1, .tag = 2, .data = &byte, .bytes = 1};
+    SH_TRY(sh_receive(transport, &message));
+    return wait_message(transport, &message);
+}
+
+static sh_status run(sh_transport *transport, const char *what) {
+    if (strcmp(what, "conformance") == 0) return conformance(transport);
+    if (strcmp(what, "allreduce") == 0) return allreduce(transport);
+    if (strcmp(what, "fails") == 0) return leaves(transport, false);
+    if (strcmp(what, "dies") == 0) return leaves(transport, true);
+    return SH_FAIL(SH_E_USAGE, "no test '%s'", what);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4) return 2;
+    sh_mpi_options options = {
+        .module = SHOAL_BINARY,
+        .flavour = strcmp(argv[1], "mpich") == 0 ? SH_MPI_MPICH : SH_MPI_OPENMPI,
+        .part_bytes = argc > 4 ? strtoull(argv[4], NULL, 10) : 0,
+        .ranks = (int)strtol(argv[2], NULL, 10),
+    };
+    sh_transport *transport = NULL;
+    sh_status status = sh_mpi_open(&options, &transport);
+    if (status == SH_OK) status = run(transport, argv[3]);
+    if (status != SH_OK)
+        fprintf(stderr, "under_mpi: %s\n  try: %s\n", sh_error_last()->text, sh_error_last()->hint);
+    if (transport != NULL) {
+        transport->board->status = (int32_t)status;
+        sh_transport_close(transport);
+    }
+    if (status != SH_OK) sh_mpi_abort(3);
+    return status == SH_OK ? 0 : 3;
+}

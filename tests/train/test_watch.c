@@ -1,0 +1,52 @@
+/* Time-outs that follow what was measured. */
+#include "train/watch.h"
+
+#include "harness.h"
+
+static const int64_t second_ns = 1000000000;
+
+TEST(patience, is_long_before_anything_is_known) {
+    sh_patience patience = {0};
+    patience.limit_s = sh_watch_limit(&patience.watch, SH_PHASE_START);
+    assert_true(patience.limit_s >= 300);
+    double limit_s = sh_patience_turn(&patience, SH_PHASE_STEP, second_ns);
+    assert_true(limit_s == 0 || limit_s >= 300);
+}
+
+TEST(patience, follows_the_measured_steps) {
+    sh_patience patience = {0};
+    int64_t now_ns = second_ns;
+    for (int i = 0; i < 4; i++, now_ns += 5 * second_ns)
+        sh_patience_turn(&patience, SH_PHASE_STEP, now_ns);
+    assert_true(patience.limit_s >= 100 && patience.limit_s < 300);
+    // Twenty times as slow, as when another job came to the node: more patience at once.
+    now_ns += 90 * second_ns;
+    assert_true(sh_patience_turn(&patience, SH_PHASE_STEP, now_ns) > 1000);
+}
+
+TEST(patience, knows_that_a_checkpoint_takes_longer_than_a_step) {
+    sh_patience patience = {0};
+    int64_t now_ns = second_ns;
+    for (int i = 0; i < 3; i++, now_ns += second_ns / 100)
+        sh_patience_turn(&patience, SH_PHASE_STEP, now_ns);
+    double step_s = patience.limit_s;
+    // The first checkpoint has not been measured; and rank 0 writes it while the others have gone
+    // on to the next step.
+    double write_s = sh_patience_turn(&patience, SH_PHASE_CHECKPOINT, now_ns);
+    assert_true(write_s > 2 * step_s);
+    assert_true(sh_patience_turn(&patience, SH_PHASE_STEP, now_ns + second_ns / 100) == 0);
+    assert_true(patience.limit_s == write_s);
+    // After that step the checkpoint is known, and steps have their own limit again.
+    sh_patience_turn(&patience, SH_PHASE_STEP, now_ns + 40 * second_ns);
+    assert_true(patience.limit_s == step_s);
+    double known_s = sh_patience_turn(&patience, SH_PHASE_CHECKPOINT, now_ns + 41 * second_ns);
+    assert_true(known_s < write_s && known_s > 10 * 40);
+}
+
+TEST(patience, is_what_the_user_says) {
+    sh_patience patience = {.watch = {.limit_s = 2}, .limit_s = 2};
+    int64_t now_ns = second_ns;
+    for (int phase = SH_PHASE_STEP; phase <= SH_PHASE_CHECKPOINT; phase++, now_ns += 60 * second_ns)
+        assert_true(sh_patience_turn(&patience, phase, now_ns) == 0);
+    assert_true(patience.limit_s == 2);
+}
