@@ -77,9 +77,9 @@ static shoal_status read_sizes(const char *text, int64_t *sizes, size_t *count_o
     return SHOAL_OK;
 }
 
-static void print_json(const shoal_allreduce_timing *t, int64_t ranks) {
+static void print_json(const shoal_allreduce_timing *t) {
     printf("{\"bytes\":%lld,\"ranks\":%lld,\"algorithm\":", (long long)t->size_bytes,
-           (long long)ranks);
+           (long long)t->ranks);
     sh_json_text(stdout, t->algorithm);
     printf(",\"us\":");
     sh_json_number(stdout, t->median_us);
@@ -116,11 +116,13 @@ static shoal_status run_allreduce(sh_args *args) {
                                        .sizes = sizes,
                                        .algorithm = o->algorithm,
                                        .seconds = o->seconds,
-                                       .private_memory = o->private_memory};
+                                       .private_memory = o->private_memory,
+                                       .launcher = sh_args_hooks(args).launcher};
     CLI_TRY(read_sizes(o->sizes, sizes, &options.size_count));
     shoal_allreduce_timing timings[SIZES_MAX];
     CLI_TRY(shoal_bench_allreduce(&options, timings));
-    for (size_t i = 0; o->json && i < options.size_count; i++) print_json(&timings[i], o->ranks);
+    if (timings[0].samples == 0) return SHOAL_OK;  // under MPI rank 0 has them
+    for (size_t i = 0; o->json && i < options.size_count; i++) print_json(&timings[i]);
     if (!o->json) print_text(timings, options.size_count);
     return SHOAL_OK;
 }
@@ -130,7 +132,8 @@ const sh_command sh_command_bench_allreduce = {
     .help = "measure all-reduces between workers of this machine",
     .usage =
         "  shoal bench allreduce [-n 2] [--sizes 1K,16K,25M]\n"
-        "  shoal bench allreduce -n 4 --algorithm ring --json\n",
+        "  shoal bench allreduce -n 4 --algorithm ring --json\n"
+        "  mpirun -n 4 shoal bench allreduce\n",
     .options = {rows, SH_COUNT(rows)},
     .options_bytes = sizeof(allreduce_options),
     .operands_least = 1,

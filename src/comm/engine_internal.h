@@ -230,9 +230,9 @@ sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algori
 sh_status sh_group_init(sh_engine *engine, const int *ranks, int count, int id, sh_group **out);
 void sh_group_free(sh_group *group);
 
-/* Runs `job` in the driver and waits for it. */
+/* Runs `body` in the driver and waits for it. */
 typedef sh_status (*sh_driver_job)(sh_engine *engine, void *argument);
-sh_status sh_engine_job(sh_engine *engine, sh_driver_job job, void *argument);
+sh_status sh_engine_job(sh_engine *engine, sh_driver_job body, void *argument);
 sh_status sh_driver_create(sh_engine *engine);
 void sh_driver_destroy(sh_engine *engine);
 sh_status sh_driver_start(sh_engine *engine, sh_call *call);
