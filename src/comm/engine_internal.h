@@ -3,6 +3,7 @@
  *   engine.c         start, test, wait, poll; which way a call takes
  *   engine_trip.c     by messages: a small state machine per segment over the algorithm's steps
  *   engine_direct.c  through mapped memory: announce, reduce, announce, in pieces
+ *   engine_use.c     the sums and moves of a piece; engine_quick.c small calls in one go
  *   engine_wait.c    spinning, sleeping, and the watchdog's words
  *   engine_task.c    the comm task that drives all this under MPI
  *   group.c          ranks that call together
