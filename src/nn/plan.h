@@ -117,7 +117,8 @@ void sh_plan_bind(sh_plan *plan, const sh_blocks *blocks, void *memory);
 
 /* Forward on `x`; the output is plan->output->data, plain. */
 void sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x);
-/* The loss of the last forward against `y`; with training, also its gradient times `scale`. */
+/* The loss of the last forward against `y`; with training, also its gradient times `scale`, which
+ * may take the place of the output. */
 sh_loss_result sh_plan_loss(sh_plan *plan, const void *y, double scale);
 
 typedef void (*sh_on_grad_ready)(void *user, size_t param);

@@ -109,6 +109,14 @@ static void assign_grad_classes(sh_plan *plan, int *classes_out) {
     *classes_out = classes;
 }
 
+/* A loss reads each prediction before it writes its gradient, so where backward does not ask for
+ * the output, its gradient takes its place. */
+static bool loss_overwrites(const sh_plan *plan, int grad_class) {
+    const sh_value *output = plan->output;
+    return !plan->no_sharing && output->grad_class == grad_class && output->data_class >= 0 &&
+           last_read(plan, output->data_class, NULL) == loss_time(plan);
+}
+
 /* The life of a gradient class: from its first write to the backward of the first producer. */
 static sh_status assign_grads(sh_plan *plan) {
     find_grad_writers(plan);
@@ -129,7 +137,12 @@ static sh_status assign_grads(sh_plan *plan) {
             if (read > end) end = read;
             bytes = value->count * sizeof(float);
         }
-        SH_TRY(add_buffer(plan, bytes, start, end, &plan->grad_buffers[class]));
+        if (loss_overwrites(plan, class)) {
+            plan->grad_buffers[class] = plan->data_buffers[plan->output->data_class];
+            plan->buffers[plan->grad_buffers[class]].end = end;
+        } else {
+            SH_TRY(add_buffer(plan, bytes, start, end, &plan->grad_buffers[class]));
+        }
     }
     return SH_OK;
 }
