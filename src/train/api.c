@@ -137,6 +137,8 @@ static sh_status build_model(shoal_run *run) {
     omp_set_num_threads(threads);
     SH_TRY(sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed));
     sh_team_attach(run);
+    // Peers may read a team's gradients while the next forward runs here.
+    run->model.gradients_idle = run->team.engine == NULL && run->config.accumulate == 1;
     if (tuning.measure) sh_run_load_kernels(run);
     if (run->config.load == NULL) return SH_OK;
     return (sh_status)shoal_run_load(run, run->config.load);
