@@ -29,10 +29,11 @@ check: packages ## all tests
 	$(call compile,release)
 	@$(CTEST) --preset release
 
-bench: ## Shoal and PyTorch side by side, in one table
+bench: ## Shoal beside PyTorch, and its all-reduce beside MPI and Gloo, in tables
 	@tools/install-packages build bench
 	@$(MAKE) --no-print-directory build
 	@bench/run build/release/shoal
+	@bench/allreduce build/release/shoal
 
 lint: ## clang-format, include order, shellcheck, cppcheck, clang-tidy
 	@tools/install-packages build develop

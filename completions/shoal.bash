@@ -51,7 +51,7 @@ _shoal() {
             sed -nE "s/^  ${COMP_WORDS[2]} ([a-z-]+) .*/\\1/p")" -- "$word")
         ;;
     bench,bench)
-        mapfile -t COMPREPLY < <(compgen -W train -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "train allreduce" -- "$word")
         ;;
     *,--model | *,--optimizer | *,--schedule)
         # The registry prints a name first in each row; a kind is the plural of its flag.

@@ -116,13 +116,18 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     return status;
 }
 
-bool sh_engine_progress(sh_engine *engine) {
+bool sh_engine_progress_direct(sh_engine *engine) {
     bool moved = false;
     for (sh_group *group = engine->groups; group != NULL; group = group->next) {
         const sh_direct *direct = &group->direct;
         if (direct->first != NULL || direct->ended != direct->announced)
             moved |= sh_direct_progress(engine, group);
     }
+    return moved;
+}
+
+bool sh_engine_progress(sh_engine *engine) {
+    bool moved = sh_engine_progress_direct(engine);
     if (engine->first == NULL) return moved;
     moved |= sh_transport_progress(engine->transport);
     for (sh_trip *run = engine->first, *next; run != NULL; run = next) {

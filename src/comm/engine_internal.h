@@ -65,7 +65,7 @@ typedef struct sh_trip {
     sh_topology topology;
     int blocks, steps;
     int segments, begun, ended;
-    size_t segment_elements, element_bytes;
+    size_t segment_elements, element_bytes, scratch_each;
     uint64_t tag;
     sh_segment window[SH_WINDOW];
     char *scratch;
@@ -185,6 +185,7 @@ static inline sh_group *sh_call_group(const sh_engine *engine, const sh_call *ca
 sh_status sh_engine_begin(sh_engine *engine, sh_call *call);
 /* Moves everything that can move; true if anything did. */
 bool sh_engine_progress(sh_engine *engine);
+bool sh_engine_progress_direct(sh_engine *engine);
 /* Waits for one call with the watchdog. */
 sh_status sh_engine_await(sh_engine *engine, sh_call *call);
 /* Waits for all calls under way, before something that only the transport sees. */
@@ -196,11 +197,11 @@ void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status);
 sh_status sh_engine_fail(sh_engine *engine, sh_status status);
 
 sh_status sh_trip_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
-bool sh_trip_progress(sh_engine *engine, sh_trip *run);
-void sh_trip_end(sh_engine *engine, sh_trip *run, sh_status status);
+bool sh_trip_progress(sh_engine *engine, sh_trip *trip);
+void sh_trip_end(sh_engine *engine, sh_trip *trip, sh_status status);
 /* The rank of the run that it waits for, -1: none; in which segment and step, and for what. */
-int sh_trip_waits(const sh_trip *run, int *segment_out, int *step_out, bool *sends_out);
-void sh_trips_destroy(sh_trip *run);
+int sh_trip_waits(const sh_trip *trip, int *segment_out, int *step_out, bool *sends_out);
+void sh_trips_destroy(sh_trip *trip);
 
 bool sh_direct_serves(const sh_engine *engine, const sh_call *call);
 sh_status sh_direct_begin(sh_engine *engine, sh_call *call);

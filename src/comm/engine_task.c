@@ -168,7 +168,7 @@ sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {
                        call->step);
     }
     sh_status status = call->status;
-    if (status != SH_OK) sh_error_adopt(engine->status != SH_OK ? &engine->error : &driver->error);
+    if (status != SH_OK) sh_error_adopt(&driver->error);
     pthread_mutex_unlock(&driver->lock);
     return status;
 }

@@ -33,7 +33,7 @@ static bool sleep_politely(sh_engine *engine) {
     if (engine->area != NULL) {
         atomic_store_explicit(&engine->area->sleeps, 1, memory_order_seq_cst);
         for (int i = 0; i < RECHECKS && !moved; i++) {
-            moved = sh_engine_progress(engine);
+            moved = sh_engine_progress_direct(engine);
             sh_pause();
         }
     }
@@ -123,19 +123,21 @@ static sh_status watch(sh_engine *engine) {
 }
 
 sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
-    int spins = engine->transport->crowd > 1 ? CROWDED_SPINS : SPINS;
+    // A comm task shares its core with what computes; its transport knows how to wait.
+    bool polite = engine->driver != NULL || engine->transport->crowd > 1;
+    int spins = polite ? CROWDED_SPINS : SPINS, yields = engine->driver != NULL ? 1 : YIELDS;
     int late = *turn_inout - spins;
     if (late < 0) {
         sh_pause();
-    } else if (late < YIELDS) {
+    } else if (late < yields) {
         if (late == 0) engine->moved_ns = sh_engine_now(engine);
         sh_task_yield();
         // On a busy machine one yield can take milliseconds, and the watchdog must not starve.
         if (late % 8 == 7 && sh_engine_now(engine) - engine->moved_ns > yields_most_ns)
-            *turn_inout = spins + YIELDS;
+            *turn_inout = spins + yields;
     } else {
         SH_TRY(watch(engine));
-        *turn_inout = sleep_politely(engine) ? 0 : spins + YIELDS;
+        *turn_inout = sleep_politely(engine) ? 0 : spins + yields;
     }
     return SH_OK;
 }

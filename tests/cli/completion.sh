@@ -34,6 +34,7 @@ expect_offer mse shoal train --loss m
 expect_offer cosine shoal train --schedule co
 expect_offer models shoal list mo
 expect_offer train shoal bench ""
+expect_offer allreduce shoal bench a
 expect_offer allreduce shoal explain all
 expect_offer all-to-all shoal explain all
 expect_offer lenet.yaml shoal explain len

@@ -64,3 +64,10 @@ expect_no_text null stdout
 expect_exit 0 "$SHOAL" bench train --model mlp --data digits --bench-steps 5 --threads 1 --batch 16
 expect_text "mlp, batch 16, 1 worker of 1 thread" stdout
 expect_no_file runs # neither of these leaves a run behind
+
+expect_exit 0 "$SHOAL" bench allreduce --sizes 4,1K,100000 --seconds 0.01 -n 3
+expect_text "1 KiB  direct" stdout
+expect_exit 0 "$SHOAL" bench allreduce --sizes 64K --seconds 0.01 --algorithm ring --private --json
+for key in bytes ranks algorithm us p10 p90 gb_s samples; do expect_text "\"$key\":" stdout; done
+expect_text '"bytes":65536' stdout
+expect_text '"algorithm":"ring"' stdout

@@ -79,7 +79,7 @@ TEST(engine, all_reduces_do_every_operator_on_every_type) {
 
 TEST(engine, cuts_long_buffers_into_segments) {
     sh_engine_options options = {.segment_bytes = 10000};
-    for (int ranks = 2; ranks <= 7; ranks++)
+    for (int ranks = 2; ranks <= 7; ranks += ranks < 3 ? 1 : 4)
         CHECK_OK(run_engines(ranks, &options, reduce_in_all_ways, &(all_reduces){false}));
 }
 
