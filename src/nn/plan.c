@@ -270,6 +270,7 @@ sh_status sh_plan_create(const sh_net *net, const sh_plan_options *options, sh_p
         plan->batch = options->batch;
         plan->training = options->training;
         plan->no_sharing = options->no_sharing;
+        plan->gradients_idle = options->gradients_idle;
         plan->loss = options->loss;
         plan->trace = options->trace;
         status = plan_all(&planner);

@@ -76,7 +76,7 @@ typedef struct sh_step_context {
 struct sh_plan {
     const sh_net *net;
     int64_t batch;
-    bool training, no_sharing;
+    bool training, no_sharing, gradients_idle;
     sh_op **ops;
     size_t op_count, op_capacity;
     sh_value **values;
@@ -107,17 +107,22 @@ typedef struct sh_plan_options {
     sh_tuner *tuner;
     const sh_trace *trace;
     bool no_sharing;  // every buffer has memory of its own: for tests and for hunting faults
+    /* From a step's forward to its backward nobody but the plan touches the gradients, and backward
+     * overwrites them (step.accumulate stays false): activations may lie there until it does. */
+    bool gradients_idle;
 } sh_plan_options;
 
 /* Borrows net, loss, tuner. */
 sh_status sh_plan_create(const sh_net *net, const sh_plan_options *options, sh_plan **plan_out);
 void sh_plan_destroy(sh_plan *plan);
-/* Resolves every pointer; `memory` has at least memory_bytes, 64-byte aligned. */
+/* Resolves every pointer; `memory` has at least memory_bytes. It and the gradients are 64-byte
+ * aligned. */
 void sh_plan_bind(sh_plan *plan, const sh_blocks *blocks, void *memory);
 
 /* Forward on `x`; the output is plan->output->data, plain. */
 void sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x);
-/* The loss of the last forward against `y`; with training, also its gradient times `scale`. */
+/* The loss of the last forward against `y`; with training, also its gradient times `scale`, which
+ * may take the place of the output. */
 sh_loss_result sh_plan_loss(sh_plan *plan, const void *y, double scale);
 
 typedef void (*sh_on_grad_ready)(void *user, size_t param);

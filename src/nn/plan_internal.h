@@ -1,5 +1,5 @@
-/* Between the files of the plan: plan.c builds ops, plan_memory.c packs buffers, plan_run.c runs.
- */
+/* Between the files of the plan: plan.c builds ops, plan_memory.c says what needs memory and when,
+ * plan_place.c where it lies, plan_run.c runs. */
 #ifndef SH_NN_PLAN_INTERNAL_H
 #define SH_NN_PLAN_INTERNAL_H
 
@@ -10,10 +10,22 @@
 typedef struct sh_buffer {
     size_t bytes, offset;
     int start, end;
+    bool lent;  // lies in the block of gradients, in those that are written after `end`
 } sh_buffer;
+
+static inline int sh_plan_backward_time(const sh_plan *plan, int op) {
+    return 2 * (int)plan->op_count - op;
+}
+
+/* Backward passes over ops whose output has no gradient. */
+static inline bool sh_plan_runs_backward(const sh_plan *plan, const sh_op *op) {
+    return plan->training && op->out->needs_grad;
+}
 
 /* Decides what shares memory and where everything lies. */
 sh_status sh_plan_assign_memory(sh_plan *plan);
+/* Gives every buffer its place; sets memory_bytes and unshared_bytes. */
+sh_status sh_plan_place(sh_plan *plan);
 
 /* Number of ops that read `value` in forward. */
 int sh_plan_readers(const sh_plan *plan, const sh_value *value);

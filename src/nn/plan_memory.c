@@ -1,17 +1,14 @@
-/* Where everything lies. Values that can share memory (in-place and reshaping ops) form classes; a
- * class is live from its first write to its last read; classes whose lives do not meet may overlap.
- */
-#include <stdlib.h>
-#include <string.h>
-
+/* What needs memory and when. Values that can share memory (in-place and reshaping ops) form
+ * classes; a class is live from its first write to its last read; classes whose lives do not meet
+ * may overlap (plan_place.c). */
 #include "nn/plan_internal.h"
 
 static int loss_time(const sh_plan *plan) { return (int)plan->op_count; }
-static int backward_time(const sh_plan *plan, int op) { return 2 * (int)plan->op_count - op; }
 
-/* Backward passes over ops whose output has no gradient. */
+static int backward_time(const sh_plan *plan, int op) { return sh_plan_backward_time(plan, op); }
+
 static bool runs_backward(const sh_plan *plan, const sh_op *op) {
-    return plan->training && op->out->needs_grad;
+    return sh_plan_runs_backward(plan, op);
 }
 
 static bool in_class(const sh_value *value, int data_class) {
@@ -109,6 +106,14 @@ static void assign_grad_classes(sh_plan *plan, int *classes_out) {
     *classes_out = classes;
 }
 
+/* A loss reads each prediction before it writes its gradient, so where backward does not ask for
+ * the output, its gradient takes its place. */
+static bool loss_overwrites(const sh_plan *plan, int grad_class) {
+    const sh_value *output = plan->output;
+    return !plan->no_sharing && output->grad_class == grad_class && output->data_class >= 0 &&
+           last_read(plan, output->data_class, NULL) == loss_time(plan);
+}
+
 /* The life of a gradient class: from its first write to the backward of the first producer. */
 static sh_status assign_grads(sh_plan *plan) {
     find_grad_writers(plan);
@@ -129,7 +134,12 @@ static sh_status assign_grads(sh_plan *plan) {
             if (read > end) end = read;
             bytes = value->count * sizeof(float);
         }
-        SH_TRY(add_buffer(plan, bytes, start, end, &plan->grad_buffers[class]));
+        if (loss_overwrites(plan, class)) {
+            plan->grad_buffers[class] = plan->data_buffers[plan->output->data_class];
+            plan->buffers[plan->grad_buffers[class]].end = end;
+        } else {
+            SH_TRY(add_buffer(plan, bytes, start, end, &plan->grad_buffers[class]));
+        }
     }
     return SH_OK;
 }
@@ -152,51 +162,9 @@ static sh_status assign_op_buffers(sh_plan *plan, sh_op *op) {
     return SH_OK;
 }
 
-static int by_size_descending(const void *a, const void *b) {
-    const sh_buffer *x = *(const sh_buffer *const *)a, *y = *(const sh_buffer *const *)b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return x < y ? -1 : x > y;  // a total order, so that every run lays memory out alike
-}
-
-static bool lives_meet(const sh_buffer *a, const sh_buffer *b) {
-    return a->start <= b->end && b->start <= a->end;
-}
-
-/* Largest first, each at the lowest place free over its whole life. */
-static sh_status pack(sh_plan *plan) {
-    size_t count = plan->buffer_count;
-    sh_buffer **order = sh_alloc(count, sizeof *order);
-    if (order == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
-    for (size_t i = 0; i < count; i++) order[i] = &plan->buffers[i];
-    qsort(order, count, sizeof *order, by_size_descending);
-    size_t top = plan->scratch_bytes;
-    plan->unshared_bytes = plan->scratch_bytes;
-    for (size_t i = 0; i < count; i++) {
-        sh_buffer *buffer = order[i];
-        size_t offset = plan->scratch_bytes;
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (size_t j = 0; j < i; j++) {
-                const sh_buffer *other = order[j];
-                bool overlap =
-                    offset < other->offset + other->bytes && other->offset < offset + buffer->bytes;
-                if (!overlap || (!plan->no_sharing && !lives_meet(buffer, other))) continue;
-                offset = other->offset + other->bytes;
-                moved = true;
-            }
-        }
-        buffer->offset = offset;
-        plan->unshared_bytes += buffer->bytes;
-        if (offset + buffer->bytes > top) top = offset + buffer->bytes;
-    }
-    plan->memory_bytes = top;
-    sh_free(order);
-    return SH_OK;
-}
-
 sh_status sh_plan_assign_memory(sh_plan *plan) {
     SH_TRY(assign_data(plan));
     if (plan->training) SH_TRY(assign_grads(plan));
     for (size_t i = 0; i < plan->op_count; i++) SH_TRY(assign_op_buffers(plan, plan->ops[i]));
-    return pack(plan);
+    return sh_plan_place(plan);
 }

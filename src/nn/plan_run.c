@@ -5,17 +5,24 @@
 #include "tensor/kernels/reduce.h"
 #include "tensor/kernels/vector.h"
 
-static void *at(void *memory, const sh_plan *plan, int buffer) {
-    return buffer < 0 ? NULL : (char *)memory + plan->buffers[buffer].offset;
+/* The two blocks that buffers lie in. */
+typedef struct places {
+    void *memory, *gradients;
+} places;
+
+static void *at(const places *in, const sh_plan *plan, int index) {
+    if (index < 0) return NULL;
+    const sh_buffer *buffer = &plan->buffers[index];
+    return (char *)(buffer->lent ? in->gradients : in->memory) + buffer->offset;
 }
 
-static void bind_op(sh_plan *plan, sh_op *op, const sh_blocks *blocks, void *memory) {
-    op->scratch = memory;
-    op->saved = at(memory, plan, op->saved_buffer);
+static void bind_op(sh_plan *plan, sh_op *op, const sh_blocks *blocks, const places *in) {
+    op->scratch = in->memory;
+    op->saved = at(in, plan, op->saved_buffer);
     for (int k = 0; k < op->in_count; k++) {
         op->dx[k] = NULL;
         if (!plan->training || !op->in[k]->needs_grad || !op->out->needs_grad) continue;
-        op->dx[k] = op->dx_added[k] ? at(memory, plan, op->dx_buffer[k]) : op->in[k]->grad;
+        op->dx[k] = op->dx_added[k] ? at(in, plan, op->dx_buffer[k]) : op->in[k]->grad;
     }
     if (op->layer == NULL) return;
     for (int k = 0; k < op->layer->param_count; k++) {
@@ -28,14 +35,15 @@ static void bind_op(sh_plan *plan, sh_op *op, const sh_blocks *blocks, void *mem
 }
 
 void sh_plan_bind(sh_plan *plan, const sh_blocks *blocks, void *memory) {
+    const places in = {memory, blocks->gradients};
     for (size_t i = 0; i < plan->value_count; i++) {
         sh_value *value = plan->values[i];
         if (value->data_class >= 0)
-            value->data = at(memory, plan, plan->data_buffers[value->data_class]);
+            value->data = at(&in, plan, plan->data_buffers[value->data_class]);
         if (value->grad_class >= 0)
-            value->grad = at(memory, plan, plan->grad_buffers[value->grad_class]);
+            value->grad = at(&in, plan, plan->grad_buffers[value->grad_class]);
     }
-    for (size_t i = 0; i < plan->op_count; i++) bind_op(plan, plan->ops[i], blocks, memory);
+    for (size_t i = 0; i < plan->op_count; i++) bind_op(plan, plan->ops[i], blocks, &in);
 }
 
 /* Decides which paths are dropped in this step, the inner ones inside outer ones included. */
@@ -62,6 +70,7 @@ static void start_step(sh_plan *plan, const sh_step_context *step, const void *x
 }
 
 void sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x) {
+    SH_ASSERT(!(plan->gradients_idle && step->accumulate));
     start_step(plan, step, x);
     for (size_t i = 0; i < plan->op_count; i++) {
         sh_op *op = plan->ops[i];

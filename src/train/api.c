@@ -137,6 +137,8 @@ static sh_status build_model(shoal_run *run) {
     omp_set_num_threads(threads);
     SH_TRY(sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed));
     sh_team_attach(run);
+    // Peers may read a team's gradients while the next forward runs here.
+    run->model.gradients_idle = run->team.engine == NULL && run->config.accumulate == 1;
     if (tuning.measure) sh_run_load_kernels(run);
     if (run->config.load == NULL) return SH_OK;
     return (sh_status)shoal_run_load(run, run->config.load);
@@ -196,10 +198,14 @@ void shoal_run_close(shoal_run *run) {
 
 const char *shoal_run_folder(const shoal_run *run) { return run->folder; }
 
+static sh_batch_share exact_share(const shoal_run *run) {
+    return sh_exact_share(run->config.shards, run->team.rank, run->team.ranks);
+}
+
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
     sh_loader_options options = {
         .batch = (size_t)run->config.batch,
-        .share = sh_team_share(&run->team),
+        .share = run->config.exact ? exact_share(run) : sh_team_share(&run->team),
         .seed = (uint64_t)run->config.seed,
         .shuffle = true,
         .drop_last = run->config.drop_last,

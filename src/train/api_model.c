@@ -72,7 +72,9 @@ static sh_status make_model(shoal_model *model, const shoal_model_options *optio
         return status;
     }
     omp_set_num_threads(threads);
-    return sh_model_init(&model->model, net, &loss, tuner, options->seed);
+    SH_TRY(sh_model_init(&model->model, net, &loss, tuner, options->seed));
+    model->model.gradients_idle = true;
+    return SH_OK;
 }
 
 shoal_status shoal_model_create(const shoal_model_options *options, shoal_model **model_out) {

@@ -252,6 +252,19 @@ sh_status sh_config_init(sh_config *config) { return sh_options_init(sh_config_t
 
 void sh_config_fini(sh_config *config) { sh_options_fini(sh_config_table, config); }
 
+/* What would make the bits depend on the workers again. */
+static sh_status check_exact(const sh_config *config, const sh_codec *codec) {
+    const char *other = NULL;
+    if (codec->kind != NULL) other = "--compress";
+    if (config->shard_optimizer) other = "--shard-optimizer";
+    const char *data[] = {config->data.train, config->data.test, config->data.validation};
+    for (size_t i = 0; i < SH_COUNT(data); i++)
+        if (data[i] != NULL && sh_part_named(data[i])) other = "data with a part for each worker";
+    if (!config->exact || other == NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "an exact run does not go with %s", other);
+    return sh_error_hint("leave out that, or --exact");
+}
+
 sh_status sh_config_check(const sh_config *config) {
     if (config->model == NULL) {
         SH_FAIL(SH_E_USAGE, "no model is given");
@@ -271,6 +284,7 @@ sh_status sh_config_check(const sh_config *config) {
     }
     sh_codec codec;
     SH_TRY(sh_codec_parse(config->compress, &codec));
+    SH_TRY(check_exact(config, &codec));
     if (codec.kind != NULL && config->shard_optimizer) {
         SH_FAIL(SH_E_USAGE,
                 "a sharded optimizer sums only its part of a gradient, and '%s' sends "

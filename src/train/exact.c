@@ -13,10 +13,10 @@ static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
 /* Kernels see one thread, in every lane: the caller's is one too. */
 static void one_thread(void) { omp_set_num_threads(1); }
 
-void sh_exact_samples(int64_t shards, int rank, int ranks, int64_t count, int64_t *first_out,
-                      int64_t *last_out) {
-    *first_out = count * (shards * rank / ranks) / shards;
-    *last_out = count * (shards * (rank + 1) / ranks) / shards;
+sh_batch_share sh_exact_share(int64_t shards, int rank, int ranks) {
+    return (sh_batch_share){.low = (uint32_t)(shards * rank / ranks),
+                            .high = (uint32_t)(shards * (rank + 1) / ranks),
+                            .of = (uint32_t)shards};
 }
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for shards"); }
@@ -37,9 +37,11 @@ static sh_status get(shoal_run *run, sh_exact **exact_out) {
     if (exact == NULL) {
         exact = sh_alloc(1, sizeof *exact);
         if (exact == NULL) return no_memory();
+        sh_batch_share share = sh_exact_share(run->config.shards, run->team.rank, run->team.ranks);
         *exact = (sh_exact){.run = run,
                             .shards = (int)run->config.shards,
-                            .last = (int)run->config.shards,
+                            .first = (int)share.low,
+                            .last = (int)share.high,
                             .sizes = sh_sample_sizes_of(&run->data.train->info)};
         sh_status status = make_lanes(exact);
         if (status != SH_OK) {
@@ -62,6 +64,8 @@ void sh_exact_destroy(sh_exact *exact) {
     sh_cuts_fini(&exact->sums);
     sh_cuts_fini(&exact->updates);
     sh_arena_fini(&exact->blocks);
+    if (exact->common != NULL) sh_engine_unshare(exact->run->team.engine, &exact->shared);
+    sh_free(exact->buckets);
     sh_free(exact->lanes);
     sh_free(exact->own);
     sh_free(exact->gradients);
@@ -78,7 +82,7 @@ static sh_status take_blocks(sh_exact *exact) {
     size_t gradient = sh_round_up(net->params.total * sizeof(float), SH_ALIGN);
     size_t state = sh_round_up(net->states.total * sizeof(float), SH_ALIGN);
     SH_TRY(sh_memory_check("the gradients of all shards", own * (gradient + state)));
-    SH_TRY(sh_arena_init(&exact->blocks, "shards", own * (gradient + state)));
+    if (own > 0) SH_TRY(sh_arena_init(&exact->blocks, "shards", own * (gradient + state)));
     for (size_t i = 0; i < own; i++) {
         exact->own[i].gradients = sh_arena_take(&exact->blocks, gradient);
         exact->own[i].states = sh_arena_take(&exact->blocks, state);
@@ -87,14 +91,14 @@ static sh_status take_blocks(sh_exact *exact) {
 }
 
 static sh_status take_lists(sh_exact *exact) {
-    size_t own = (size_t)(exact->last - exact->first), tensors = sh_exact_tensors(exact);
-    size_t params = exact->run->model.net->params.count;
+    size_t own = (size_t)(exact->last - exact->first) + 1;  // not 0: a worker may have no shard
+    size_t params = exact->run->model.net->params.count, tensors = sh_exact_tensors(exact);
     exact->own = sh_alloc(own, sizeof *exact->own);
     exact->gradients = sh_alloc(own, sizeof *exact->gradients);
     exact->states = sh_alloc(own, sizeof *exact->states);
     exact->weights = sh_alloc(own, sizeof *exact->weights);
     exact->unused = sh_alloc(params, sizeof *exact->unused);
-    exact->notes = sh_alloc(tensors + 3 * (size_t)exact->shards, sizeof *exact->notes);
+    exact->notes = sh_alloc(sh_exact_notes(exact), sizeof *exact->notes);
     bool have = exact->own != NULL && exact->gradients != NULL && exact->states != NULL &&
                 exact->weights != NULL && exact->unused != NULL && exact->notes != NULL;
     for (int i = 0; i < sh_crew_members(exact->crew); i++) {
@@ -107,15 +111,53 @@ static sh_status take_lists(sh_exact *exact) {
     return have ? SH_OK : no_memory();
 }
 
+/* Neighbouring pieces until a bucket has the bytes; the states are a bucket of their own. */
+static sh_status fill_buckets(sh_exact *exact) {
+    enum { ELEMENTS = 1 << 19 };  // 4 MiB
+    const sh_net *net = exact->run->model.net;
+    const sh_param_list *cuts = &exact->sums.list;
+    exact->buckets = sh_alloc(net->params.total / ELEMENTS + 2, sizeof *exact->buckets);
+    if (exact->buckets == NULL) return no_memory();
+    sh_exact_bucket *bucket = NULL;
+    for (size_t i = 0; i < cuts->count; i++) {
+        if (bucket == NULL || bucket->high - bucket->low >= ELEMENTS) {
+            bucket = &exact->buckets[exact->bucket_count++];
+            *bucket = (sh_exact_bucket){.first = i, .low = cuts->items[i].offset};
+        }
+        bucket->pieces++;
+        bucket->high = cuts->items[i].offset + cuts->items[i].count;
+    }
+    if (net->states.count == 0) return SH_OK;
+    exact->buckets[exact->bucket_count++] =
+        (sh_exact_bucket){.first = cuts->count,
+                          .pieces = net->states.count,
+                          .low = net->params.total,
+                          .high = net->params.total + net->states.total};
+    return SH_OK;
+}
+
+/* Collective. */
+static sh_status take_common(sh_exact *exact) {
+    sh_team *team = &exact->run->team;
+    if (team->engine == NULL) return SH_OK;
+    const sh_net *net = exact->run->model.net;
+    size_t bytes = (net->params.total + net->states.total) * sizeof(int64_t);
+    SH_TRY(sh_memory_check("the sum of all shards", bytes));
+    SH_TRY(sh_engine_share(team->engine, bytes, &exact->shared));
+    exact->common = (int64_t *)exact->shared.base[team->rank];
+    return fill_buckets(exact);
+}
+
 /* What only training needs. */
 static sh_status take_training(sh_exact *exact) {
-    if (exact->blocks.base != NULL) return SH_OK;
+    if (exact->own != NULL) return SH_OK;
     shoal_run *run = exact->run;
     SH_TRY(sh_model_take_gradients(&run->model));
     SH_TRY(sh_cuts_init(&exact->sums, &run->model.net->params, false));
     SH_TRY(sh_cuts_init(&exact->updates, &run->model.net->params, run->optim.kind->adaptive));
     SH_TRY(take_lists(exact));
-    return take_blocks(exact);
+    SH_TRY(take_blocks(exact));
+    return take_common(exact);
 }
 
 /* The plans of every size that the shards of a batch of `count` have. */
@@ -136,15 +178,16 @@ static int64_t eval_batch(const sh_exact *exact) {
     return sh_exact_part(exact, (config->batch + exact->shards - 1) / exact->shards);
 }
 
-static sh_status open_eval(sh_exact *exact, const sh_dataset *dataset, size_t depth,
+/* Batches [first, ...) of a dataset, and the plans they need. */
+static sh_status open_eval(sh_exact *exact, const sh_dataset *dataset, size_t depth, int64_t first,
                            sh_loader **loader_out) {
-    sh_loader_options options = {.batch = (size_t)eval_batch(exact), .epochs = 1, .depth = depth};
+    sh_loader_options options = {
+        .batch = (size_t)eval_batch(exact), .epochs = 1, .index = first, .depth = depth};
     SH_TRY(sh_loader_create(dataset, &options, loader_out));
-    int64_t samples = (int64_t)sh_loader_samples(*loader_out), batch = eval_batch(exact);
+    size_t sizes[2], count = sh_loader_sizes(*loader_out, sizes);
     sh_status status = SH_OK;
-    if (samples >= batch) status = sh_exact_plan(exact, batch, false);
-    if (status == SH_OK && samples % batch != 0)
-        status = sh_exact_plan(exact, samples % batch, false);
+    for (size_t i = 0; i < count && status == SH_OK; i++)
+        status = sh_exact_plan(exact, (int64_t)sizes[i], false);
     if (status != SH_OK) sh_loader_destroy(*loader_out);
     return status;
 }
@@ -152,56 +195,73 @@ static sh_status open_eval(sh_exact *exact, const sh_dataset *dataset, size_t de
 static sh_status prepare_eval(sh_exact *exact, const sh_dataset *dataset) {
     if (dataset == NULL) return SH_OK;
     sh_loader *loader = NULL;
-    SH_TRY(open_eval(exact, dataset, 0, &loader));
+    SH_TRY(open_eval(exact, dataset, 0, 0, &loader));
     sh_loader_destroy(loader);
     return SH_OK;
 }
 
 static void announce(const sh_exact *exact) {
     const shoal_run *run = exact->run;
-    int threads = sh_crew_members(exact->crew), own = exact->last - exact->first;
+    if (!sh_team_leads(&run->team)) return;
+    int threads = sh_crew_members(exact->crew) * run->team.ranks;
     SH_INFO(&run->log, "exact: %d shards of %ld samples at most, each computed by one thread",
             exact->shards, (long)((run->config.batch + exact->shards - 1) / exact->shards));
-    if (threads > own)
+    if (threads > exact->shards)
         SH_WARN(&run->log, "%d threads have only %d shards to compute: %d of them wait", threads,
-                own, threads - own);
+                exact->shards, threads - exact->shards);
 }
 
-sh_status sh_exact_prepare(shoal_run *run) {
+sh_status sh_exact_prepare(shoal_run *run, bool evaluates) {
     sh_exact *exact;
     SH_TRY(get(run, &exact));
     SH_TRY(take_training(exact));
     int64_t samples = (int64_t)sh_loader_samples(run->loader), batch = run->config.batch;
     if (samples >= batch) SH_TRY(plan_shards(exact, batch));
     if (samples % batch != 0 && !run->config.drop_last) SH_TRY(plan_shards(exact, samples % batch));
-    SH_TRY(prepare_eval(exact, run->data.test));
-    SH_TRY(prepare_eval(exact, run->data.validation));
+    if (evaluates) SH_TRY(prepare_eval(exact, run->data.test));
+    if (evaluates) SH_TRY(prepare_eval(exact, run->data.validation));
     announce(exact);
     return SH_OK;
 }
 
+/* The loader has made this worker's part of the batch. */
+static sh_exact_batch global_of(const sh_exact *exact, const sh_batch *batch) {
+    int64_t whole = (int64_t)batch->whole, at = whole * exact->first / exact->shards;
+    SH_ASSERT((int64_t)batch->count == whole * exact->last / exact->shards - at);
+    return (sh_exact_batch){.x = batch->x,
+                            .y = batch->y,
+                            .at = at,
+                            .count = whole,
+                            .position = batch->position - (uint64_t)at};
+}
+
 sh_status sh_exact_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
     sh_exact *exact;
-    int64_t begin = now();
+    int64_t begin = now(), exposed = run->spent.exposed_ns;
     SH_TRY(get(run, &exact));
     SH_TRY(take_training(exact));
-    SH_TRY(plan_shards(exact, (int64_t)batch->count));
-    sh_exact_batch global = {
-        .x = batch->x, .y = batch->y, .count = (int64_t)batch->count, .position = batch->position};
+    SH_TRY(plan_shards(exact, (int64_t)batch->whole));
+    sh_exact_batch global = global_of(exact, batch);
     sh_exact_compute(exact, &global);
     SH_TRY(sh_exact_sum(exact, &global, result_out));
     int64_t computed = now();
     sh_exact_update(exact);
     sh_trace_end(run->model.trace, "optim", "update", run->step, computed);
-    run->spent.compute_ns += computed - begin;
+    run->spent.compute_ns += computed - begin - (run->spent.exposed_ns - exposed);
     run->spent.update_ns += now() - computed;
     return SH_OK;
 }
 
+/* Loss sum, rows counted, rows correct of a batch. Each has one owner among the workers, and zeros
+ * of the others change no bit of it. */
+typedef struct batch_result {
+    double sum, counted, correct;
+} batch_result;
+
 typedef struct evaluating {
     sh_exact *exact;
     sh_loader *loader;
-    sh_loss_result *results;  // per batch
+    batch_result *results;  // per batch
 } evaluating;
 
 /* A lane takes whatever batch comes next; the batch knows its place. */
@@ -212,39 +272,55 @@ static void evaluate_piece(void *user, int member, size_t piece) {
     sh_status taken = sh_loader_next(e->loader, &batch);
     SH_ASSERT(taken == SH_OK);
     SH_ASSERT(batch != NULL);
-    e->results[batch->index] = sh_lane_evaluate(e->exact, member, batch);
+    sh_loss_result result = sh_lane_evaluate(e->exact, member, batch);
+    e->results[batch->index] =
+        (batch_result){result.sum, (double)result.counted, (double)result.correct};
     sh_loader_release(e->loader, batch);
 }
 
-static shoal_result add_up(const shoal_run *run, const sh_loss_result *results, size_t count,
+static shoal_result add_up(const shoal_run *run, const batch_result *results, size_t count,
                            int64_t samples) {
-    sh_loss_result total = {0};
+    batch_result total = {0};
     for (size_t i = 0; i < count; i++) {
         total.sum += results[i].sum;
         total.counted += results[i].counted;
         total.correct += results[i].correct;
     }
-    bool classes = run->model.loss.kind->classes;
     return (shoal_result){
-        .loss = total.sum / (double)total.counted,
-        .accuracy = classes ? (double)total.correct / (double)total.counted : NAN,
+        .loss = total.sum / total.counted,
+        .accuracy = run->model.loss.kind->classes ? total.correct / total.counted : NAN,
         .samples = samples,
     };
 }
 
+static sh_status count_batches(const sh_exact *exact, const sh_dataset *dataset,
+                               size_t *batches_out, int64_t *samples_out) {
+    sh_loader_options options = {.batch = (size_t)eval_batch(exact), .epochs = 1};
+    sh_loader *loader = NULL;
+    SH_TRY(sh_loader_create(dataset, &options, &loader));
+    *batches_out = sh_loader_batches(loader);
+    *samples_out = (int64_t)sh_loader_samples(loader);
+    sh_loader_destroy(loader);
+    return SH_OK;
+}
+
 sh_status sh_exact_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out) {
-    sh_exact *exact;
-    SH_TRY(get(run, &exact));
-    evaluating e = {.exact = exact};
-    SH_TRY(open_eval(exact, dataset, (size_t)sh_crew_members(exact->crew) + 1, &e.loader));
-    size_t batches = sh_loader_batches(e.loader);
-    int64_t samples = (int64_t)sh_loader_samples(e.loader);
+    evaluating e = {0};
+    size_t batches;
+    int64_t samples;
+    SH_TRY(get(run, &e.exact));
+    SH_TRY(count_batches(e.exact, dataset, &batches, &samples));
+    size_t ranks = (size_t)run->team.ranks, rank = (size_t)run->team.rank;
+    size_t first = batches * rank / ranks, last = batches * (rank + 1) / ranks;
+    size_t depth = (size_t)sh_crew_members(e.exact->crew) + 1;
+    SH_TRY(open_eval(e.exact, dataset, depth, (int64_t)first, &e.loader));
     e.results = sh_alloc(batches, sizeof *e.results);
     sh_status status = e.results != NULL ? SH_OK : no_memory();
     if (status == SH_OK) {
-        sh_crew_run(exact->crew, evaluate_piece, &e, batches);
-        *result_out = add_up(run, e.results, batches, samples);
+        sh_crew_run(e.exact->crew, evaluate_piece, &e, last - first);
+        status = sh_team_sum(&run->team, &e.results->sum, 3 * batches);
     }
+    if (status == SH_OK) *result_out = add_up(run, e.results, batches, samples);
     sh_free(e.results);
     sh_loader_destroy(e.loader);
     return status;

@@ -12,15 +12,14 @@
 
 typedef struct sh_exact sh_exact;
 
-/* Everything a run will need, so that nothing is allocated later. */
-sh_status sh_exact_prepare(shoal_run *run);
+/* Everything a run will need, so that nothing is allocated later. Collective. */
+sh_status sh_exact_prepare(shoal_run *run, bool evaluates);
 void sh_exact_destroy(sh_exact *exact);
 /* sh_run_step and sh_run_evaluate of an exact run. */
 sh_status sh_exact_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
 sh_status sh_exact_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 
-/* The samples [*first_out, *last_out) of a global batch that a rank's shards hold. */
-void sh_exact_samples(int64_t shards, int rank, int ranks, int64_t count, int64_t *first_out,
-                      int64_t *last_out);
+/* What a worker takes of every batch: its whole shards. */
+sh_batch_share sh_exact_share(int64_t shards, int rank, int ranks);
 
 #endif

@@ -1,5 +1,5 @@
 /* Between the files of exact runs: exact.c holds the parts together, exact_lane.c computes shards,
- * exact_sum.c adds them up and updates. */
+ * exact_sum.c adds them up, exact_update.c takes the optimizer's step. */
 #ifndef SH_TRAIN_EXACT_INTERNAL_H
 #define SH_TRAIN_EXACT_INTERNAL_H
 
@@ -30,6 +30,13 @@ typedef struct sh_cuts {
     size_t *param;  // which one a range belongs to
 } sh_cuts;
 
+/* Sums that travel together. */
+typedef struct sh_exact_bucket {
+    size_t first, pieces;  // of the ranges in `sums`, then of the states
+    size_t low, high;      // elements of `common`
+    sh_call call;
+} sh_exact_bucket;
+
 struct sh_exact {
     shoal_run *run;
     int shards, first, last;  // of a global batch; this worker has [first, last)
@@ -49,16 +56,26 @@ struct sh_exact {
     bool *unused;  // per parameter: by no shard
     /* Per parameter and per state: the exponent of the largest element over all shards, -1 where
      * no shard used the parameter. Then per shard: loss sum (the bits of the double), rows counted,
-     * rows correct; NOT_MINE where another worker has the shard. One maximum over the workers makes
-     * all of it common. */
+     * rows correct; NOT_MINE where another worker has the shard. Last: whether someone was asked to
+     * stop. One maximum over the workers makes all of it common. */
     int64_t *notes;
     sh_cuts sums, updates;
+
+    // For training with other workers:
+    sh_shared shared;
+    int64_t *common;  // in it: sums of the own shards, then of all; parameters, then states
+    sh_exact_bucket *buckets;
+    size_t bucket_count;
 };
 
 #define SH_NOTE_NOT_MINE INT64_MIN
 
 static inline size_t sh_exact_tensors(const sh_exact *exact) {
     return exact->run->model.net->params.count + exact->run->model.net->states.count;
+}
+
+static inline size_t sh_exact_notes(const sh_exact *exact) {
+    return sh_exact_tensors(exact) + 3 * (size_t)exact->shards + 1;
 }
 
 /* Where the notes of a shard stand. */

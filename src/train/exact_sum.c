@@ -7,42 +7,9 @@
 #include "tensor/kernels/reduce.h"
 #include "train/exact_internal.h"
 
-enum { RANGE = 1 << 15, BLOCK = 2048 };
+enum { BLOCK = 2048 };
 
-static sh_status add_range(sh_cuts *cuts, const sh_param *param, size_t index, size_t at,
-                           size_t count) {
-    sh_param_list *list = &cuts->list;
-    size_t before = list->capacity;
-    SH_TRY(sh_grow((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items));
-    if (list->capacity != before) {
-        size_t *grown = sh_realloc(cuts->param, list->capacity, sizeof *grown);
-        if (grown == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for ranges of parameters");
-        cuts->param = grown;
-    }
-    list->items[list->count] =
-        (sh_param){.offset = param->offset + at, .count = count, .decays = param->decays};
-    cuts->param[list->count++] = index;
-    return SH_OK;
-}
-
-sh_status sh_cuts_init(sh_cuts *cuts, const sh_param_list *params, bool whole) {
-    for (size_t i = 0; i < params->count; i++) {
-        const sh_param *param = &params->items[i];
-        size_t range = whole && param->decays ? param->count : RANGE;
-        for (size_t at = 0; at < param->count; at += range) {
-            size_t left = param->count - at;
-            SH_TRY(add_range(cuts, param, i, at, left < range ? left : range));
-        }
-    }
-    cuts->list.total = params->total;
-    return SH_OK;
-}
-
-void sh_cuts_fini(sh_cuts *cuts) {
-    sh_param_list_fini(&cuts->list);
-    sh_free(cuts->param);
-    *cuts = (sh_cuts){0};
-}
+static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
 
 static int64_t bits_of(double value) {
     int64_t bits;
@@ -74,14 +41,36 @@ static void write_notes(sh_exact *exact) {
     }
 }
 
+/* What everyone must know: one maximum over the workers, in which each note of a shard has one
+ * owner. */
+static sh_status share_notes(sh_exact *exact) {
+    shoal_run *run = exact->run;
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return SH_OK;
+    int64_t begin = now(), *stops = exact->notes + sh_exact_notes(exact) - 1;
+    *stops = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .data = exact->notes,
+                    .count = sh_exact_notes(exact),
+                    .dtype = SH_DTYPE_I64,
+                    .op = SH_MAX,
+                    .step = run->step,
+                    .bucket = -1};
+    SH_TRY(sh_engine_run(team->engine, &call));
+    team->stops = *stops > 0;
+    run->sent_bytes += call.sent_bytes;
+    run->dense_bytes += call.sent_bytes;
+    run->spent.exposed_ns += now() - begin;
+    return SH_OK;
+}
+
 static sh_status check_loss(sh_exact *exact, const sh_exact_batch *batch) {
     for (int s = 0; s < exact->shards; s++) {
         if (isfinite(value_of(sh_exact_note(exact, s)[0]))) continue;
         if (s >= exact->first && s < exact->last)
             return sh_exact_explain(exact, batch, &exact->own[s - exact->first]);
-        return SH_FAIL(SH_E_NUMERIC,
-                       "step %ld: the loss of shard %d, which another worker has, is "
-                       "not finite",
+        // Whoever has it says where it began.
+        return SH_FAIL(SH_E_PEER, "step %ld: the loss of shard %d is not finite, on another worker",
                        (long)exact->run->step + 1, s);
     }
     return SH_OK;
@@ -116,57 +105,139 @@ static sh_loss_result add_losses(const sh_exact *exact) {
     return total;
 }
 
-/* One tensor's or range's sum over the shards. */
+/* What the sums of one step need to know. */
 typedef struct summing {
-    sh_exact *exact;
+    const sh_exact *exact;
     double per_row;     // 1 / rows counted
     double per_sample;  // 1 / samples of the global batch
     int largest_bits;   // of the samples of a shard
+    size_t first;       // piece of the bucket at hand
 } summing;
 
-static void sum_range(const sh_exact *exact, const float *const *terms, const double *weights,
-                      size_t at, size_t count, double scale, double factor, float *out) {
-    int64_t sum[BLOCK];
-    for (size_t i = 0; i < count; i += BLOCK) {
-        size_t some = count - i < BLOCK ? count - i : BLOCK;
-        sh_fixed()->sum(sum, terms, weights, exact->terms, at + i, some, scale);
-        sh_fixed()->to_float(out + at + i, sum, some, factor);
-    }
-}
+/* A range of one tensor: its terms, and how they become integers and floats again. Pieces are the
+ * ranges of the parameters, then the states. */
+typedef struct piece {
+    const float *const *terms;
+    const double *weights;
+    float *out;        // where the range begins
+    size_t at, count;  // in the terms
+    int64_t *sum;      // common memory of the workers; NULL: one worker
+    double scale, factor;
+    bool unused;
+} piece;
 
-static void sum_gradient(const summing *s, size_t piece) {
+static piece gradient_piece(const summing *s, size_t index) {
     const sh_exact *exact = s->exact;
-    const sh_param *range = &exact->sums.list.items[piece];
-    float *gradients = exact->run->model.blocks.gradients;
-    int64_t note = exact->notes[exact->sums.param[piece]];
-    if (note < 0) {  // used by no shard
-        memset(gradients + range->offset, 0, range->count * sizeof *gradients);
-        return;
-    }
+    const sh_param *range = &exact->sums.list.items[index];
+    int64_t note = exact->notes[exact->sums.param[index]];
     double scale = sh_fixed_scale((int)note);
-    sum_range(exact, exact->gradients, NULL, range->offset, range->count, scale, s->per_row / scale,
-              gradients);
+    return (piece){
+        .terms = exact->gradients,
+        .out = exact->run->model.blocks.gradients + range->offset,
+        .at = range->offset,
+        .count = range->count,
+        .sum = exact->common != NULL ? exact->common + range->offset : NULL,
+        .scale = scale,
+        .factor = s->per_row / scale,
+        .unused = note < 0,
+    };
 }
 
 /* Shards weigh as many samples as they have; the weight takes its bits from the scale. */
-static void sum_state(const summing *s, size_t index) {
+static piece state_piece(const summing *s, size_t index) {
     const sh_exact *exact = s->exact;
     const sh_net *net = exact->run->model.net;
     const sh_param *state = &net->states.items[index];
-    double scale =
-        ldexp(sh_fixed_scale((int)exact->notes[net->params.count + index]), -s->largest_bits);
-    sum_range(exact, exact->states, exact->weights, state->offset, state->count, scale,
-              s->per_sample / scale, exact->run->model.blocks.states);
+    int64_t note = exact->notes[net->params.count + index];
+    double scale = ldexp(sh_fixed_scale((int)note), -s->largest_bits);
+    return (piece){
+        .terms = exact->states,
+        .weights = exact->weights,
+        .out = exact->run->model.blocks.states + state->offset,
+        .at = state->offset,
+        .count = state->count,
+        .sum = exact->common != NULL ? exact->common + net->params.total + state->offset : NULL,
+        .scale = scale,
+        .factor = s->per_sample / scale,
+    };
 }
 
-static void sum_piece(void *user, int member, size_t piece) {
+static piece piece_at(const summing *s, size_t index) {
+    size_t ranges = s->exact->sums.list.count;
+    return index < ranges ? gradient_piece(s, index) : state_piece(s, index - ranges);
+}
+
+static void zero(const piece *p) {
+    memset(p->out, 0, p->count * sizeof *p->out);
+    if (p->sum != NULL) memset(p->sum, 0, p->count * sizeof *p->sum);
+}
+
+/* One worker: integers live for a block only. */
+static void sum_alone(void *user, int member, size_t index) {
     (void)member;
     const summing *s = user;
-    size_t ranges = s->exact->sums.list.count;
-    if (piece < ranges)
-        sum_gradient(s, piece);
+    piece p = piece_at(s, index);
+    int64_t sum[BLOCK];
+    if (p.unused) zero(&p);
+    for (size_t i = 0; i < p.count && !p.unused; i += BLOCK) {
+        size_t some = p.count - i < BLOCK ? p.count - i : BLOCK;
+        sh_fixed()->sum(sum, p.terms, p.weights, s->exact->terms, p.at + i, some, p.scale);
+        sh_fixed()->to_float(p.out + i, sum, some, p.factor);
+    }
+}
+
+static void sum_own(void *user, int member, size_t index) {
+    (void)member;
+    const summing *s = user;
+    piece p = piece_at(s, s->first + index);
+    if (p.unused)
+        zero(&p);
     else
-        sum_state(s, piece - ranges);
+        sh_fixed()->sum(p.sum, p.terms, p.weights, s->exact->terms, p.at, p.count, p.scale);
+}
+
+static void take_sum(void *user, int member, size_t index) {
+    (void)member;
+    const summing *s = user;
+    piece p = piece_at(s, s->first + index);
+    if (!p.unused) sh_fixed()->to_float(p.out, p.sum, p.count, p.factor);
+}
+
+/* Each bucket of own sums travels while the next is made. */
+static sh_status start_buckets(sh_exact *exact, summing *s) {
+    shoal_run *run = exact->run;
+    for (size_t b = 0; b < exact->bucket_count; b++) {
+        sh_exact_bucket *bucket = &exact->buckets[b];
+        s->first = bucket->first;
+        sh_crew_run(exact->crew, sum_own, s, bucket->pieces);
+        bucket->call = (sh_call){.what = SH_ALLREDUCE,
+                                 .data = exact->common + bucket->low,
+                                 .count = bucket->high - bucket->low,
+                                 .dtype = SH_DTYPE_I64,
+                                 .op = SH_SUM,
+                                 .shared = &exact->shared,
+                                 .step = run->step,
+                                 .bucket = (int)b};
+        int64_t begin = now();
+        SH_TRY(sh_engine_start(run->team.engine, &bucket->call));
+        run->spent.exposed_ns += now() - begin;
+    }
+    return SH_OK;
+}
+
+static sh_status take_buckets(sh_exact *exact, summing *s) {
+    shoal_run *run = exact->run;
+    for (size_t b = 0; b < exact->bucket_count; b++) {
+        sh_exact_bucket *bucket = &exact->buckets[b];
+        int64_t begin = now();
+        SH_TRY(sh_engine_wait(run->team.engine, &bucket->call));
+        run->spent.exposed_ns += now() - begin;
+        run->sent_bytes += bucket->call.sent_bytes;
+        run->dense_bytes += bucket->call.sent_bytes;
+        s->first = bucket->first;
+        sh_crew_run(exact->crew, take_sum, s, bucket->pieces);
+    }
+    return SH_OK;
 }
 
 /* Finite terms can have an infinite sum, if only near the end of the range of a float. */
@@ -191,6 +262,7 @@ static int bits_for(int64_t value) {
 sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out) {
     const sh_net *net = exact->run->model.net;
     write_notes(exact);
+    SH_TRY(share_notes(exact));
     SH_TRY(check_loss(exact, batch));
     SH_TRY(check_tensors(exact));
     sh_loss_result total = add_losses(exact);
@@ -201,45 +273,12 @@ sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_res
         .per_sample = 1.0 / (double)batch->count,
         .largest_bits = bits_for((batch->count + exact->shards - 1) / exact->shards),
     };
-    sh_crew_run(exact->crew, sum_piece, &s, exact->sums.list.count + net->states.count);
+    if (exact->common == NULL) {
+        sh_crew_run(exact->crew, sum_alone, &s, exact->sums.list.count + net->states.count);
+    } else {
+        SH_TRY(start_buckets(exact, &s));
+        SH_TRY(take_buckets(exact, &s));
+    }
     *result_out = total;
     return check_sums(exact);
-}
-
-/* An optimizer step, range by range. */
-typedef struct updating {
-    sh_exact *exact;
-    sh_optim_step step;
-} updating;
-
-static void update_piece(void *user, int member, size_t piece) {
-    (void)member;
-    const updating *u = user;
-    sh_exact *exact = u->exact;
-    if (exact->unused[exact->updates.param[piece]]) return;
-    sh_optim_step step = u->step;
-    step.first = piece;
-    step.count = 1;
-    sh_optim_apply(&exact->run->optim, &step);
-}
-
-void sh_exact_update(sh_exact *exact) {
-    shoal_run *run = exact->run;
-    const sh_blocks *blocks = &run->model.blocks;
-    const size_t total = run->model.net->params.total;
-    double scale = 1.0;
-    if (run->config.clip_value > 0)
-        sh_clip_value(blocks->gradients, total, (float)run->config.clip_value);
-    if (run->config.clip_norm > 0)
-        scale = sh_clip_norm(blocks->gradients, total, run->config.clip_norm, &run->grad_norm);
-    updating u = {
-        .exact = exact,
-        .step = {.params = &exact->updates.list,
-                 .weights = blocks->weights,
-                 .gradients = blocks->gradients,
-                 .gradient_scale = (float)scale,
-                 .lr = sh_schedule_lr(&run->schedule, run->step),
-                 .step = run->step + 1},
-    };
-    sh_crew_run(exact->crew, update_piece, &u, exact->updates.list.count);
 }

@@ -83,6 +83,7 @@ sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan *
         .loss = model->loss.kind != NULL ? &model->loss : NULL,
         .tuner = model->tuner,
         .trace = model->trace,
+        .gradients_idle = model->gradients_idle,
     };
     sh_plan *plan = NULL;
     // The first training plan is the one that runs most; the others take the usual kernels.

@@ -23,7 +23,8 @@ typedef struct sh_model {
     sh_arena work;  // shared by all plans
     sh_plan *plans[SH_PLANS_MOST];
     int plan_count;
-    bool *param_unused;  // of the plan that ran backward last
+    bool *param_unused;   // of the plan that ran backward last
+    bool gradients_idle;  // for the plans to come (nn/plan.h)
 } sh_model;
 
 /* Takes net and tuner over, also on failure. Parameters are drawn from the seed. */

@@ -85,7 +85,7 @@ static sh_status check_meetings(const shoal_run *run) {
 sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
     run->drops_paths = drops_paths(run->model.net);
     SH_TRY(check_meetings(run));
-    if (run->config.exact) return sh_exact_prepare(run);
+    if (run->config.exact) return sh_exact_prepare(run, evaluates);
     size_t sizes[2], count = sh_loader_sizes(run->loader, sizes);
     for (size_t i = 0; i < count; i++) SH_TRY(prepare_batch(run, (int64_t)sizes[i]));
     if (!evaluates) return SH_OK;

@@ -228,6 +228,10 @@ static sh_status spread_kernels(shoal_run *run) {
 sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return sh_run_prepare(run, evaluates);
+    if (run->config.exact) {  // nothing is measured
+        SH_TRY(sh_run_prepare(run, evaluates));
+        return sh_engine_barrier(team->engine);
+    }
     if (sh_team_leads(team)) SH_TRY(sh_run_prepare(run, evaluates));
     SH_TRY(spread_kernels(run));
     if (!sh_team_leads(team)) {
@@ -255,7 +259,7 @@ static sh_status find_codec(shoal_run *run, sh_codec *codec_out) {
 
 sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
     sh_team *team = &run->team;
-    if (team->engine == NULL) return SH_OK;
+    if (team->engine == NULL || run->config.exact) return SH_OK;
     SH_TRY(sh_model_take_gradients(&run->model));
     team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
     team->unused = sh_alloc(run->model.net->params.count + 1, sizeof *team->unused);
@@ -322,7 +326,8 @@ void sh_team_drop_slots(shoal_run *run) {
 sh_status sh_team_average_states(shoal_run *run) {
     sh_team *team = &run->team;
     size_t count = run->model.net->states.total;
-    if (team->engine == NULL || count == 0) return SH_OK;
+    // An exact run has them equal already, and a mean could round.
+    if (team->engine == NULL || count == 0 || run->config.exact) return SH_OK;
     sh_call call = {.what = SH_ALLREDUCE,
                     .data = run->model.blocks.states,
                     .count = count,

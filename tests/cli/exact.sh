@@ -1,5 +1,5 @@
-# Exact runs as a user makes them: the same checkpoints and metrics with any number of threads, also
-# when a run is continued with another number.
+# Exact runs as a user makes them: the same checkpoints and metrics with any number of workers and
+# threads, also when a run is continued with other numbers.
 # shellcheck shell=bash
 . "$SRC/tests/cli/lib.sh"
 
@@ -7,26 +7,63 @@
 net="[{conv: 8, padding: 1}, batchnorm, relu, maxpool, flatten, {dropout: 0.3}, dense]"
 run=(--model "$net" --data digits --hold-out 0.03 --batch 50 --optimizer adamw --exact --log-every 7 --quiet)
 
-# Everything but the times.
-numbers() { sed -E 's/,"(samples_per_s|seconds|[a-z]+_s|peak_rss_mib)":[^,}]*//g' "$1/metrics.jsonl"; }
+# Everything but times and bytes.
+numbers() {
+    sed -E 's/,"(samples_per_s|seconds|[a-z]+_s|peak_rss_mib|sent_bytes|dense_bytes)":[^,}]*//g' \
+        "$1/metrics.jsonl"
+}
+same_end() {
+    for part in model optimizer; do
+        expect_same "t1/checkpoints/$part-00000060.safetensors" "$1/checkpoints/$part-00000060.safetensors"
+    done
+}
+same_all() {
+    for file in t1/checkpoints/*.safetensors; do expect_same "$file" "$1/${file#t1/}"; done
+    numbers t1 >first.jsonl
+    numbers "$1" >other.jsonl
+    expect_same first.jsonl other.jsonl
+}
 
 for threads in 1 2 3 8; do
     expect_exit 0 "$SHOAL" train "${run[@]}" --threads "$threads" --epochs 2 --out "t$threads"
-    for file in t1/checkpoints/*; do expect_same "$file" "t$threads/${file#t1/}"; done
-    numbers t1 >first.jsonl
-    numbers "t$threads" >other.jsonl
-    expect_same first.jsonl other.jsonl
+    same_all "t$threads"
+    expect_same {t1,"t$threads"}/checkpoints/manifest-00000060.json
+done
+for workers in 2 3 4 6 8; do
+    expect_exit 0 "$SHOAL" train "${run[@]}" -n "$workers" --threads 1 --epochs 2 --out "w$workers"
+    same_all "w$workers"
+done
+expect_exit 0 "$SHOAL" train "${run[@]}" -n 3 --threads 2 --epochs 2 --out both
+same_all both
+expect_exit 0 "$SHOAL" train "${run[@]}" -n 11 --threads 1 --epochs 2 --out idle
+same_all idle
+for allreduce in ring halving-doubling tree hierarchical direct; do
+    expect_exit 0 "$SHOAL" train "${run[@]}" -n 3 --threads 1 --allreduce "$allreduce" --epochs 2 \
+        --out "$allreduce"
+    same_all "$allreduce"
 done
 expect_text '"test_accuracy":' first.jsonl
 steps=$(find t1/checkpoints -name 'model-*' | sort | tail -n 1)
 [ "$((10#$(basename "$steps" .safetensors | cut -d- -f2)))" -eq 60 ] || fail "not 2 epochs of 30 steps"
 
-# Stopped in the middle of an epoch, continued with another number of threads.
+# Stopped in the middle of an epoch, continued with other numbers of workers and threads.
 expect_exit 0 "$SHOAL" train "${run[@]}" --threads 3 --steps 41 --out parts
 expect_exit 0 "$SHOAL" train parts --resume --threads 2 --steps 0 --epochs 2 --quiet
-for part in model optimizer; do
-    expect_same "t1/checkpoints/$part-00000060.safetensors" "parts/checkpoints/$part-00000060.safetensors"
-done
+same_end parts
+expect_exit 0 "$SHOAL" train "${run[@]}" -n 4 --threads 1 --steps 17 --out fewer
+expect_exit 0 "$SHOAL" train fewer --resume -n 2 --steps 41 --quiet
+expect_exit 0 "$SHOAL" train fewer --resume -n 1 --threads 2 --steps 0 --epochs 2 --quiet
+same_end fewer
+
+# A loss that is not finite is explained by the worker that has it, in the words of a single one.
+bad=(--model "[flatten, {dense: 30}, relu, dense]" --data digits --exact --lr 1e6 --steps 60 --quiet)
+expect_complaint 1 "first in layer" "$SHOAL" train "${bad[@]}" --threads 1 --out bad1
+said=$(sed -n 's/^shoal: train: //p' stderr)
+expect_complaint 1 "$said" "$SHOAL" train "${bad[@]}" -n 3 --threads 1 --out bad3
+
+# What would tie the bits to the workers again is refused.
+expect_complaint 2 "does not go with" "$SHOAL" train "${run[@]}" -n 2 --compress fp16 --out no
+expect_complaint 2 "does not go with" "$SHOAL" train "${run[@]}" -n 2 --shard-optimizer --out no
 
 # The run file keeps both settings; another number of shards is another run.
 expect_text "exact: true" t1/run.yaml

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <omp.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
@@ -99,7 +100,10 @@ static inline rig rig_make_with(sh_net *net, const sh_plan_options *wanted) {
     if (options.loss == NULL) options.loss = &rig_linear_loss;
     CHECK_OK(sh_plan_create(r.net, &options, &r.plan));
     r.blocks.weights = sh_alloc(r.net->params.total, sizeof(float));
-    r.blocks.gradients = sh_alloc(r.net->params.total, sizeof(float));
+    size_t gradient_bytes = sh_round_up(r.net->params.total * sizeof(float), SH_ALIGN);
+    r.blocks.gradients = aligned_alloc(SH_ALIGN, gradient_bytes ? gradient_bytes : SH_ALIGN);
+    assert_non_null(r.blocks.gradients);
+    memset(r.blocks.gradients, 0, gradient_bytes);
     r.blocks.states = sh_alloc(r.net->states.total, sizeof(float));
     r.x = sh_alloc(r.plan->input->count, sizeof(float));
     r.y = sh_alloc(r.plan->output->count, sizeof(float));
@@ -122,7 +126,7 @@ static inline void rig_free(rig *r) {
     sh_net_destroy(r->net);
     sh_tuner_destroy(r->tuner);
     sh_arena_fini(&r->memory);
-    sh_free(r->blocks.weights), sh_free(r->blocks.gradients), sh_free(r->blocks.states);
+    sh_free(r->blocks.weights), free(r->blocks.gradients), sh_free(r->blocks.states);
     sh_free(r->x), sh_free(r->y);
 }
 

@@ -273,14 +273,14 @@ TEST(exact, a_gradient_that_is_not_finite_is_named) {
 TEST(exact, workers_share_out_whole_shards) {
     for (int64_t count = 0; count < 60; count += 7)
         for (int ranks = 1; ranks <= 9; ranks++) {
-            int64_t next = 0, first, last;
+            int64_t next = 0;
             for (int rank = 0; rank < ranks; rank++) {
-                sh_exact_samples(8, rank, ranks, count, &first, &last);
+                sh_batch_share share = sh_exact_share(8, rank, ranks);
+                int64_t first = (int64_t)sh_share_begin(share, (size_t)count);
+                int64_t last = (int64_t)sh_share_end(share, (size_t)count);
                 assert_int_equal(first, next);
                 assert_true(last >= first);
-                bool whole = false;
-                for (int s = 0; s <= 8; s++) whole = whole || count * s / 8 == last;
-                assert_true(whole);
+                assert_int_equal(share.of, 8);
                 next = last;
             }
             assert_int_equal(next, count);

@@ -167,14 +167,14 @@ sh_status shm_send(sh_transport *transport, sh_message *message);
 bool shm_send_progress(shm_transport *shm);
 bool shm_send_ready(shm_transport *shm);
 void shm_send_cancel(shm_transport *shm, sh_message *message);
-void shm_send_fail(shm_transport *shm, int peer);
+void shm_send_fail(shm_transport *shm, int rank);
 
 /* shm_receive.c */
 sh_status shm_receive(sh_transport *transport, sh_message *message);
 bool shm_receive_progress(shm_transport *shm);
 bool shm_receive_ready(shm_transport *shm);
 void shm_receive_cancel(shm_transport *shm, sh_message *message);
-void shm_receive_fail(shm_transport *shm, int peer);
+void shm_receive_fail(shm_transport *shm, int rank);
 void shm_receive_close(shm_transport *shm);
 
 /* shm_aside.c */

@@ -94,8 +94,8 @@ static void finish(shm_peer *peer) {
     peer->active = false;
 }
 
-/* The writer hears of room in quarters of the ring. It never needs more than a sixteenth at once, so
- * what it has not heard of cannot block it. */
+/* The writer hears of room in quarters of the ring. It never needs more than a sixteenth at once,
+ * so what it has not heard of cannot block it. */
 static void publish_head(shm_transport *shm, int rank) {
     shm_peer *peer = &shm->peers[rank];
     if (peer->position - peer->published < shm->fabric->ring_bytes / 4) return;

@@ -215,6 +215,7 @@ sh_status shm_share(sh_transport *transport, size_t bytes, sh_shared *shared_out
         give_back(shm->fabric, region.offset + part, region.part_bytes);
         return told;
     }
+    SH_ASSERT(mapping != NULL);  // this rank offered SH_OK
     // Memory of all is there now; the page tables of what peers own are a convenience.
     if (region.bytes <= prepared_for_peers_most)
         prepare(shm->fabric, mapping, region.head_bytes, region.bytes - region.head_bytes);

@@ -1,5 +1,6 @@
 /* Goto's algorithm (Goto, van de Geijn 2008): B is packed into panels of 16 columns that stay in
- * L1, A is read in slivers of 6 rows, and a 6 x 16 tile of C lives in twelve vector registers.
+ * L1, A into slivers of 6 rows that stay in L2, and a 6 x 16 tile of C lives in twelve vector
+ * registers.
  *
  *   per tile and k: 2 vector loads of B, 6 broadcasts of A, 12 fused multiply-adds
  *
@@ -7,42 +8,43 @@
  * C is summed in the same order at any thread count. */
 #include "tensor/kernels/packed_gemm.h"
 
-#include <string.h>
-
 #include "base/memory.h"
 #include "base/status.h"
+#include "tensor/kernels/simd/packed_gemm_pack.h"
 
 enum {
-    MR = 6,          // rows of a tile
-    NR = 16,         // columns of a tile: two vectors of 8
-    KC_MOST = 320,   // k per block: a panel of B is at most 20 KiB
-    NC_MOST = 1536,  // columns of B packed at a time: at most 1.9 MiB
-    MC = 120,        // rows of A per block when A is packed
+    KC_MOST = 384,          // k per block: a panel of B is at most 24 KiB
+    NC_MOST = 1536,         // columns of B packed at a time: at most 2.25 MiB
+    MC = 120,               // rows of A per block: at most 180 KiB
+    PACK_A_LEAST = 8 * NR,  // columns that pay for packing rows of A that lie well already
+    UNROLL = 8,
 };
-
-typedef float v8 __attribute__((vector_size(32)));
-typedef int i8 __attribute__((vector_size(32)));
-typedef float v8u __attribute__((vector_size(32), aligned(4)));
-
-static inline __attribute__((always_inline)) v8 load(const float *p) { return *(const v8u *)p; }
-static inline __attribute__((always_inline)) void store(float *p, v8 x) { *(v8u *)p = x; }
 
 /* One tile: rows of A at a + i*row, k at stride `step`; B packed. The sums go to `tile`, or stay in
  * registers for the caller: it is inlined for every row count, so `rows` is a constant. */
+static inline __attribute__((always_inline)) void multiply_once(int rows, const float *a,
+                                                                int64_t row, const float *b,
+                                                                v8 sum[MR][2]) {
+    v8 b0 = *(const v8 *)b, b1 = *(const v8 *)(b + 8);
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++) {
+        float x = a[i * row];
+        v8 broadcast = {x, x, x, x, x, x, x, x};
+        sum[i][0] += broadcast * b0;
+        sum[i][1] += broadcast * b1;
+    }
+}
+
 static inline __attribute__((always_inline)) void multiply(int rows, int64_t k, const float *a,
                                                            int64_t row, int64_t step,
                                                            const float *b, v8 sum[MR][2]) {
     for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = (v8){0};
-    for (int64_t p = 0; p < k; p++) {
-        v8 b0 = *(const v8 *)(b + p * NR), b1 = *(const v8 *)(b + p * NR + 8);
-#pragma GCC unroll 6
-        for (int i = 0; i < rows; i++) {
-            float x = a[i * row + p * step];
-            v8 broadcast = {x, x, x, x, x, x, x, x};
-            sum[i][0] += broadcast * b0;
-            sum[i][1] += broadcast * b1;
-        }
+    int64_t p = 0;
+    for (; p + UNROLL <= k; p += UNROLL, a += UNROLL * step, b += UNROLL * NR) {
+#pragma GCC unroll 8
+        for (int u = 0; u < UNROLL; u++) multiply_once(rows, a + u * step, row, b + u * NR, sum);
     }
+    for (; p < k; p++, a += step, b += NR) multiply_once(rows, a, row, b, sum);
 }
 
 /* What happens to a finished tile. */
@@ -85,6 +87,15 @@ static inline __attribute__((always_inline)) void finish_full(int rows, v8 sum[M
     }
 }
 
+/* The lines of C come from memory while the tile is summed. */
+static inline __attribute__((always_inline)) void fetch_early(int rows, const tile_end *end) {
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(end->c + i * end->row, 1);
+        __builtin_prefetch(end->c + i * end->row + NR - 1, 1);
+    }
+}
+
 /* Edges and transposed output go element by element. */
 static void finish_part(int rows, const float *tile, const tile_end *end) {
     for (int i = 0; i < rows; i++) {
@@ -102,8 +113,10 @@ static inline __attribute__((always_inline)) void tile_rows(int rows, int64_t k,
                                                             int64_t row, int64_t step,
                                                             const float *b, const tile_end *end) {
     v8 sum[MR][2];
+    bool full = end->columns == NR && !end->transposed;
+    if (full) fetch_early(rows, end);
     multiply(rows, k, a, row, step, b, sum);
-    if (end->columns == NR && !end->transposed) {
+    if (full) {
         finish_full(rows, sum, end);
         return;
     }
@@ -127,74 +140,6 @@ static void tile_any(int rows, int64_t k, const float *a, int64_t row, bool pack
         break;
     switch (rows) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
 #undef CASE
-}
-
-/* Transposes 8 x 8 from rows of `source` into rows of `target`. */
-static inline __attribute__((always_inline)) void transpose8(const float *source, int64_t stride,
-                                                             float *target, int64_t target_stride) {
-    v8 r[8], t[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) r[i] = load(source + i * stride);
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        t[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = __builtin_shufflevector(t[i], t[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-        r[i + 1] = __builtin_shufflevector(t[i], t[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-        r[i + 2] = __builtin_shufflevector(t[i + 1], t[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
-        r[i + 3] = __builtin_shufflevector(t[i + 1], t[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        store(target + i * target_stride,
-              __builtin_shufflevector(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11));
-        store(target + (i + 4) * target_stride,
-              __builtin_shufflevector(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15));
-    }
-}
-
-/* One panel: k rows of 16 columns, zero where columns are missing. */
-static void pack_panel(float *target, const float *b, int64_t stride, bool transposed, int64_t k,
-                       int columns) {
-    if (columns < NR) memset(target, 0, (size_t)k * NR * sizeof *target);
-    if (!transposed) {
-        if (columns == NR) {
-            for (int64_t p = 0; p < k; p++) {
-                *(v8 *)(target + p * NR) = load(b + p * stride);
-                *(v8 *)(target + p * NR + 8) = load(b + p * stride + 8);
-            }
-        } else {
-            for (int64_t p = 0; p < k; p++)
-                memcpy(target + p * NR, b + p * stride, (size_t)columns * sizeof *b);
-        }
-        return;
-    }
-    int j = 0;
-    for (; j + 8 <= columns; j += 8) {
-        int64_t p = 0;
-        for (; p + 8 <= k; p += 8) transpose8(b + j * stride + p, stride, target + p * NR + j, NR);
-        for (; p < k; p++)
-            for (int i = j; i < j + 8; i++) target[p * NR + i] = b[i * stride + p];
-    }
-    for (; j < columns; j++)
-        for (int64_t p = 0; p < k; p++) target[p * NR + j] = b[j * stride + p];
-}
-
-/* Slivers of 6 rows from A stored (k, m): six neighbours per k. */
-static void pack_slivers(float *target, const float *a, int64_t stride, int64_t k, int64_t rows) {
-    for (int64_t i = 0; i < rows; i += MR, target += k * MR) {
-        int64_t wide = rows - i < MR ? rows - i : MR;
-        if (wide == MR) {
-            for (int64_t p = 0; p < k; p++)
-                memcpy(target + p * MR, a + p * stride + i, MR * sizeof *a);
-        } else {
-            for (int64_t p = 0; p < k; p++)
-                memcpy(target + p * MR, a + p * stride + i, (size_t)wide * sizeof *a);
-        }
-    }
 }
 
 /* A product in the orientation that is computed: C or its transpose. */
@@ -241,33 +186,37 @@ static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t j0,
 /* Rows [i0, i1) and columns [j0, j1) by one thread. */
 static void multiply_part(const problem *q, int64_t i0, int64_t i1, int64_t j0, int64_t j1,
                           float *scratch) {
-    int64_t kc_most = block_of_k(q->k);
-    float *panels = scratch, *slivers = scratch + kc_most * sh_round_up(NC_MOST, NR);
+    int64_t kc_most = block_of_k(q->k), width = sh_round_up(least(NC_MOST, j1 - j0), NR);
+    float *panels = scratch, *slivers = scratch + kc_most * width;
+    bool pack_a = q->a_by_k || j1 - j0 >= PACK_A_LEAST;
     for (int64_t jc = j0; jc < j1; jc += NC_MOST) {
         int64_t je = least(j1, jc + NC_MOST);
         for (int64_t p = 0; p < q->k; p += kc_most) {
             int64_t kc = least(kc_most, q->k - p);
-            for (int64_t j = jc; j < je; j += NR)
-                pack_panel(panels + (j - jc) * kc,
-                           q->b_by_n ? q->b + j * q->b_stride + p : q->b + p * q->b_stride + j,
-                           q->b_stride, q->b_by_n, kc, (int)least(NR, je - j));
+            pack_panels(panels,
+                        q->b_by_n ? q->b + jc * q->b_stride + p : q->b + p * q->b_stride + jc,
+                        q->b_stride, q->b_by_n, kc, je - jc);
             for (int64_t i = i0; i < i1; i += MC) {
                 int64_t ie = least(i1, i + MC);
-                if (q->a_by_k)
-                    pack_slivers(slivers, q->a + p * q->a_stride + i, q->a_stride, kc, ie - i);
-                multiply_block(q, i, ie, jc, je, p, kc, panels, q->a_by_k ? slivers : NULL);
+                if (pack_a)
+                    pack_slivers(
+                        slivers,
+                        q->a_by_k ? q->a + p * q->a_stride + i : q->a + i * q->a_stride + p,
+                        q->a_stride, q->a_by_k, kc, ie - i);
+                multiply_block(q, i, ie, jc, je, p, kc, panels, pack_a ? slivers : NULL);
             }
         }
     }
 }
 
-static size_t thread_floats(int64_t k) {
-    return sh_round_up((size_t)block_of_k(k) * (NC_MOST + MC + MR), 16);
+/* Of one thread. A problem may be turned round, so either side can be the columns. */
+static size_t thread_floats(int64_t m, int64_t n, int64_t k) {
+    int64_t width = sh_round_up(least(NC_MOST, m > n ? m : n), NR);
+    return sh_round_up((size_t)(block_of_k(k) * (width + MC)) + PACK_SLACK, 16);
 }
 
 static size_t scratch_bytes(int64_t m, int64_t n, int64_t k, int threads) {
-    (void)m, (void)n;
-    return (size_t)threads * thread_floats(k) * sizeof(float);
+    return (size_t)threads * thread_floats(m, n, k) * sizeof(float);
 }
 
 /* Narrow results are computed transposed, so that vectors run along the long side. */
@@ -323,7 +272,7 @@ static void run(const sh_gemm_args *args, void *scratch, int threads) {
     bool by_rows = q.m >= q.n;
     int64_t unit = by_rows ? MR : NR, side = by_rows ? q.m : q.n;
     int64_t share = ceil_div(ceil_div(side, unit), threads) * unit;
-    size_t floats = thread_floats(q.k);
+    size_t floats = thread_floats(q.m, q.n, q.k);
     const double work_least = 1 << 17;  // multiply-adds that pay for waking a team
     bool worth = threads > 1 && (double)q.m * (double)q.n * (double)q.k > work_least;
     if (!worth) {
