@@ -10,6 +10,11 @@ static sh_links links_of(const sh_engine *engine) {
     return (sh_links){.between = engine->options.link, .inside = engine->options.node_link};
 }
 
+/* MPI knows no halves. */
+static bool takes(const sh_algorithm *algorithm, sh_dtype dtype) {
+    return !algorithm->native || (dtype != SH_DTYPE_F16 && dtype != SH_DTYPE_BF16);
+}
+
 static bool can_run(const sh_engine *engine, const sh_group *group, const sh_algorithm *algorithm) {
     if (!algorithm->native) return true;
     return engine->transport->ops->allreduce != NULL && group->ranks == engine->transport->ranks &&
@@ -81,8 +86,8 @@ static sh_status pick_named(const sh_engine *engine, const sh_call *call, const 
     const sh_algorithm *algorithm = sh_algorithm_find(call->what, name);
     if (algorithm == NULL)
         return SH_FAIL(SH_E_USAGE, "there is no %s '%s'", sh_collective_name(call->what), name);
-    if (!can_run(engine, group, algorithm))
-        return SH_FAIL(SH_E_UNSUPPORTED, "%s '%s' needs MPI and all ranks",
+    if (!can_run(engine, group, algorithm) || !takes(algorithm, call->dtype))
+        return SH_FAIL(SH_E_UNSUPPORTED, "%s '%s' needs MPI, all ranks and a type that MPI knows",
                        sh_collective_name(call->what), name);
     *out = algorithm->maps && sh_direct_serves(engine, call) ? NULL : algorithm;
     return SH_OK;
@@ -95,7 +100,7 @@ sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algori
     if (group->ranks == 1) return SH_OK;
     if (name != NULL && strcmp(name, "auto") != 0) return pick_named(engine, call, name, out);
     if (call->what == SH_ALLREDUCE && engine->forced != NULL &&
-        can_run(engine, group, engine->forced)) {
+        can_run(engine, group, engine->forced) && takes(engine->forced, call->dtype)) {
         bool direct = engine->forced->maps && sh_direct_serves(engine, call);
         *out = direct ? NULL : engine->forced;
         return SH_OK;

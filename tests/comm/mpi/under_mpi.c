@@ -1,6 +1,7 @@
 /* One rank under mpirun: what the MPI transport promises, by name.
  *   under_mpi FLAVOUR RANKS conformance [PART_BYTES]   the suite that all transports pass
  *   under_mpi FLAVOUR RANKS allreduce                  MPI's own all-reduce
+ *   under_mpi FLAVOUR RANKS engine                     what an engine does on any transport
  *   under_mpi FLAVOUR RANKS fails | dies               the last rank leaves
  * Exit 0: fine. */
 #include <signal.h>
@@ -10,8 +11,7 @@
 
 #include "base/memory.h"
 #include "comm/conformance.h"
-#include "comm/engine.h"
-#include "comm/ranks.h"
+#include "comm/engine_cases.h"
 #include "comm/transports/mpi.h"
 
 #define EXPECT(condition, ...) \
@@ -77,6 +77,30 @@ static sh_status allreduce(sh_transport *transport) {
     return SH_OK;
 }
 
+static sh_status cases(sh_engine *engine) {
+    size_t small = 777, large = 300007;
+    bool polls = true, waits = false;
+    SH_TRY(engine_all_reduces(engine, &(engine_ways){.native = true}));
+    SH_TRY(engine_all_reduces(engine, &(engine_ways){.native = true, .every_pair = true}));
+    SH_TRY(engine_equal_bits(engine, &small));
+    SH_TRY(engine_equal_bits(engine, &large));
+    SH_TRY(engine_collectives(engine, NULL));
+    if (sh_engine_ranks(engine) == 5) SH_TRY(engine_groups(engine, NULL));
+    SH_TRY(engine_many_at_once(engine, &polls));
+    return engine_many_at_once(engine, &waits);
+}
+
+/* Closes the transport, unless it fails. */
+static sh_status engine(sh_transport *transport) {
+    sh_engine *engine = NULL;
+    // Small segments, so that several are under way.
+    sh_engine_options options = {.task = true, .segment_bytes = 100000, .timeout_ns = 60000000000};
+    SH_TRY(sh_engine_create(transport, &options, &engine));
+    SH_TRY(cases(engine));
+    sh_engine_destroy(engine);
+    return SH_OK;
+}
+
 /* The last rank leaves, the others wait for it: the launcher must end them. */
 static sh_status leaves(sh_transport *transport, bool is_killed) {
     SH_TRY(meet_ranks(transport, 1));
@@ -108,10 +132,11 @@ int main(int argc, char **argv) {
     };
     sh_transport *transport = NULL;
     sh_status status = sh_mpi_open(&options, &transport);
-    if (status == SH_OK) status = run(transport, argv[3]);
+    bool takes = strcmp(argv[3], "engine") == 0;
+    if (status == SH_OK) status = takes ? engine(transport) : run(transport, argv[3]);
     if (status != SH_OK)
         fprintf(stderr, "under_mpi: %s\n  try: %s\n", sh_error_last()->text, sh_error_last()->hint);
-    if (transport != NULL) {
+    if (transport != NULL && !takes) {
         transport->board->status = (int32_t)status;
         sh_transport_close(transport);
     }

@@ -1,0 +1,24 @@
+/* What an engine does on any transport: run by threads over shared memory, and under mpirun. Each
+ * is a body for run_engines. */
+#ifndef SH_TESTS_COMM_ENGINE_CASES_H
+#define SH_TESTS_COMM_ENGINE_CASES_H
+
+#include "comm/engines.h"
+
+typedef struct engine_ways {
+    bool every_pair;  // of operator and type; else some of them, others each time
+    bool native;      // the transport's own all-reduce, too
+} engine_ways;
+
+/* Every all-reduce equals the serial result; argument: engine_ways. */
+sh_status engine_all_reduces(sh_engine *engine, void *argument);
+/* All ranks end with equal bits; argument: the number of floats, a size_t. */
+sh_status engine_equal_bits(sh_engine *engine, void *argument);
+/* Reduce-scatter, all-gather, broadcast, all-to-all and barrier; no argument. */
+sh_status engine_collectives(sh_engine *engine, void *argument);
+/* The same on groups of five ranks; no argument. */
+sh_status engine_groups(sh_engine *engine, void *argument);
+/* Many all-reduces under way, ended in any order; argument: whether they are polled, a bool. */
+sh_status engine_many_at_once(sh_engine *engine, void *argument);
+
+#endif
