@@ -93,7 +93,7 @@ sh_status sh_places_create(const int *node, int ranks, sh_places **places_out) {
     return SH_OK;
 }
 
-void sh_places_destroy(sh_places *places) { sh_free(places); }
+void sh_places_destroy(sh_places *seen) { sh_free(seen); }
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
