@@ -215,14 +215,15 @@ SHOAL_API bool shoal_is_collective(const char *name);
 SHOAL_API shoal_status shoal_explain_collective(const shoal_collective_options *options,
                                                 FILE *file);
 
-/* All-reduces timed between workers of this machine. */
+/* All-reduces timed between workers of this machine, or under MPI. */
 typedef struct shoal_allreduce_options {
-    int64_t ranks;         /* 0: 2 */
-    const int64_t *sizes;  /* bytes of the whole buffer, multiples of 4 */
-    size_t size_count;     /* at most 64 */
-    const char *algorithm; /* NULL: chosen by size */
-    double seconds;        /* measured time of each size; 0: 1 */
-    bool private_memory;   /* the data lies outside shared memory */
+    int64_t ranks;                  /* 0: 2 */
+    const int64_t *sizes;           /* bytes of the whole buffer, multiples of 4 */
+    size_t size_count;              /* at most 64 */
+    const char *algorithm;          /* NULL: chosen by size */
+    double seconds;                 /* measured time of each size; 0: 1 */
+    bool private_memory;            /* the data lies outside shared memory */
+    const shoal_launcher *launcher; /* how this process was started; NULL: alone */
 } shoal_allreduce_options;
 
 typedef struct shoal_allreduce_timing {
@@ -230,11 +231,13 @@ typedef struct shoal_allreduce_timing {
     char algorithm[24];
     double median_us, p10_us, p90_us; /* of the slowest worker */
     double gb_s;                      /* bytes of the buffer by the median */
-    int64_t samples;
+    int64_t samples;                  /* 0: this process is not rank 0, which has the figures */
+    int ranks;
 } shoal_allreduce_timing;
 
 /* Sums of floats, in place, verified once and then timed; `timings_out` gets one row per size.
- * Forks the workers: call it before anything has computed in this process. */
+ * Forks the workers: call it before anything has computed in this process. Under mpirun or srun its
+ * ranks take part instead; after a failure call shoal_abort. */
 SHOAL_API shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
                                              shoal_allreduce_timing *timings_out);
 

@@ -1,6 +1,6 @@
-/* All-reduces between forked workers, as `shoal bench allreduce` prints them. Every sample starts
- * after a barrier and counts the slowest rank; small buffers are summed several times per sample,
- * so that the clock does not count. */
+/* All-reduces between forked workers or ranks of MPI, as `shoal bench allreduce` prints them. Every
+ * sample starts after a barrier and counts the slowest rank; small buffers are summed several times
+ * per sample, so that the clock does not count. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,17 +24,17 @@ enum {
     AT_ONCE_BYTES = 64 << 10,
 };
 
-/* Where the ranks leave their times; shared with the parent. */
+/* Where rank 0 leaves the times of the slowest; shared with the parent. */
 typedef struct table {
     int samples[SIZES_MAX];
     char algorithm[SIZES_MAX][24];
-    float us[];  // (sizes, SAMPLES_MAX, ranks)
+    float us[SIZES_MAX][SAMPLES_MAX];
 } table;
 
 typedef struct bench {
     const shoal_allreduce_options *options;
     int ranks;
-    size_t most_bytes, table_bytes;
+    size_t most_bytes;
     table *table;
     sh_shm *fabric;
     pid_t *pids;
@@ -47,11 +47,8 @@ typedef struct side {
     sh_shared shared;
     float *data;
     int rank;
+    float us[SAMPLES_MAX];
 } side;
-
-static float *times_of(const bench *b, size_t size, int sample) {
-    return b->table->us + (size * SAMPLES_MAX + (size_t)sample) * (size_t)b->ranks;
-}
 
 static sh_call call_of(const side *s, size_t size) {
     const shoal_allreduce_options *options = s->bench->options;
@@ -100,19 +97,15 @@ static sh_status choose_samples(side *s, size_t size, double us, int32_t *sample
     return sh_engine_run(s->engine, &call);
 }
 
-static sh_status measure_size(side *s, size_t size) {
+/* A sample took as long as its slowest rank did. */
+static sh_status keep_slowest(side *s, size_t size, int samples) {
     const bench *b = s->bench;
-    double us = 0;
-    int32_t samples = 0;
-    SH_TRY(verify(s, size));
-    for (int i = 0; i < WARM; i++) SH_TRY(take_sample(s, size, &us));
-    SH_TRY(choose_samples(s, size, us, &samples));
-    for (int i = 0; i < samples; i++) {
-        SH_TRY(take_sample(s, size, &us));
-        times_of(b, size, i)[s->rank] = (float)us;
-    }
+    sh_call call = {
+        .what = SH_ALLREDUCE, .data = s->us, .count = (size_t)samples, .op = SH_MAX, .bucket = -1};
+    SH_TRY(sh_engine_run(s->engine, &call));
     if (s->rank != 0) return SH_OK;
     b->table->samples[size] = samples;
+    memcpy(b->table->us[size], s->us, (size_t)samples * sizeof *s->us);
     const char *name = b->options->algorithm;
     if (name == NULL)
         name = sh_engine_choice(s->engine, NULL, (size_t)b->options->sizes[size],
@@ -120,6 +113,19 @@ static sh_status measure_size(side *s, size_t size) {
                    ->name;
     snprintf(b->table->algorithm[size], sizeof b->table->algorithm[size], "%s", name);
     return SH_OK;
+}
+
+static sh_status measure_size(side *s, size_t size) {
+    double us = 0;
+    int32_t samples = 0;
+    SH_TRY(verify(s, size));
+    for (int i = 0; i < WARM; i++) SH_TRY(take_sample(s, size, &us));
+    SH_TRY(choose_samples(s, size, us, &samples));
+    for (int i = 0; i < samples; i++) {
+        SH_TRY(take_sample(s, size, &us));
+        s->us[i] = (float)us;
+    }
+    return keep_slowest(s, size, samples);
 }
 
 static sh_status measure_all(side *s) {
@@ -200,12 +206,9 @@ static int compare(const void *a, const void *b) {
 
 static void summarize(const bench *b, size_t size, shoal_allreduce_timing *timing_out) {
     int samples = b->table->samples[size];
-    float slowest[SAMPLES_MAX];
-    for (int i = 0; i < samples; i++) {
-        slowest[i] = 0;
-        for (int rank = 0; rank < b->ranks; rank++)
-            if (times_of(b, size, i)[rank] > slowest[i]) slowest[i] = times_of(b, size, i)[rank];
-    }
+    *timing_out = (shoal_allreduce_timing){0};
+    if (samples == 0) return;  // rank 0 has them
+    float *slowest = b->table->us[size];
     qsort(slowest, (size_t)samples, sizeof *slowest, compare);
     double median = (double)slowest[samples / 2], bytes = (double)b->options->sizes[size];
     *timing_out = (shoal_allreduce_timing){
@@ -215,6 +218,7 @@ static void summarize(const bench *b, size_t size, shoal_allreduce_timing *timin
         .p90_us = (double)slowest[samples * 9 / 10],
         .gb_s = median > 0 ? bytes / median * 1e-3 : 0,
         .samples = samples,
+        .ranks = b->ranks,
     };
     memcpy(timing_out->algorithm, b->table->algorithm[size], sizeof timing_out->algorithm);
 }
@@ -238,16 +242,9 @@ static sh_status check(const shoal_allreduce_options *options, bench *b) {
     return sh_error_hint("shoal list collectives");
 }
 
-static sh_status bench_all(bench *b, shoal_allreduce_timing *timings_out) {
-    b->table_bytes =
-        sizeof(table) + b->options->size_count * SAMPLES_MAX * (size_t)b->ranks * sizeof(float);
-    b->table =
-        mmap(NULL, b->table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+static sh_status bench_forked(bench *b) {
     b->pids = sh_alloc((size_t)b->ranks, sizeof *b->pids);
-    if (b->table == MAP_FAILED || b->pids == NULL) {
-        b->table = NULL;
-        return SH_FAIL(SH_E_MEMORY, "out of memory for timings");
-    }
+    if (b->pids == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for workers");
     SH_TRY(sh_shm_create(b->ranks, &b->fabric));
     sh_status started = start_ranks(b);
     if (started != SH_OK)
@@ -255,7 +252,36 @@ static sh_status bench_all(bench *b, shoal_allreduce_timing *timings_out) {
             if (b->pids[rank] > 0) kill(b->pids[rank], SIGKILL);
     sh_status ended = await_ranks(b);
     SH_TRY(started);
-    SH_TRY(ended);
+    return ended;
+}
+
+/* As one rank of those that the launcher started. After a failure MPI stays open for the end. */
+static sh_status bench_mpi(bench *b) {
+    sh_transport *transport = NULL;
+    side s = {.bench = b};
+    SH_TRY(sh_launcher_join(b->options->launcher, &transport));
+    s.rank = transport->rank;
+    b->ranks = transport->ranks;
+    sh_engine_options options = {.task = true, .timeout_ns = 60000000000};
+    transport->board->status = (int32_t)SH_E_PEER;  // until it is over nobody waits for a failure
+    SH_TRY(sh_engine_create(transport, &options, &s.engine));
+    SH_TRY(measure_all(&s));
+    transport->board->status = SH_OK;
+    sh_engine_unshare(s.engine, &s.shared);
+    sh_engine_destroy(s.engine);
+    return SH_OK;
+}
+
+static sh_status bench_all(bench *b, shoal_allreduce_timing *timings_out) {
+    b->table =
+        mmap(NULL, sizeof *b->table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b->table == MAP_FAILED) {
+        b->table = NULL;
+        return SH_FAIL(SH_E_MEMORY, "out of memory for timings");
+    }
+    bool under_mpi = false;
+    SH_TRY(sh_launcher_check(b->options->launcher, "auto", &under_mpi));
+    SH_TRY(under_mpi ? bench_mpi(b) : bench_forked(b));
     for (size_t i = 0; i < b->options->size_count; i++) summarize(b, i, &timings_out[i]);
     return SH_OK;
 }
@@ -265,7 +291,7 @@ shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
     bench b = {.options = options};
     sh_status status = check(options, &b);
     if (status == SH_OK) status = bench_all(&b, timings_out);
-    if (b.table != NULL) munmap(b.table, b.table_bytes);
+    if (b.table != NULL) munmap(b.table, sizeof *b.table);
     sh_free(b.pids);
     sh_shm_destroy(b.fabric);
     return (shoal_status)status;
