@@ -4,6 +4,7 @@ DESTDIR ?=
 SECONDS ?= 30
 JOBS    ?= $(shell nproc)
 TESTS   ?= .
+BENCHES ?= run ddp allreduce
 CTEST   := ctest --output-on-failure --parallel $(JOBS) --tests-regex '$(TESTS)'
 
 .DEFAULT_GOAL := build
@@ -29,11 +30,12 @@ check: packages ## all tests
 	$(call compile,release)
 	@$(CTEST) --preset release
 
-bench: ## Shoal beside PyTorch, and its all-reduce beside MPI and Gloo, in tables
+bench: ## Shoal beside PyTorch, alone and with workers, and its all-reduce beside MPI and Gloo
 	@tools/install-packages build bench
 	@$(MAKE) --no-print-directory build
-	@bench/run build/release/shoal
-	@bench/allreduce build/release/shoal
+	@failed=; for name in $(BENCHES); do \
+	    bench/$$name build/release/shoal || failed="$$failed $$name"; echo; \
+	done; [ -z "$$failed" ] || { echo "bench: failed:$$failed" >&2; exit 1; }
 
 lint: ## clang-format, include order, shellcheck, cppcheck, clang-tidy
 	@tools/install-packages build develop

@@ -1,9 +1,11 @@
-"""What bench/run and bench/accuracy share: the machine, its lock, and watched processes."""
+"""What the benchmarks share: settings, the machine and its lock, processes, cells of tables."""
 import contextlib
+import datetime
 import fcntl
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,15 +30,31 @@ def words(name, default):
     return os.environ.get(name, default).replace(",", " ").split()
 
 
-def number(name, default, kind=float):
+def number(name, default, kind=float, zero=False):
+    """A positive number from the environment, or zero where that means something."""
     text = os.environ.get(name, str(default))
     try:
         value = kind(text)
     except ValueError:
-        value = 0
-    if value <= 0:
+        value = -1
+    if not (value > 0 or zero and value == 0):  # so that NaN is refused
         sys.exit(f"bench: {name}='{text}' is not a positive number")
     return value
+
+
+def chosen(name, known, default=None):
+    """Those of `known` that the environment names, in its order; without it the default, or all."""
+    wanted = words(name, " ".join(default or known))
+    for word in wanted:
+        if word not in known:
+            sys.exit(f"bench: {name} has no '{word}'\n  try: {name}=\"{' '.join(known)}\"")
+    return list(dict.fromkeys(wanted))
+
+
+def command_line(settings, command):
+    """The command that repeats this benchmark, with the settings it was given."""
+    given = [f"{name}=\"{os.environ[name]}\"" for name in settings if name in os.environ]
+    return " ".join(given + [command])
 
 
 def program():
@@ -147,6 +165,12 @@ def shoal_version(shoal):
     return (done.stdout.strip().splitlines() or ["shoal"])[0]
 
 
+def header(shoal):
+    """What stands above every table."""
+    return {"date": datetime.date.today().isoformat(), "machine": machine_line(),
+            "shoal": shoal_version(shoal)}
+
+
 def mnist_folder(shoal):
     """The folder with MNIST, fetched if need be; None where it cannot be had. What Shoal calls its
     data folder is decided here, for both sides."""
@@ -162,3 +186,32 @@ def mnist_folder(shoal):
 
 def last_json(text):
     return json.loads(text.strip().splitlines()[-1])
+
+
+def out_folder():
+    folder = os.path.join(HERE, "out")
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def save(name, measurements):
+    """Keeps every measurement of a benchmark in a file of its own."""
+    moment = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    path = os.path.join(out_folder(), f"{name}{moment}.json")
+    with open(path, "w") as file:
+        json.dump(measurements, file, indent=1)
+    say(f"bench: all measurements are in {os.path.relpath(path)}")
+
+
+def median(values):
+    """None where there is nothing, as in the cells below."""
+    values = [value for value in values if value is not None]
+    return statistics.median(values) if values else None
+
+
+def ratio(a, b):
+    return a / b if a is not None and b else None
+
+
+def cell(value, form, scale=1):
+    return "-" if value is None else format(value * scale, form)

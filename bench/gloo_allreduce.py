@@ -4,15 +4,14 @@
 gloo_allreduce.py RANKS SECONDS BYTES...      one line of JSON per size
 """
 import json
-import os
 import statistics
 import sys
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as processes
+
+import torch_ranks
 
 
 def measure(rank, ranks, size, seconds):
@@ -42,21 +41,15 @@ def measure(rank, ranks, size, seconds):
                           "samples": len(us)}), flush=True)
 
 
-def work(rank, ranks, seconds, sizes, meeting):
+def work(rank, ranks, seconds, sizes):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     for size in sizes:
         measure(rank, ranks, size, seconds)
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def main():
     ranks, seconds, sizes = int(sys.argv[1]), float(sys.argv[2]), [int(a) for a in sys.argv[3:]]
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    with tempfile.TemporaryDirectory() as folder:
-        meeting = os.path.join(folder, "meeting")
-        processes.spawn(work, (ranks, seconds, sizes, meeting), nprocs=ranks)
+    torch_ranks.start(ranks, work, seconds, sizes)
 
 
 if __name__ == "__main__":

@@ -92,22 +92,23 @@ def make_batches(net, batch, data):
 
 
 class Trainer:
-    def __init__(self, net, lr):
-        self.channels_last = net.channels_last
-        self.model = net.build()
+    def __init__(self, net, wrap=lambda model: model, fresh_gradients=True):
+        self.channels_last, self.fresh_gradients = net.channels_last, fresh_gradients
+        model = net.build()
         if self.channels_last:
-            self.model = self.model.to(memory_format=torch.channels_last)
+            model = model.to(memory_format=torch.channels_last)
+        self.model = wrap(model)
         parameters = list(self.model.parameters())
         if net.optimizer == "adamw":
-            self.optimizer = torch.optim.AdamW(parameters, lr=lr, foreach=True)
+            self.optimizer = torch.optim.AdamW(parameters, lr=net.lr, foreach=True)
         else:
-            self.optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9, foreach=True)
+            self.optimizer = torch.optim.SGD(parameters, lr=net.lr, momentum=0.9, foreach=True)
 
     def step(self, x, y):
         if self.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
         loss = F.cross_entropy(self.model(x), y)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=self.fresh_gradients)
         loss.backward()
         self.optimizer.step()
         return loss
@@ -119,18 +120,8 @@ class Trainer:
         return right / len(y)
 
 
-def measure(trainer, batches, args, net, batch):
-    trainer.step(*next(batches)).item()
-    cold_s = time.time() - START
-    for _ in range(args.warmup):
-        trainer.step(*next(batches))
-    times, spent = [], 0
-    while len(times) < 10 or spent < args.seconds * 1e3:
-        begin = time.perf_counter()
-        trainer.step(*next(batches))
-        times.append((time.perf_counter() - begin) * 1e3)
-        spent += times[-1]
-    times.sort()
+def figures(args, net, batch, times, cold_s):
+    times = sorted(times)
     median = statistics.median(times)
     per_sample = net.shape[0] if net.data == "text" else 1
     return {"net": args.net, "ms": round(median, 4), "p10": round(times[len(times) // 10], 4),
@@ -139,6 +130,24 @@ def measure(trainer, batches, args, net, batch):
             "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "cold_s": round(cold_s, 3), "threads": args.threads, "batch": batch,
             "steps": len(times)}
+
+
+def timed_step(trainer, batches):
+    begin = time.perf_counter()
+    trainer.step(*next(batches))
+    return (time.perf_counter() - begin) * 1e3
+
+
+def measure(trainer, batches, args, net, batch):
+    trainer.step(*next(batches)).item()
+    cold_s = time.time() - START
+    for _ in range(args.warmup):
+        trainer.step(*next(batches))
+    times, spent = [], 0
+    while len(times) < 10 or spent < args.seconds * 1e3:
+        times.append(timed_step(trainer, batches))
+        spent += times[-1]
+    return figures(args, net, batch, times, cold_s)
 
 
 def train_to(trainer, args, net, batch):
@@ -155,8 +164,8 @@ def train_to(trainer, args, net, batch):
             "wall_s": round(time.time() - START, 2)}
 
 
-def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def make_options(description):
+    options = argparse.ArgumentParser(description=description)
     options.add_argument("net", choices=NETS)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--batch", type=int, default=0, help="0: the net's own")
@@ -164,6 +173,17 @@ def main():
     options.add_argument("--warmup", type=int, default=5, help="steps before the measured ones")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--data", default="", help="folder with MNIST; without: random images")
+    return options
+
+
+def set_up(args):
+    torch.set_num_threads(args.threads)
+    torch.set_flush_denormal(True)
+    torch.manual_seed(args.seed)
+
+
+def main():
+    options = make_options(__doc__.splitlines()[0])
     options.add_argument("--accuracy", type=float, default=0, help="train until it is reached")
     options.add_argument("--epochs", type=int, default=20, help="with --accuracy: at most")
     args = options.parse_args()
@@ -171,11 +191,9 @@ def main():
     if args.accuracy and (args.net != "lenet" or not args.data):
         options.error("--accuracy is for lenet, with --data")
 
-    torch.set_num_threads(args.threads)
-    torch.set_flush_denormal(True)
-    torch.manual_seed(args.seed)
+    set_up(args)
     batch = args.batch or net.batch
-    trainer = Trainer(net, net.lr)
+    trainer = Trainer(net)
     if args.accuracy:
         result = train_to(trainer, args, net, batch)
     else:

@@ -215,7 +215,7 @@ SHOAL_API bool shoal_is_collective(const char *name);
 SHOAL_API shoal_status shoal_explain_collective(const shoal_collective_options *options,
                                                 FILE *file);
 
-/* All-reduces timed between workers of this machine, or under MPI. */
+/* All-reduces timed between workers of this machine, or between those that mpirun started. */
 typedef struct shoal_allreduce_options {
     int64_t ranks;                  /* 0: 2 */
     const int64_t *sizes;           /* bytes of the whole buffer, multiples of 4 */
@@ -227,17 +227,17 @@ typedef struct shoal_allreduce_options {
 } shoal_allreduce_options;
 
 typedef struct shoal_allreduce_timing {
-    int64_t size_bytes;
+    int64_t size_bytes, ranks;
     char algorithm[24];
     double median_us, p10_us, p90_us; /* of the slowest worker */
     double gb_s;                      /* bytes of the buffer by the median */
-    int64_t samples;                  /* 0: this process is not rank 0, which has the figures */
-    int ranks;
+    int64_t samples;
 } shoal_allreduce_timing;
 
 /* Sums of floats, in place, verified once and then timed; `timings_out` gets one row per size.
- * Forks the workers: call it before anything has computed in this process. Under mpirun or srun its
- * ranks take part instead; after a failure call shoal_abort. */
+ * Forks the workers: call it before anything has computed in this process. Under mpirun this
+ * process is one of them; rank 0 has the timings, elsewhere `samples` is 0, and after a failure
+ * shoal_abort is the last act. */
 SHOAL_API shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
                                              shoal_allreduce_timing *timings_out);
 

@@ -3,6 +3,7 @@
  *   engine.c         start, test, wait, poll; which way a call takes
  *   engine_trip.c     by messages: a small state machine per segment over the algorithm's steps
  *   engine_direct.c  through mapped memory: announce, reduce, announce, in pieces
+ *   engine_use.c     the sums and moves of a piece; engine_quick.c small calls in one go
  *   engine_wait.c    spinning, sleeping, and the watchdog's words
  *   engine_task.c    the comm task that drives all this under MPI
  *   group.c          ranks that call together
@@ -230,9 +231,9 @@ sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algori
 sh_status sh_group_init(sh_engine *engine, const int *ranks, int count, int id, sh_group **out);
 void sh_group_free(sh_group *group);
 
-/* Runs `job` in the driver and waits for it. */
+/* Runs `body` in the driver and waits for it. */
 typedef sh_status (*sh_driver_job)(sh_engine *engine, void *argument);
-sh_status sh_engine_job(sh_engine *engine, sh_driver_job job, void *argument);
+sh_status sh_engine_job(sh_engine *engine, sh_driver_job body, void *argument);
 sh_status sh_driver_create(sh_engine *engine);
 void sh_driver_destroy(sh_engine *engine);
 sh_status sh_driver_start(sh_engine *engine, sh_call *call);

@@ -1,6 +1,6 @@
-/* All-reduces between forked workers or ranks of MPI, as `shoal bench allreduce` prints them. Every
- * sample starts after a barrier and counts the slowest rank; small buffers are summed several times
- * per sample, so that the clock does not count. */
+/* All-reduces between forked workers, as `shoal bench allreduce` prints them. Every sample starts
+ * after a barrier and counts the slowest rank; small buffers are summed several times per sample,
+ * so that the clock does not count. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,18 +24,11 @@ enum {
     AT_ONCE_BYTES = 64 << 10,
 };
 
-/* Where rank 0 leaves the times of the slowest; shared with the parent. */
-typedef struct table {
-    int samples[SIZES_MAX];
-    char algorithm[SIZES_MAX][24];
-    float us[SIZES_MAX][SAMPLES_MAX];
-} table;
-
 typedef struct bench {
     const shoal_allreduce_options *options;
     int ranks;
     size_t most_bytes;
-    table *table;
+    shoal_allreduce_timing *timings;  // written by rank 0; shared with the parent of forked ranks
     sh_shm *fabric;
     pid_t *pids;
 } bench;
@@ -46,8 +39,7 @@ typedef struct side {
     sh_engine *engine;
     sh_shared shared;
     float *data;
-    int rank;
-    float us[SAMPLES_MAX];
+    int rank, ranks;
 } side;
 
 static sh_call call_of(const side *s, size_t size) {
@@ -64,9 +56,9 @@ static sh_status verify(side *s, size_t size) {
     sh_call call = call_of(s, size);
     for (size_t i = 0; i < call.count; i++) s->data[i] = (float)(s->rank + (int)(i % 7));
     SH_TRY(sh_engine_run(s->engine, &call));
-    int ranks = s->bench->ranks;
+    int pairs = s->ranks * (s->ranks - 1) / 2;
     for (size_t i = 0; i < call.count; i++) {
-        float wanted = (float)(ranks * (ranks - 1) / 2 + ranks * (int)(i % 7));
+        float wanted = (float)(pairs + s->ranks * (int)(i % 7));
         if (s->data[i] != wanted)
             return SH_FAIL(SH_E_NUMERIC, "rank %d: element %zu of %zu is %g, not %g", s->rank, i,
                            call.count, (double)s->data[i], (double)wanted);
@@ -97,35 +89,49 @@ static sh_status choose_samples(side *s, size_t size, double us, int32_t *sample
     return sh_engine_run(s->engine, &call);
 }
 
-/* A sample took as long as its slowest rank did. */
-static sh_status keep_slowest(side *s, size_t size, int samples) {
-    const bench *b = s->bench;
-    sh_call call = {
-        .what = SH_ALLREDUCE, .data = s->us, .count = (size_t)samples, .op = SH_MAX, .bucket = -1};
-    SH_TRY(sh_engine_run(s->engine, &call));
-    if (s->rank != 0) return SH_OK;
-    b->table->samples[size] = samples;
-    memcpy(b->table->us[size], s->us, (size_t)samples * sizeof *s->us);
-    const char *name = b->options->algorithm;
+static int compare(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void summarize(const side *s, size_t size, float *us, int samples) {
+    const shoal_allreduce_options *options = s->bench->options;
+    shoal_allreduce_timing *timing = &s->bench->timings[size];
+    qsort(us, (size_t)samples, sizeof *us, compare);
+    double median = (double)us[samples / 2], bytes = (double)options->sizes[size];
+    *timing = (shoal_allreduce_timing){
+        .size_bytes = options->sizes[size],
+        .ranks = s->ranks,
+        .median_us = median,
+        .p10_us = (double)us[samples / 10],
+        .p90_us = (double)us[samples * 9 / 10],
+        .gb_s = median > 0 ? bytes / median * 1e-3 : 0,
+        .samples = samples,
+    };
+    const char *name = options->algorithm;
     if (name == NULL)
-        name = sh_engine_choice(s->engine, NULL, (size_t)b->options->sizes[size],
-                                !b->options->private_memory, NULL)
+        name = sh_engine_choice(s->engine, NULL, (size_t)options->sizes[size],
+                                !options->private_memory, NULL)
                    ->name;
-    snprintf(b->table->algorithm[size], sizeof b->table->algorithm[size], "%s", name);
-    return SH_OK;
+    snprintf(timing->algorithm, sizeof timing->algorithm, "%s", name);
 }
 
 static sh_status measure_size(side *s, size_t size) {
     double us = 0;
+    float times[SAMPLES_MAX];
     int32_t samples = 0;
     SH_TRY(verify(s, size));
     for (int i = 0; i < WARM; i++) SH_TRY(take_sample(s, size, &us));
     SH_TRY(choose_samples(s, size, us, &samples));
     for (int i = 0; i < samples; i++) {
         SH_TRY(take_sample(s, size, &us));
-        s->us[i] = (float)us;
+        times[i] = (float)us;
     }
-    return keep_slowest(s, size, samples);
+    sh_call slowest = {
+        .what = SH_ALLREDUCE, .data = times, .count = (size_t)samples, .op = SH_MAX, .bucket = -1};
+    SH_TRY(sh_engine_run(s->engine, &slowest));
+    if (s->rank == 0) summarize(s, size, times, samples);
+    return SH_OK;
 }
 
 static sh_status measure_all(side *s) {
@@ -146,15 +152,23 @@ static sh_status measure_all(side *s) {
     return status;
 }
 
+static sh_status join_and_measure(const bench *b, sh_transport *transport, bool task,
+                                  sh_engine **engine_out) {
+    side s = {.bench = b, .rank = transport->rank, .ranks = transport->ranks};
+    sh_engine_options options = {.timeout_ns = 60000000000, .task = task};
+    SH_TRY(sh_engine_create(transport, &options, &s.engine));
+    sh_status status = measure_all(&s);
+    *engine_out = s.engine;
+    return status;
+}
+
 static sh_status work(const bench *b, int rank) {
     int cores = sh_cores();
     sh_transport *transport = NULL;
-    side s = {.bench = b, .rank = rank};
+    sh_engine *engine = NULL;
     sh_take_cores(rank, b->ranks);
     SH_TRY(sh_shm_attach(b->fabric, rank, cores, &transport));
-    sh_engine_options options = {.timeout_ns = 60000000000};
-    SH_TRY(sh_engine_create(transport, &options, &s.engine));
-    return measure_all(&s);
+    return join_and_measure(b, transport, false, &engine);
 }
 
 /* Never returns; what went wrong stays on the board. */
@@ -199,30 +213,6 @@ static sh_status await_ranks(bench *b) {
     return status;
 }
 
-static int compare(const void *a, const void *b) {
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-static void summarize(const bench *b, size_t size, shoal_allreduce_timing *timing_out) {
-    int samples = b->table->samples[size];
-    *timing_out = (shoal_allreduce_timing){0};
-    if (samples == 0) return;  // rank 0 has them
-    float *slowest = b->table->us[size];
-    qsort(slowest, (size_t)samples, sizeof *slowest, compare);
-    double median = (double)slowest[samples / 2], bytes = (double)b->options->sizes[size];
-    *timing_out = (shoal_allreduce_timing){
-        .size_bytes = b->options->sizes[size],
-        .median_us = median,
-        .p10_us = (double)slowest[samples / 10],
-        .p90_us = (double)slowest[samples * 9 / 10],
-        .gb_s = median > 0 ? bytes / median * 1e-3 : 0,
-        .samples = samples,
-        .ranks = b->ranks,
-    };
-    memcpy(timing_out->algorithm, b->table->algorithm[size], sizeof timing_out->algorithm);
-}
-
 static sh_status check(const shoal_allreduce_options *options, bench *b) {
     b->ranks = options->ranks > 0 ? (int)options->ranks : 2;
     if (options->ranks < 0 || options->ranks > SH_SHM_RANKS_MAX)
@@ -255,43 +245,35 @@ static sh_status bench_forked(bench *b) {
     return ended;
 }
 
-/* As one rank of those that the launcher started. After a failure MPI stays open for the end. */
+/* This process is a rank. After a failure MPI stays open, for shoal_abort to end it. */
 static sh_status bench_mpi(bench *b) {
     sh_transport *transport = NULL;
-    side s = {.bench = b};
+    sh_engine *engine = NULL;
     SH_TRY(sh_launcher_join(b->options->launcher, &transport));
-    s.rank = transport->rank;
-    b->ranks = transport->ranks;
-    sh_engine_options options = {.task = true, .timeout_ns = 60000000000};
-    transport->board->status = (int32_t)SH_E_PEER;  // until it is over nobody waits for a failure
-    SH_TRY(sh_engine_create(transport, &options, &s.engine));
-    SH_TRY(measure_all(&s));
+    transport->board->status = (int32_t)SH_E_PEER;  // closing waits for nobody unless all is well
+    SH_TRY(join_and_measure(b, transport, true, &engine));
     transport->board->status = SH_OK;
-    sh_engine_unshare(s.engine, &s.shared);
-    sh_engine_destroy(s.engine);
+    sh_engine_destroy(engine);
     return SH_OK;
 }
 
-static sh_status bench_all(bench *b, shoal_allreduce_timing *timings_out) {
-    b->table =
-        mmap(NULL, sizeof *b->table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (b->table == MAP_FAILED) {
-        b->table = NULL;
-        return SH_FAIL(SH_E_MEMORY, "out of memory for timings");
-    }
+static sh_status bench_all(bench *b) {
     bool under_mpi = false;
     SH_TRY(sh_launcher_check(b->options->launcher, "auto", &under_mpi));
-    SH_TRY(under_mpi ? bench_mpi(b) : bench_forked(b));
-    for (size_t i = 0; i < b->options->size_count; i++) summarize(b, i, &timings_out[i]);
-    return SH_OK;
+    return under_mpi ? bench_mpi(b) : bench_forked(b);
 }
 
 shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
                                    shoal_allreduce_timing *timings_out) {
     bench b = {.options = options};
-    sh_status status = check(options, &b);
-    if (status == SH_OK) status = bench_all(&b, timings_out);
-    if (b.table != NULL) munmap(b.table, sizeof *b.table);
+    size_t bytes = SIZES_MAX * sizeof *b.timings;
+    SHOAL_TRY(check(options, &b));
+    b.timings = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b.timings == MAP_FAILED)
+        return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for timings");
+    sh_status status = bench_all(&b);
+    if (status == SH_OK) memcpy(timings_out, b.timings, options->size_count * sizeof *timings_out);
+    munmap(b.timings, bytes);
     sh_free(b.pids);
     sh_shm_destroy(b.fabric);
     return (shoal_status)status;

@@ -6,7 +6,7 @@
 #include "tensor/kernels/fixed.h"
 #include "train/exact_internal.h"
 
-_Static_assert(SH_FIXED_TERMS_MOST == 4096, "the option 'shards' and check_sums know the limit");
+_Static_assert(SH_FIXED_TERMS_MOST == 4096, "the option 'shards' knows the limit");
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
 

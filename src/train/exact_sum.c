@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "tensor/kernels/fixed.h"
-#include "tensor/kernels/reduce.h"
 #include "train/exact_internal.h"
 
 enum { BLOCK = 2048 };
@@ -203,54 +202,51 @@ static void take_sum(void *user, int member, size_t index) {
     if (!p.unused) sh_fixed()->to_float(p.out, p.sum, p.count, p.factor);
 }
 
-/* Each bucket of own sums travels while the next is made. */
-static sh_status start_buckets(sh_exact *exact, summing *s) {
+static sh_status start_bucket(sh_exact *exact, summing *s, size_t index) {
     shoal_run *run = exact->run;
-    for (size_t b = 0; b < exact->bucket_count; b++) {
-        sh_exact_bucket *bucket = &exact->buckets[b];
-        s->first = bucket->first;
-        sh_crew_run(exact->crew, sum_own, s, bucket->pieces);
-        bucket->call = (sh_call){.what = SH_ALLREDUCE,
-                                 .data = exact->common + bucket->low,
-                                 .count = bucket->high - bucket->low,
-                                 .dtype = SH_DTYPE_I64,
-                                 .op = SH_SUM,
-                                 .shared = &exact->shared,
-                                 .step = run->step,
-                                 .bucket = (int)b};
-        int64_t begin = now();
-        SH_TRY(sh_engine_start(run->team.engine, &bucket->call));
-        run->spent.exposed_ns += now() - begin;
-    }
-    return SH_OK;
+    sh_exact_bucket *bucket = &exact->buckets[index];
+    s->first = bucket->first;
+    sh_crew_run(exact->crew, sum_own, s, bucket->pieces);
+    bucket->call = (sh_call){.what = SH_ALLREDUCE,
+                             .data = exact->common + bucket->low,
+                             .count = bucket->high - bucket->low,
+                             .dtype = SH_DTYPE_I64,
+                             .op = SH_SUM,
+                             .shared = &exact->shared,
+                             .step = run->step,
+                             .bucket = (int)index};
+    int64_t begin = now();
+    sh_status status = sh_engine_start(run->team.engine, &bucket->call);
+    run->spent.exposed_ns += now() - begin;
+    return status;
 }
 
-static sh_status take_buckets(sh_exact *exact, summing *s) {
+static sh_status take_bucket(sh_exact *exact, summing *s, size_t index) {
     shoal_run *run = exact->run;
-    for (size_t b = 0; b < exact->bucket_count; b++) {
-        sh_exact_bucket *bucket = &exact->buckets[b];
-        int64_t begin = now();
-        SH_TRY(sh_engine_wait(run->team.engine, &bucket->call));
-        run->spent.exposed_ns += now() - begin;
-        run->sent_bytes += bucket->call.sent_bytes;
-        run->dense_bytes += bucket->call.sent_bytes;
-        s->first = bucket->first;
-        sh_crew_run(exact->crew, take_sum, s, bucket->pieces);
-    }
-    return SH_OK;
+    sh_exact_bucket *bucket = &exact->buckets[index];
+    int64_t begin = now();
+    sh_status status = sh_engine_wait(run->team.engine, &bucket->call);
+    run->spent.exposed_ns += now() - begin;
+    run->sent_bytes += bucket->call.sent_bytes;
+    run->dense_bytes += bucket->call.sent_bytes;
+    s->first = bucket->first;
+    if (status == SH_OK) sh_crew_run(exact->crew, take_sum, s, bucket->pieces);
+    return status;
 }
 
-/* Finite terms can have an infinite sum, if only near the end of the range of a float. */
-static sh_status check_sums(const sh_exact *exact) {
-    const int safe = 254 - 12;  // 4096 terms of this exponent
-    const sh_param_list *params = &exact->run->model.net->params;
-    for (size_t i = 0; i < params->count; i++) {
-        const sh_param *param = &params->items[i];
-        const float *gradient = exact->run->model.blocks.gradients + param->offset;
-        if (exact->notes[i] > safe && !sh_reduce()->all_finite(gradient, param->count))
-            return bad_tensor(exact, "the gradient of", param->name);
+/* Each bucket of own sums travels while the next is made. What was started is waited for, also
+ * after a failure: the engine borrows the calls. */
+static sh_status sum_together(sh_exact *exact, summing *s) {
+    sh_status status = SH_OK;
+    size_t started = 0;
+    for (; started < exact->bucket_count && status == SH_OK; started++)
+        status = start_bucket(exact, s, started);
+    if (status != SH_OK) started--;
+    for (size_t b = 0; b < started; b++) {
+        sh_status taken = take_bucket(exact, s, b);
+        if (status == SH_OK) status = taken;
     }
-    return SH_OK;
+    return status;
 }
 
 static int bits_for(int64_t value) {
@@ -267,18 +263,17 @@ sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_res
     SH_TRY(check_tensors(exact));
     sh_loss_result total = add_losses(exact);
     for (size_t i = 0; i < net->params.count; i++) exact->unused[i] = exact->notes[i] < 0;
+    // A shard that adds to a gradient has a row at least, so finite terms have a finite mean.
     summing s = {
         .exact = exact,
         .per_row = total.counted > 0 ? 1.0 / (double)total.counted : 0.0,
         .per_sample = 1.0 / (double)batch->count,
         .largest_bits = bits_for((batch->count + exact->shards - 1) / exact->shards),
     };
-    if (exact->common == NULL) {
+    if (exact->common != NULL)
+        SH_TRY(sum_together(exact, &s));
+    else
         sh_crew_run(exact->crew, sum_alone, &s, exact->sums.list.count + net->states.count);
-    } else {
-        SH_TRY(start_buckets(exact, &s));
-        SH_TRY(take_buckets(exact, &s));
-    }
     *result_out = total;
-    return check_sums(exact);
+    return SH_OK;
 }

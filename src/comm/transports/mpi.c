@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -124,8 +125,12 @@ void sh_mpi_place(const sh_transport *transport, int *node_ranks_out, int *node_
     *node_cores_out = mpi->world.node_cores > 0 ? mpi->world.node_cores : 1;
 }
 
+/* The launcher passes on what a rank prints with some delay, and may drop it once the job aborts.
+ */
 void sh_mpi_abort(int exit_code) {
-    if (process.open != NULL) process.open->abort(exit_code);
+    if (process.open == NULL) return;
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    process.open->abort(exit_code);
 }
 
 static const sh_transport_ops mpi_ops = {

@@ -30,7 +30,7 @@ LANE_FUNCTION vi fp16_from(vf x) {
 
 /* The product moves the exponent and normalises subnormals at once. */
 LANE_FUNCTION vf fp16_to(vi half) {
-    vi size = (half & 0x7FFF) << 13, sign = (half & 0x8000) << 16;
+    vi size = (half & 0x7FFF) << 13, sign = (half << 16) & INT32_MIN;
     vi value = (vi)((vf)size * 0x1p112f);
     value = vi_select(size >= (0x7C00 << 13), size | 0x7F800000, value);
     return (vf)(value | sign);

@@ -1,0 +1,111 @@
+/* What the long and the quick way through mapped memory share: the protocol of a piece. */
+#ifndef SH_COMM_ENGINE_DIRECT_H
+#define SH_COMM_ENGINE_DIRECT_H
+
+#include "comm/engine_internal.h"
+
+static inline sh_announcement *sh_announcement_at(sh_direct *direct, int id, int rank,
+                                                  uint64_t number) {
+    return &direct->area[rank]->lane[id].announcement[number % SH_LANE];
+}
+
+static inline sh_piece *sh_piece_at(sh_direct *direct, uint64_t number) {
+    return &direct->piece[number % SH_LANE];
+}
+
+static inline bool sh_is_sum(sh_collective what) {
+    return what == SH_ALLREDUCE || what == SH_REDUCE_SCATTER;
+}
+
+static inline uint64_t sh_kind_of(const sh_call *call, sh_way way) {
+    uint64_t op = sh_is_sum(call->what) ? (uint64_t)call->op : 0;
+    uint64_t root = call->what == SH_BROADCAST ? (uint64_t)call->root : 0;
+    return (uint64_t)call->what | (uint64_t)call->dtype << 8 | op << 16 | (uint64_t)way << 24 |
+           root << 32;
+}
+
+static inline sh_way sh_way_of(const sh_call *call, size_t bytes) {
+    size_t small = call->shared != NULL ? SH_SMALL_MAPPED_BYTES : SH_SMALL_BYTES;
+    if (bytes <= small) return SH_WAY_SMALL;
+    return call->shared != NULL ? SH_WAY_MAPPED : SH_WAY_CHUNKS;
+}
+
+/* All peers are done with the announcement that `number` will overwrite. */
+static inline bool sh_lane_is_free(sh_direct *direct, const sh_group *group, uint64_t number) {
+    if (number <= direct->all_done + SH_LANE) return true;
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < group->ranks; i++) {
+        // Acquire: what the peer read and wrote before it was done has happened.
+        uint64_t done =
+            atomic_load_explicit(&direct->area[i]->lane[group->id].done, memory_order_acquire);
+        if (i != group->rank && done < least) least = done;
+    }
+    direct->all_done = least;
+    return number <= least + SH_LANE;
+}
+
+static inline void sh_publish(sh_engine *engine, sh_group *group, uint64_t number,
+                              const sh_piece *piece, uint64_t offset) {
+    sh_announcement *mine = sh_announcement_at(&group->direct, group->id, group->rank, number);
+    mine->offset = offset;
+    mine->count = piece->count;
+    mine->kind = piece->kind;
+    // Release: whoever sees the number sees the line and the data that it speaks of.
+    atomic_store_explicit(&mine->number, number, memory_order_release);
+    sh_engine_wake(engine, group);
+}
+
+static inline void sh_announce_small(sh_engine *engine, sh_group *group, uint64_t number,
+                                     sh_piece *piece) {
+    const sh_call *call = piece->call;
+    sh_announcement *mine = sh_announcement_at(&group->direct, group->id, group->rank, number);
+    const void *from = call->what == SH_ALLTOALL ? call->source : call->data;
+    engine->combine->copy(mine->data, from, call->count * sh_dtype_bytes(call->dtype));
+    sh_publish(engine, group, number, piece, 0);
+}
+
+/* All peers have announced piece `number`; -1 on a peer that announced something else. */
+static inline int sh_all_arrived(sh_group *group, uint64_t number) {
+    sh_direct *direct = &group->direct;
+    for (int i = direct->arrived_at; i < group->ranks; i++) {
+        const sh_announcement *theirs = sh_announcement_at(direct, group->id, i, number);
+        // Acquire: pairs with the release in publish.
+        if (atomic_load_explicit(&theirs->number, memory_order_acquire) != number) {
+            direct->arrived_at = i;
+            return 0;
+        }
+        const sh_piece *piece = sh_piece_at(direct, number);
+        if (theirs->kind != piece->kind || theirs->count != piece->count) return -1;
+    }
+    direct->arrived_at = group->ranks;
+    return 1;
+}
+
+static inline void sh_tell_done(sh_engine *engine, sh_group *group, uint64_t number) {
+    // Release: this rank's reads and writes of the piece come before.
+    atomic_store_explicit(&engine->area->lane[group->id].done, number, memory_order_release);
+}
+
+static inline bool sh_all_done(sh_group *group, uint64_t number) {
+    sh_direct *direct = &group->direct;
+    for (int i = direct->done_at; i < group->ranks; i++) {
+        // Acquire: the peer's writes to this rank's data have happened.
+        if (atomic_load_explicit(&direct->area[i]->lane[group->id].done, memory_order_acquire) <
+            number) {
+            direct->done_at = i;
+            return false;
+        }
+    }
+    direct->done_at = 0;
+    return true;
+}
+
+/* The slice of one rank: whole cache lines, so that no two ranks write to one line. */
+sh_range sh_slice_of(size_t count, size_t element, int ranks, int rank);
+/* This rank's work on a piece that all have announced. */
+void sh_direct_use(const sh_engine *engine, const sh_group *group, const sh_piece *piece,
+                   uint64_t number);
+/* Adds what crossed between the ranks to the call's figures. */
+void sh_count_traffic(sh_call *call, const sh_group *group, const sh_piece *piece);
+
+#endif
