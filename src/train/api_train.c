@@ -18,7 +18,7 @@ static sh_status run_alone(const sh_job *job, sh_outcome *outcome) {
 
 static sh_status run_job(const sh_job *job, sh_outcome *outcome) {
     bool under_mpi = false;
-    SH_TRY(sh_mpi_wanted(job, &under_mpi));
+    SH_TRY(sh_launcher_check(job->hooks->launcher, job->config->transport, &under_mpi));
     if (under_mpi) return sh_rank_run(job, outcome);
     SH_TRY(sh_config_check(job->config));
     return job->config->workers > 1 ? sh_launch(job, outcome) : run_alone(job, outcome);

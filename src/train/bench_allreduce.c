@@ -11,7 +11,6 @@
 
 #include "base/memory.h"
 #include "comm/engine.h"
-#include "comm/transports/mpi.h"
 #include "comm/transports/shm.h"
 #include "shoal/shoal.h"
 #include "train/launch.h"
@@ -247,10 +246,10 @@ static sh_status bench_forked(bench *b) {
 }
 
 /* This process is a rank. After a failure MPI stays open, for shoal_abort to end it. */
-static sh_status bench_mpi(bench *b, const sh_mpi_options *mpi) {
+static sh_status bench_mpi(bench *b) {
     sh_transport *transport = NULL;
     sh_engine *engine = NULL;
-    SH_TRY(sh_mpi_open(mpi, &transport));
+    SH_TRY(sh_launcher_join(b->options->launcher, &transport));
     transport->board->status = (int32_t)SH_E_PEER;  // closing waits for nobody unless all is well
     SH_TRY(join_and_measure(b, transport, true, &engine));
     transport->board->status = SH_OK;
@@ -259,18 +258,9 @@ static sh_status bench_mpi(bench *b, const sh_mpi_options *mpi) {
 }
 
 static sh_status bench_all(bench *b) {
-    const shoal_launcher *from = b->options->launcher;
-    sh_mpi_options mpi = {0};
-    if (from != NULL) {
-        sh_mpi_launch launch = {.ompi_size = from->ompi_size,
-                                .pmi_size = from->pmi_size,
-                                .pmix_rank = from->pmix_rank,
-                                .slurm_tasks = from->slurm_tasks};
-        SH_TRY(sh_mpi_detect(&launch, &mpi.flavour, &mpi.ranks));
-        mpi.module = from->module;
-    }
-    bool many = mpi.flavour != SH_MPI_NONE && mpi.ranks != 1;
-    return many ? bench_mpi(b, &mpi) : bench_forked(b);
+    bool under_mpi = false;
+    SH_TRY(sh_launcher_check(b->options->launcher, "auto", &under_mpi));
+    return under_mpi ? bench_mpi(b) : bench_forked(b);
 }
 
 shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,

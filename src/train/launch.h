@@ -42,8 +42,12 @@ typedef struct sh_outcome {
 
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome);
 
-/* Under MPI (worker_mpi.c) this process is one rank, and its launcher started the others. */
-sh_status sh_mpi_wanted(const sh_job *job, bool *wanted_out);
+/* Whether this process is to work under MPI, by who started it and by --transport (launcher.c).
+ * `launcher` NULL: a user. */
+sh_status sh_launcher_check(const shoal_launcher *launcher, const char *transport, bool *mpi_out);
+/* Then it joins the others that the launcher started. */
+sh_status sh_launcher_join(const shoal_launcher *launcher, sh_transport **transport_out);
+/* And is one rank of the job (worker_mpi.c). */
 sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome);
 
 /* The workers' side (worker.c): never returns. */

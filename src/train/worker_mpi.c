@@ -35,36 +35,6 @@ static void rest_ms(int ms) {
     nanosleep(&rest, NULL);
 }
 
-/* ---- whether there is MPI at all ---- */
-
-static sh_status detect(const sh_job *job, sh_mpi_flavour *flavour_out, int *ranks_out) {
-    static const shoal_launcher none;
-    const shoal_launcher *launcher = job->hooks->launcher != NULL ? job->hooks->launcher : &none;
-    sh_mpi_launch launch = {.ompi_size = launcher->ompi_size,
-                            .pmi_size = launcher->pmi_size,
-                            .pmix_rank = launcher->pmix_rank,
-                            .slurm_tasks = launcher->slurm_tasks};
-    return sh_mpi_detect(&launch, flavour_out, ranks_out);
-}
-
-sh_status sh_mpi_wanted(const sh_job *job, bool *wanted_out) {
-    const char *transport = job->config->transport;
-    sh_mpi_flavour flavour = SH_MPI_NONE;
-    int ranks = 0;
-    SH_TRY(detect(job, &flavour, &ranks));
-    bool many = flavour != SH_MPI_NONE && ranks != 1;
-    if (many && strcmp(transport, "shm") == 0) {
-        SH_FAIL(SH_E_USAGE,
-                "--transport shm, but a launcher of %s started several processes, and each would "
-                "train alone",
-                sh_mpi_flavour_name(flavour));
-        return sh_error_hint("leave --transport out, or start one process: shoal train -n %d",
-                             ranks > 1 ? ranks : 2);
-    }
-    *wanted_out = many || strcmp(transport, "mpi") == 0;
-    return SH_OK;
-}
-
 /* ---- hooks of a rank ---- */
 
 static void rank_line(void *user, int level, const char *text) {
@@ -117,10 +87,7 @@ static int thread_count(const rank_side *side) {
 }
 
 static sh_status join(rank_side *side) {
-    const shoal_launcher *launcher = side->job->hooks->launcher;
-    sh_mpi_options mpi = {.module = launcher != NULL ? launcher->module : NULL};
-    SH_TRY(detect(side->job, &mpi.flavour, &mpi.ranks));
-    SH_TRY(sh_mpi_open(&mpi, &side->transport));
+    SH_TRY(sh_launcher_join(side->job->hooks->launcher, &side->transport));
     sh_board_phase(side->transport->board, SH_PHASE_START, now());
     take_count(side);
     side->patience.watch.limit_s = side->config.watchdog;

@@ -149,3 +149,6 @@ done
 expect_exit 0 ranks 2 "$SHOAL" bench train "${common[@]}" --seconds 0.1 --json
 [ "$(wc -l <stdout)" -eq 1 ] || fail "not only rank 0 prints"
 expect_text '"workers":2,"threads":1'
+expect_exit 0 ranks 2 "$SHOAL" bench allreduce --sizes 64K --seconds 0.05 --json
+[ "$(wc -l <stdout)" -eq 1 ] || fail "not only rank 0 prints"
+expect_text '"ranks":2'

@@ -41,7 +41,7 @@ typedef struct sh_mpi_options {
     sh_mpi_flavour flavour;  // NONE: whichever module is there
     int ranks;               // as the launcher says; 0: unknown
     const sh_clock *clock;   // NULL: the real one
-    size_t part_bytes;       // longest single MPI message; 0: 1 GiB
+    size_t part_bytes;       // longest single MPI message; 0: what serves best
 } sh_mpi_options;
 
 /* Starts MPI, once in the life of a process, on the task that will also close the transport.

@@ -60,7 +60,7 @@ typedef struct sh_mpi {
     sh_transport base;
     const sh_mpi_module *module;
     sh_mpi_world world;
-    size_t part_bytes;
+    size_t near_part_bytes, far_part_bytes;  // of long messages, inside the node and beyond
 
     sh_mpi_packet *arrivals[SH_MPI_ARRIVALS];
     bool arrived[SH_MPI_ARRIVALS];

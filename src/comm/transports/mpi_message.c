@@ -39,8 +39,11 @@ static sh_mpi_bucket *bucket_of(sh_mpi *mpi, uint64_t tag) {
     return &mpi->buckets[tag * 0x9e3779b97f4a7c15u >> 58];
 }
 
-static int part_of(const sh_mpi *mpi, size_t left_bytes) {
-    return (int)(left_bytes < mpi->part_bytes ? left_bytes : mpi->part_bytes);
+/* Both sides cut alike. */
+static int part_of(const sh_mpi *mpi, int peer, size_t left_bytes) {
+    bool near = mpi->node[peer] == mpi->node[mpi->base.rank];
+    size_t part_bytes = near ? mpi->near_part_bytes : mpi->far_part_bytes;
+    return (int)(left_bytes < part_bytes ? left_bytes : part_bytes);
 }
 
 static sh_mpi_packet *packet_acquire(sh_mpi *mpi) {
@@ -79,9 +82,10 @@ static sh_status send_short(sh_mpi *mpi, sh_message *message) {
 
 static sh_status send_part(sh_mpi *mpi, sh_message *message) {
     const sh_mpi_head *head = (const sh_mpi_head *)&message->own[OWN_HEAD];
-    int error = mpi->module->isend((const char *)message->data + message->moved_bytes,
-                                   part_of(mpi, message->bytes - message->moved_bytes),
-                                   message->peer, (int)head->data_tag, cookie_of(message, DATA));
+    int error =
+        mpi->module->isend((const char *)message->data + message->moved_bytes,
+                           part_of(mpi, message->peer, message->bytes - message->moved_bytes),
+                           message->peer, (int)head->data_tag, cookie_of(message, DATA));
     return error == 0 ? SH_OK : sh_mpi_fail(mpi, error, "a send");
 }
 
@@ -123,7 +127,8 @@ static void send_request_done(sh_mpi *mpi, sh_message *message) {
 }
 
 static void send_part_done(sh_mpi *mpi, sh_message *message) {
-    message->moved_bytes += (size_t)part_of(mpi, message->bytes - message->moved_bytes);
+    message->moved_bytes +=
+        (size_t)part_of(mpi, message->peer, message->bytes - message->moved_bytes);
     if (message->moved_bytes == message->bytes)
         send_request_done(mpi, message);
     else if (send_part(mpi, message) != SH_OK)
@@ -133,21 +138,21 @@ static void send_part_done(sh_mpi *mpi, sh_message *message) {
 /* ---- receiving ---- */
 
 static void drain_part(sh_mpi *mpi, drain *rest) {
-    int error = mpi->module->irecv(rest->bytes, part_of(mpi, rest->left_bytes), rest->peer,
-                                   rest->tag, cookie_of(rest, DRAIN));
+    int error = mpi->module->irecv(rest->bytes, part_of(mpi, rest->peer, rest->left_bytes),
+                                   rest->peer, rest->tag, cookie_of(rest, DRAIN));
     if (error != 0) (void)sh_mpi_fail(mpi, error, "a receive");
 }
 
 /* Lets a message that is on its way come in and be forgotten, so that its sender gets rid of it. */
 static void drain_start(sh_mpi *mpi, int peer, int tag, size_t bytes) {
-    drain *rest = sh_alloc(1, sizeof *rest + (size_t)part_of(mpi, bytes));
+    drain *rest = sh_alloc(1, sizeof *rest + (size_t)part_of(mpi, peer, bytes));
     if (rest == NULL) return;  // the sender waits, which its watchdog will tell
     *rest = (drain){.peer = peer, .tag = tag, .left_bytes = bytes};
     drain_part(mpi, rest);
 }
 
 static void drain_part_done(sh_mpi *mpi, drain *rest) {
-    rest->left_bytes -= (size_t)part_of(mpi, rest->left_bytes);
+    rest->left_bytes -= (size_t)part_of(mpi, rest->peer, rest->left_bytes);
     if (rest->left_bytes > 0)
         drain_part(mpi, rest);
     else
@@ -155,10 +160,10 @@ static void drain_part_done(sh_mpi *mpi, drain *rest) {
 }
 
 static void body_part(sh_mpi *mpi, sh_message *message) {
-    int error =
-        mpi->module->irecv((char *)message->data + message->moved_bytes,
-                           part_of(mpi, message->bytes - message->moved_bytes), message->peer,
-                           (int)message->own[OWN_DATA_TAG], cookie_of(message, BODY));
+    int error = mpi->module->irecv(
+        (char *)message->data + message->moved_bytes,
+        part_of(mpi, message->peer, message->bytes - message->moved_bytes), message->peer,
+        (int)message->own[OWN_DATA_TAG], cookie_of(message, BODY));
     if (error == 0) return;
     (void)sh_mpi_fail(mpi, error, "a receive");
     message->state = SH_MESSAGE_FAILED;
@@ -172,7 +177,7 @@ static void body_part_done(sh_mpi *mpi, sh_message *message, bool cancelled) {
         drain_start(mpi, message->peer, (int)message->own[OWN_DATA_TAG], left_bytes);
         return;
     }
-    message->moved_bytes += (size_t)part_of(mpi, left_bytes);
+    message->moved_bytes += (size_t)part_of(mpi, message->peer, left_bytes);
     if (message->moved_bytes < message->bytes) {
         body_part(mpi, message);
         return;
