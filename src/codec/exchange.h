@@ -50,12 +50,12 @@ const sh_codec *sh_exchange_codec(const sh_exchange *exchange);
  * its number. */
 void sh_exchange_begin(sh_exchange *exchange, int64_t step);
 /* The gradients of the bucket are final: encodes them and starts. */
-void sh_exchange_start(sh_exchange *exchange, size_t bucket);
+void sh_exchange_start(sh_exchange *exchange, size_t index);
 /* Makes progress with all buckets. True once this one has ended, well or not. */
-bool sh_exchange_test(sh_exchange *exchange, size_t bucket);
+bool sh_exchange_test(sh_exchange *exchange, size_t index);
 /* How a bucket ended. SH_E_NUMERIC: a rank's gradient was not finite; all ranks are told the same,
  * and the bucket's gradients are spoilt. */
-sh_status sh_exchange_wait(sh_exchange *exchange, size_t bucket);
+sh_status sh_exchange_wait(sh_exchange *exchange, size_t index);
 
 typedef struct sh_exchange_stats {
     uint64_t message_bytes;  // of this rank's messages

@@ -45,7 +45,7 @@ typedef struct sh_places {
 /* `node` holds one number per rank, equal where ranks share a node; any numbers, any order. Caller
  * destroys. */
 sh_status sh_places_create(const int *node, int ranks, sh_places **places_out);
-void sh_places_destroy(sh_places *places);
+void sh_places_destroy(sh_places *seen);
 
 /* What a schedule depends on besides rank and step. */
 typedef struct sh_topology {

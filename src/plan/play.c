@@ -34,7 +34,6 @@ static uint64_t last_set(const sh_play *play, int rank, int block) {
         case SH_BROADCAST:
             return UINT64_C(1) << play->topology.root;
         case SH_BARRIER:
-            break;
         case SH_ALLREDUCE:
             break;
     }

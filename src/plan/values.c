@@ -21,12 +21,14 @@ typedef struct reader {
     sh_values *values;
 } reader;
 
-static bool is_between(char c) { return memchr(" \t\r,;:=[]", c, 9) != NULL; }
+static bool is_between(char c) { return c != '\0' && strchr(" \t\r,;:=[]", c) != NULL; }
+
+static bool is_mark(char c) { return c != '\0' && strchr("_-.", c) != NULL; }
 
 static bool is_name(const char *word, size_t length) {
     if (length >= SH_VALUES_NAME || !isalpha((unsigned char)word[0])) return false;
     for (size_t i = 0; i < length; i++)
-        if (!isalnum((unsigned char)word[i]) && memchr("_-.", word[i], 3) == NULL) return false;
+        if (!isalnum((unsigned char)word[i]) && !is_mark(word[i])) return false;
     return true;
 }
 

@@ -63,15 +63,46 @@ static sh_status share_notes(sh_exact *exact) {
     return SH_OK;
 }
 
-static sh_status check_loss(sh_exact *exact, const sh_exact_batch *batch) {
-    for (int s = 0; s < exact->shards; s++) {
-        if (isfinite(value_of(sh_exact_note(exact, s)[0]))) continue;
-        if (s >= exact->first && s < exact->last)
-            return sh_exact_explain(exact, batch, &exact->own[s - exact->first]);
-        // Whoever has it says where it began.
-        return SH_FAIL(SH_E_PEER, "step %ld: the loss of shard %d is not finite, on another worker",
-                       (long)exact->run->step + 1, s);
+/* An error record as it travels; all of it is text. */
+typedef struct words {
+    char text[sizeof((sh_error *)0)->text];
+    char hint[sizeof((sh_error *)0)->hint];
+} words;
+
+static int owner_of(const sh_exact *exact, int shard) {
+    int rank = 0, ranks = exact->run->team.ranks;
+    while (shard >= (int)sh_exact_share(exact->shards, rank, ranks).high) rank++;
+    return rank;
+}
+
+/* Whoever has the shard says where it began, and everyone says the same: it does not matter whose
+ * end is seen first. */
+static sh_status explain_loss(sh_exact *exact, const sh_exact_batch *batch, int shard) {
+    sh_team *team = &exact->run->team;
+    int owner = owner_of(exact, shard);
+    words said = {0};
+    if (owner == team->rank) {
+        sh_status status = sh_exact_explain(exact, batch, &exact->own[shard - exact->first]);
+        if (team->engine == NULL) return status;
+        const sh_error *error = sh_error_last();
+        memcpy(said.text, error->text, sizeof said.text);
+        memcpy(said.hint, error->hint, sizeof said.hint);
     }
+    sh_call call = {.what = SH_BROADCAST,
+                    .data = &said,
+                    .count = sizeof said,
+                    .dtype = SH_DTYPE_BYTE,
+                    .root = owner,
+                    .step = exact->run->step,
+                    .bucket = -1};
+    SH_TRY(sh_engine_run(team->engine, &call));
+    SH_FAIL(SH_E_NUMERIC, "%.*s", (int)sizeof said.text - 1, said.text);
+    return sh_error_hint("%.*s", (int)sizeof said.hint - 1, said.hint);
+}
+
+static sh_status check_loss(sh_exact *exact, const sh_exact_batch *batch) {
+    for (int s = 0; s < exact->shards; s++)
+        if (!isfinite(value_of(sh_exact_note(exact, s)[0]))) return explain_loss(exact, batch, s);
     return SH_OK;
 }
 

@@ -143,7 +143,8 @@ static void reap(attempt *a, bool expected) {
 /* After a failure the others get a moment to say what they know, then they are ended. */
 static void end_attempt(attempt *a) {
     if (a->died) sh_watch_record(a->board, now(), a->outcome->folder);
-    for (int i = 0; i < 20 && a->left > 0 && !a->died; i++) {
+    int64_t until = now() + 2000000000;
+    while (a->left > 0 && !a->died && a->error.code == SH_OK && now() < until) {
         read_notes(a, 50);
         reap(a, false);
     }

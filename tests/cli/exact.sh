@@ -55,6 +55,24 @@ expect_exit 0 "$SHOAL" train fewer --resume -n 2 --steps 41 --quiet
 expect_exit 0 "$SHOAL" train fewer --resume -n 1 --threads 2 --steps 0 --epochs 2 --quiet
 same_end fewer
 
+# Under MPI too, its own all-reduce included; and a run goes from there to shared memory.
+under_mpi() {
+    local name=$1
+    shift
+    for allreduce in auto ring mpi; do
+        expect_exit 0 timeout 120 "$@" -n 4 "$SHOAL" train "${run[@]}" --threads 1 --epochs 2 \
+            --allreduce "$allreduce" --out "$name-$allreduce"
+        same_all "$name-$allreduce"
+    done
+    expect_exit 0 timeout 120 "$@" -n 2 "$SHOAL" train "${run[@]}" --threads 2 --steps 17 --out "$name"
+    expect_exit 0 "$SHOAL" train "$name" --resume -n 3 --threads 1 --steps 0 --epochs 2 --quiet
+    same_end "$name"
+}
+if [ -z "${SANITIZED:-}" ]; then  # MPI itself leaks
+    [ -z "${MPIRUN_OPENMPI:-}" ] || under_mpi openmpi "$MPIRUN_OPENMPI" --allow-run-as-root --oversubscribe
+    [ -z "${MPIRUN_MPICH:-}" ] || under_mpi mpich "$MPIRUN_MPICH"
+fi
+
 # A loss that is not finite is explained by the worker that has it, in the words of a single one.
 bad=(--model "[flatten, {dense: 30}, relu, dense]" --data digits --exact --lr 1e6 --steps 60 --quiet)
 expect_complaint 1 "first in layer" "$SHOAL" train "${bad[@]}" --threads 1 --out bad1
