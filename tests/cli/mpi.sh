@@ -66,6 +66,8 @@ one=$(loss)
 expect_exit 0 "$SHOAL" train "${short[@]}" -n 3 --out shm
 [ "$(loss)" = "$one" ] || fail "shm: loss $(loss) instead of $one"
 
+expect_exit 0 "$SHOAL" train "${short[@]}" --exact --out exact
+
 for flavour in openmpi mpich; do
     variable=MPIRUN_${flavour^^}
     [ -n "${!variable:-}" ] || { echo "no module for $flavour: not tested"; continue; }
@@ -90,6 +92,11 @@ for flavour in openmpi mpich; do
             --bucket-mb 0.05 --out "$flavour"
         [ "$(loss)" = "$one" ] || fail "$flavour $allreduce: loss $(loss) instead of $one"
     done
+
+    # Exact runs have the bits of one worker, whoever sums.
+    expect_exit 0 ranks 4 "$SHOAL" train "${short[@]}" --exact --allreduce mpi --out "$flavour"
+    expect_same exact/checkpoints/model-00000031.safetensors \
+        "$flavour/checkpoints/model-00000031.safetensors"
 
     # Ranks that would train different things do not start, also if they would sum differently.
     for other in "--lr 0.5" "--allreduce ring"; do
@@ -139,10 +146,21 @@ for allreduce in ring direct mpi; do
     expect_end "hangs-$allreduce"
     expect_text "rank 0 waited" "hangs-$allreduce.err"
     expect_text "rank 2 waited" "hangs-$allreduce.err"
-    expect_text "rank 0: step" "hangs-$allreduce.err"
+    grep -qE "rank 0: [a-z]+ [0-9]+, waits for rank 1" "hangs-$allreduce.err" ||
+        fail "nothing says for whom rank 0 waits"
     expect_text "worker 1 (pid $hung) is stopped" "hangs-$allreduce.err"
     expect_text "allreduce $allreduce" "hangs-$allreduce/flight-0.txt"
     expect_text "allreduce $allreduce" "hangs-$allreduce/flight-2.txt"
+done
+
+# What is built on the sums does not see the transport.
+for flags in "--shard-optimizer --optimizer adamw" "--compress topk:1%" "--compress fp16 --balance"; do
+    # shellcheck disable=SC2086
+    expect_exit 0 "$SHOAL" train "${short[@]}" $flags -n 3 --out shm
+    wanted=$(loss)
+    # shellcheck disable=SC2086
+    expect_exit 0 ranks 3 "$SHOAL" train "${short[@]}" $flags --out mpi
+    [ "$(loss)" = "$wanted" ] || fail "$flags: loss $(loss) instead of $wanted"
 done
 
 # The benchmark counts the ranks, and only rank 0 prints.
