@@ -65,6 +65,7 @@ typedef struct sh_step_context {
     uint64_t seed;
     int64_t step;
     uint64_t position;  // of the batch's first sample in the epoch
+    uint32_t shard;     // which part of the batch this is: paths are dropped part by part
     bool accumulate;    // add to the gradients instead of overwriting them
     /* Adds values up over all workers that compute parts of this batch: batchnorm then sees the
      * whole batch. All of them meet in it, in the same order. NULL: a part is a batch of its own.

@@ -91,6 +91,7 @@ static sh_step_context context(const sh_exact *exact, const sh_exact_batch *batc
         .seed = (uint64_t)exact->run->config.seed,
         .step = exact->run->step,
         .position = batch->position + (uint64_t)at,
+        .shard = (uint32_t)(exact->first + (shard - exact->own)),
         .accumulate = at > shard->at,
     };
 }

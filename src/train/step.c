@@ -327,6 +327,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
             .seed = (uint64_t)run->config.seed,
             .step = run->step,
             .position = batch->position + (uint64_t)at,
+            .shard = (uint32_t)run->team.rank,
             .accumulate = at > 0,
             .sum = together ? sh_team_sum_batch : NULL,
             .sum_self = &run->team,

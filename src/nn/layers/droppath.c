@@ -36,7 +36,8 @@ static void begin(sh_op *op) {
     sh_step_context step = sh_op_step(op);
     sh_rng rng =
         sh_rng_stream(step.seed, SH_RNG_DROP_PATH, (uint32_t)op->layer->index, (uint64_t)step.step);
-    *(bool *)op->kernel = step.training && (double)sh_rng_uniform(&rng) < o->p;
+    float draw = sh_u32_to_unit(sh_rng_at(&rng, step.shard).word[0]);
+    *(bool *)op->kernel = step.training && (double)draw < o->p;
 }
 
 static void apply(const sh_op *op, const float *from, float *to) {
