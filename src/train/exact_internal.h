@@ -102,7 +102,7 @@ void sh_exact_compute(sh_exact *exact, const sh_exact_batch *batch);
 /* Runs the part of a shard whose loss is not finite again and says where it began. */
 sh_status sh_exact_explain(sh_exact *exact, const sh_exact_batch *batch, const sh_shard *shard);
 /* Forward and loss of a batch of test data; in any lane. */
-sh_loss_result sh_lane_evaluate(sh_exact *exact, int lane, const sh_batch *batch);
+sh_loss_result sh_lane_evaluate(sh_exact *exact, int index, const sh_batch *batch);
 
 /* Common notes, checked; the result of the step; the mean gradient and the new states. */
 sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out);
