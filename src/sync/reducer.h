@@ -54,7 +54,7 @@ void sh_reducer_destroy(sh_reducer *reducer);
 
 void sh_reducer_begin(sh_reducer *reducer, int64_t step);
 /* The gradient of a parameter is final; fits sh_on_grad_ready. Each parameter once a step. */
-void sh_reducer_ready(void *reducer, size_t param);
+void sh_reducer_ready(void *self, size_t param);
 /* Waits until every bucket has arrived. Fails as the first collective that failed. */
 sh_status sh_reducer_finish(sh_reducer *reducer);
 

@@ -83,7 +83,7 @@ sh_status sh_run_prepare(shoal_run *run, bool evaluates);
 /* One optimizer step on a batch: forward, loss, backward, update. */
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
 /* Updates parameters whose gradients have arrived: sh_reducer_options.arrived. */
-bool sh_run_update_bucket(void *run, const sh_bucket *bucket);
+bool sh_run_update_bucket(void *user, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info);
 /* The loss is not finite: says where it began. The weights are still those before this step. */

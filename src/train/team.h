@@ -69,7 +69,7 @@ sh_status sh_team_sum(sh_team *team, double *values, size_t count);
 /* What data in parts needs of the team. Borrows it. */
 sh_data_team sh_team_for_data(sh_team *team);
 /* The same from inside a layer: sh_step_context.sum. A failure is kept in team->status. */
-void sh_team_sum_batch(void *team, double *values, size_t count);
+void sh_team_sum_batch(void *self, double *values, size_t count);
 /* Batchnorm's running statistics become the mean over the ranks. */
 sh_status sh_team_average_states(struct shoal_run *run);
 /* Every check_every steps: a replica whose parameters drifted is named. */
