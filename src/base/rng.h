@@ -19,6 +19,9 @@ typedef enum sh_rng_use {
     SH_RNG_SPLIT,
     SH_RNG_TEST,
     SH_RNG_CODEC,
+    SH_RNG_SIM_COMPUTE,
+    SH_RNG_SIM_FAULT,
+    SH_RNG_GOSSIP,
 } sh_rng_use;
 
 typedef struct sh_rng {

@@ -4,16 +4,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static _Thread_local sh_error last_error;
+static _Thread_local sh_error thread_error;
+static _Thread_local sh_error *lent;  // of the coroutine that runs, or NULL
 
-const sh_error *sh_error_last(void) { return &last_error; }
+static sh_error *last(void) { return lent != NULL ? lent : &thread_error; }
 
-void sh_error_clear(void) { last_error = (sh_error){.code = SH_OK}; }
+void sh_error_record(sh_error *record) { lent = record; }
+
+const sh_error *sh_error_last(void) { return last(); }
+
+void sh_error_clear(void) { *last() = (sh_error){.code = SH_OK}; }
 
 // The brackets keep out the macros that status.h gives to analyzers.
 sh_status(sh_error_adopt)(const sh_error *error) {
-    if (error != &last_error) last_error = *error;
-    return last_error.code;
+    sh_error *own = last();
+    if (error != own) *own = *error;
+    return own->code;
 }
 
 sh_status sh_error_set(sh_status code, const char *file, int line, const char *format, ...) {
@@ -24,16 +30,17 @@ sh_status sh_error_set(sh_status code, const char *file, int line, const char *f
     va_start(arguments, format);
     vsnprintf(error.text, sizeof error.text, format, arguments);
     va_end(arguments);
-    last_error = error;
+    *last() = error;
     return code;
 }
 
 sh_status(sh_error_hint)(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(last_error.hint, sizeof last_error.hint, format, arguments);
+    sh_error *own = last();
+    vsnprintf(own->hint, sizeof own->hint, format, arguments);
     va_end(arguments);
-    return last_error.code;
+    return own->code;
 }
 
 const char *sh_status_name(sh_status status) {

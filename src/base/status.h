@@ -32,6 +32,9 @@ typedef struct sh_error {
 /* The record of the calling task. Valid until its next failure. */
 const sh_error *sh_error_last(void);
 void sh_error_clear(void);
+/* From now on the calling thread's failures go to this record: a coroutine brings its own. NULL: to
+ * the thread's. */
+void sh_error_record(sh_error *record);
 
 /* Copies a record into the calling task's, for work that crossed tasks. Returns its code. */
 sh_status sh_error_adopt(const sh_error *error);

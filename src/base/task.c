@@ -4,10 +4,14 @@
 #include <sched.h>
 #include <string.h>
 
+#include "base/fiber.h"
 #include "base/memory.h"
 
 struct sh_task {
     pthread_t thread;
+    sh_fiber *fiber;       // NULL: a thread
+    sh_fiber_line waiter;  // of a fiber: who waits for its end
+    bool ended;            // a fiber
     sh_task_body body;
     void *argument;
     sh_status status;
@@ -15,12 +19,33 @@ struct sh_task {
     char name[16];
 };
 
-static void *task_main(void *pointer) {
-    sh_task *task = pointer;
-    pthread_setname_np(pthread_self(), task->name);
+static void run_body(sh_task *task) {
     task->status = task->body(task->argument);
     if (task->status != SH_OK) task->error = *sh_error_last();
+}
+
+static void *thread_main(void *pointer) {
+    sh_task *task = pointer;
+    pthread_setname_np(pthread_self(), task->name);
+    run_body(task);
     return NULL;
+}
+
+static void fiber_main(void *pointer) {
+    sh_task *task = pointer;
+    run_body(task);
+    task->ended = true;
+    sh_fiber_line_wake(&task->waiter);
+}
+
+static sh_status start(sh_task *task) {
+    sh_fiber *self = sh_fiber_self();
+    if (self != NULL)
+        return sh_world_spawn(sh_fiber_world(self), task->name, sh_fiber_mark(self), fiber_main,
+                              task, &task->fiber);
+    int error = pthread_create(&task->thread, NULL, thread_main, task);
+    if (error == 0) return SH_OK;
+    return SH_FAIL(SH_E_IO, "cannot start task '%s': %s", task->name, strerror(error));
 }
 
 sh_status sh_task_spawn(const char *name, sh_task_body body, void *argument, sh_task **task_out) {
@@ -29,10 +54,10 @@ sh_status sh_task_spawn(const char *name, sh_task_body body, void *argument, sh_
     task->body = body;
     task->argument = argument;
     strncpy(task->name, name, sizeof task->name - 1);
-    int error = pthread_create(&task->thread, NULL, task_main, task);
-    if (error != 0) {
+    sh_status status = start(task);
+    if (status != SH_OK) {
         sh_free(task);
-        return SH_FAIL(SH_E_IO, "cannot start task '%s': %s", name, strerror(error));
+        return status;
     }
     *task_out = task;
     return SH_OK;
@@ -40,21 +65,30 @@ sh_status sh_task_spawn(const char *name, sh_task_body body, void *argument, sh_
 
 sh_status sh_task_wait(sh_task *task) {
     if (task == NULL) return SH_OK;
-    pthread_join(task->thread, NULL);
+    if (task->fiber == NULL)
+        pthread_join(task->thread, NULL);
+    else if (!task->ended)
+        sh_fiber_line_wait(&task->waiter, "the end of a task");
     sh_status status = task->status;
     if (status != SH_OK) sh_error_adopt(&task->error);
     sh_free(task);
     return status;
 }
 
-void sh_task_yield(void) { sched_yield(); }
+void sh_task_yield(void) {
+    if (sh_fiber_self() != NULL)
+        sh_fiber_yield();
+    else
+        sched_yield();
+}
 
 struct sh_queue {
     pthread_mutex_t lock;
     pthread_cond_t not_empty, not_full;
-    size_t capacity, count, head;  // guarded by lock
-    bool closed;                   // guarded by lock
-    void *items[];                 // guarded by lock
+    sh_fiber_line poppers, pushers;  // fibers that wait; they share one thread and need no lock
+    size_t capacity, count, head;    // guarded by lock
+    bool closed;                     // guarded by lock
+    void *items[];                   // guarded by lock
 };
 
 sh_status sh_queue_create(size_t capacity, sh_queue **queue_out) {
@@ -77,14 +111,27 @@ void sh_queue_destroy(sh_queue *queue) {
     sh_free(queue);
 }
 
+/* Tasks that share a queue are all threads or all fibers, so one of the two ways to wait is used.
+ */
+static void wait_for(sh_queue *queue, pthread_cond_t *condition, sh_fiber_line *line) {
+    if (sh_fiber_self() == NULL) {
+        pthread_cond_wait(condition, &queue->lock);
+        return;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    sh_fiber_line_wait(line, line == &queue->poppers ? "a queue that is empty" : "a full queue");
+    pthread_mutex_lock(&queue->lock);
+}
+
 bool sh_queue_push(sh_queue *queue, void *item) {
     pthread_mutex_lock(&queue->lock);
     while (queue->count == queue->capacity && !queue->closed)
-        pthread_cond_wait(&queue->not_full, &queue->lock);
+        wait_for(queue, &queue->not_full, &queue->pushers);
     bool pushed = !queue->closed;
     if (pushed) {
         queue->items[(queue->head + queue->count++) % queue->capacity] = item;
         pthread_cond_signal(&queue->not_empty);
+        sh_fiber_line_wake(&queue->poppers);
     }
     pthread_mutex_unlock(&queue->lock);
     return pushed;
@@ -92,13 +139,14 @@ bool sh_queue_push(sh_queue *queue, void *item) {
 
 bool sh_queue_pop(sh_queue *queue, void **item_out) {
     pthread_mutex_lock(&queue->lock);
-    while (queue->count == 0 && !queue->closed) pthread_cond_wait(&queue->not_empty, &queue->lock);
+    while (queue->count == 0 && !queue->closed) wait_for(queue, &queue->not_empty, &queue->poppers);
     bool popped = queue->count > 0;
     if (popped) {
         *item_out = queue->items[queue->head];
         queue->head = (queue->head + 1) % queue->capacity;
         queue->count--;
         pthread_cond_signal(&queue->not_full);
+        sh_fiber_line_wake(&queue->pushers);
     }
     pthread_mutex_unlock(&queue->lock);
     return popped;
@@ -109,5 +157,7 @@ void sh_queue_close(sh_queue *queue) {
     queue->closed = true;
     pthread_cond_broadcast(&queue->not_empty);
     pthread_cond_broadcast(&queue->not_full);
+    while (queue->poppers.first != NULL) sh_fiber_line_wake(&queue->poppers);
+    while (queue->pushers.first != NULL) sh_fiber_line_wake(&queue->pushers);
     pthread_mutex_unlock(&queue->lock);
 }

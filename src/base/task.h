@@ -1,5 +1,6 @@
-/* Tasks: the one way to run things side by side inside a worker. A task is a thread here and a
- * coroutine in the simulator; each has its own error record. Tasks meet in bounded queues.
+/* Tasks: the one way to run things side by side inside a worker. A task is a thread, or inside a
+ * coroutine (the simulator's workers) another coroutine of the same world; each has its own error
+ * record. Tasks meet in bounded queues.
  *
  * The tasks of a worker are listed in docs/architecture.md with their owner files. */
 #ifndef SH_BASE_TASK_H

@@ -1,0 +1,289 @@
+#include "base/fiber.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/memory.h"
+#include "base/switch.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SH_ASAN 1
+#endif
+#endif
+#ifdef SH_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+enum { PAGE = 4096 };
+
+/* A stack, with the guard page below it. The address sanitizer wants to know both sides. */
+typedef struct stack {
+    char *memory;  // the lowest usable address
+    size_t bytes;
+    void *shadow;  // the sanitizer's, while this stack does not run
+} stack;
+
+struct sh_fiber {
+    sh_context context;
+    sh_world *world;
+    sh_fiber *next_ready;     // or the next in a line
+    sh_fiber *before, *next;  // all fibers of the world
+    const char *waits;
+    bool blocked;
+    void *mark;
+    void (*body)(void *);
+    void *argument;
+    stack stack;
+    char name[SH_FIBER_NAME];
+    sh_error error;
+};
+
+typedef struct spare {
+    struct spare *next;
+} spare;
+
+struct sh_world {
+    sh_world_options options;
+    sh_context context;  // of the owner, while a fiber runs
+    stack stack;         // of the owner, as the sanitizer tells
+    sh_fiber_line ready;
+    sh_fiber *first, *last;
+    sh_fiber *ended;  // its stack is still stood on
+    spare *spares;    // stacks of fibers that are gone
+    int fibers;
+};
+
+static _Thread_local sh_fiber *self;
+
+sh_fiber *sh_fiber_self(void) { return self; }
+sh_world *sh_fiber_world(const sh_fiber *fiber) { return fiber->world; }
+const char *sh_fiber_name(const sh_fiber *fiber) { return fiber->name; }
+void *sh_fiber_mark(const sh_fiber *fiber) { return fiber->mark; }
+const char *sh_fiber_waits(const sh_fiber *fiber) { return fiber->blocked ? fiber->waits : NULL; }
+sh_fiber *sh_world_first(const sh_world *world) { return world->first; }
+sh_fiber *sh_fiber_next(const sh_fiber *fiber) { return fiber->next; }
+int sh_world_fibers(const sh_world *world) { return world->fibers; }
+
+/* ---- Stacks ---------------------------------------------------------------------------------- */
+
+static sh_status take_stack(sh_world *world, stack *stack_out) {
+    size_t bytes = world->options.stack_bytes;
+    if (world->spares != NULL) {
+        // A spare begins at the top of its stack: those pages are in memory already.
+        char *top = (char *)world->spares + sizeof(spare);
+        world->spares = world->spares->next;
+        *stack_out = (stack){.memory = top - bytes, .bytes = bytes};
+        return SH_OK;
+    }
+    char *memory = mmap(NULL, bytes + PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (memory != MAP_FAILED && mprotect(memory, PAGE, PROT_NONE) != 0) {
+        munmap(memory, bytes + PAGE);
+        memory = MAP_FAILED;
+    }
+    if (memory == MAP_FAILED) {
+        SH_FAIL(SH_E_MEMORY, "no stack of %zu KiB for coroutine %d: %s", bytes >> 10,
+                world->fibers + 1, strerror(errno));
+        return sh_error_hint("sysctl vm.max_map_count: each takes two mappings");
+    }
+    *stack_out = (stack){.memory = memory + PAGE, .bytes = bytes};
+    return SH_OK;
+}
+
+/* Frames that were left behind poisoned the stack. */
+static void unpoison(const stack *left) {
+#ifdef SH_ASAN
+    __asan_unpoison_memory_region(left->memory, left->bytes);
+#else
+    (void)left;
+#endif
+}
+
+static void drop_stack(const stack *dropped) {
+    unpoison(dropped);
+    munmap(dropped->memory - PAGE, dropped->bytes + PAGE);
+}
+
+static void keep_stack(sh_world *world, const stack *kept) {
+    unpoison(kept);
+    spare *at = (spare *)(void *)(kept->memory + kept->bytes - sizeof *at);
+    at->next = world->spares;
+    world->spares = at;
+}
+
+/* ---- Switching ------------------------------------------------------------------------------- */
+
+/* `ends`: the stack that is left will not run again. */
+static void leave(sh_context *from, stack *from_stack, sh_context *to, const stack *to_stack,
+                  bool ends) {
+#ifdef SH_ASAN
+    __sanitizer_start_switch_fiber(ends ? NULL : &from_stack->shadow, to_stack->memory,
+                                   to_stack->bytes);
+    sh_context_switch(from, to);
+    __sanitizer_finish_switch_fiber(from_stack->shadow, NULL, NULL);
+#else
+    (void)from_stack;
+    (void)to_stack;
+    (void)ends;
+    sh_context_switch(from, to);
+#endif
+}
+
+static void to_owner(sh_fiber *fiber, bool ends) {
+    sh_world *world = fiber->world;
+    leave(&fiber->context, &fiber->stack, &world->context, &world->stack, ends);
+}
+
+static void fiber_main(void *argument) {
+    sh_fiber *fiber = argument;
+#ifdef SH_ASAN
+    const void *bottom;
+    __sanitizer_finish_switch_fiber(NULL, &bottom, &fiber->world->stack.bytes);
+    fiber->world->stack.memory = (char *)(uintptr_t)bottom;
+#endif
+    fiber->body(fiber->argument);
+    fiber->world->ended = fiber;
+    to_owner(fiber, true);
+    SH_ASSERT(false);  // a fiber does not run after its end
+}
+
+static void append(sh_fiber_line *line, sh_fiber *fiber) {
+    fiber->next_ready = NULL;
+    if (line->last != NULL)
+        line->last->next_ready = fiber;
+    else
+        line->first = fiber;
+    line->last = fiber;
+}
+
+static sh_fiber *take_first(sh_fiber_line *line) {
+    sh_fiber *fiber = line->first;
+    if (fiber == NULL) return NULL;
+    line->first = fiber->next_ready;
+    if (line->first == NULL) line->last = NULL;
+    return fiber;
+}
+
+static void bury(sh_world *world) {
+    sh_fiber *fiber = world->ended;
+    world->ended = NULL;
+    world->fibers--;
+    if (fiber->before != NULL)
+        fiber->before->next = fiber->next;
+    else
+        world->first = fiber->next;
+    if (fiber->next != NULL)
+        fiber->next->before = fiber->before;
+    else
+        world->last = fiber->before;
+    keep_stack(world, &fiber->stack);
+    sh_free(fiber);
+}
+
+bool sh_world_step(sh_world *world) {
+    SH_DCHECK(self == NULL);
+    sh_fiber *fiber = take_first(&world->ready);
+    if (fiber == NULL) return false;
+    self = fiber;
+    sh_error_record(&fiber->error);
+    leave(&world->context, &world->stack, &fiber->context, &fiber->stack, false);
+    sh_error_record(NULL);
+    self = NULL;
+    if (world->ended != NULL) bury(world);
+    return true;
+}
+
+void sh_fiber_block(const char *why) {
+    sh_fiber *fiber = self;
+    fiber->waits = why;
+    fiber->blocked = true;
+    to_owner(fiber, false);
+}
+
+void sh_fiber_wake(sh_fiber *fiber) {
+    if (!fiber->blocked) return;
+    fiber->blocked = false;
+    append(&fiber->world->ready, fiber);
+}
+
+void sh_fiber_yield(void) {
+    sh_fiber *fiber = self;
+    const sh_world_options *options = &fiber->world->options;
+    if (options->yield != NULL) {
+        options->yield(options->owner, fiber);
+        sh_fiber_block("its next turn");
+        return;
+    }
+    append(&fiber->world->ready, fiber);
+    to_owner(fiber, false);
+}
+
+/* A waiting fiber is woken only by its line, so its link is the line's until then. */
+void sh_fiber_line_wait(sh_fiber_line *line, const char *why) {
+    append(line, self);
+    sh_fiber_block(why);
+}
+
+void sh_fiber_line_wake(sh_fiber_line *line) {
+    sh_fiber *fiber = take_first(line);
+    if (fiber != NULL) sh_fiber_wake(fiber);
+}
+
+/* ---- Worlds ---------------------------------------------------------------------------------- */
+
+sh_status sh_world_create(const sh_world_options *options, sh_world **world_out) {
+    sh_world *world = sh_alloc(1, sizeof *world);
+    if (world == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for coroutines");
+    world->options = *options;
+    size_t bytes = options->stack_bytes > 0 ? options->stack_bytes : SH_FIBER_STACK_BYTES;
+    world->options.stack_bytes = sh_round_up(bytes, PAGE);
+    *world_out = world;
+    return SH_OK;
+}
+
+void sh_world_destroy(sh_world *world) {
+    if (world == NULL) return;
+    for (sh_fiber *fiber = world->first, *next; fiber != NULL; fiber = next) {
+        next = fiber->next;
+        drop_stack(&fiber->stack);
+        sh_free(fiber);
+    }
+    size_t bytes = world->options.stack_bytes;
+    for (spare *at = world->spares, *next; at != NULL; at = next) {
+        next = at->next;
+        drop_stack(&(stack){.memory = (char *)at + sizeof *at - bytes, .bytes = bytes});
+    }
+    sh_free(world);
+}
+
+sh_status sh_world_spawn(sh_world *world, const char *name, void *mark, void (*body)(void *),
+                         void *argument, sh_fiber **fiber_out) {
+    sh_fiber *fiber = sh_alloc(1, sizeof *fiber);
+    if (fiber == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for task '%s'", name);
+    sh_status status = take_stack(world, &fiber->stack);
+    if (status != SH_OK) {
+        sh_free(fiber);
+        return status;
+    }
+    fiber->world = world;
+    fiber->mark = mark;
+    fiber->body = body;
+    fiber->argument = argument;
+    strncpy(fiber->name, name, sizeof fiber->name - 1);
+    sh_context_make(&fiber->context, fiber->stack.memory, fiber->stack.bytes, fiber_main, fiber);
+    fiber->before = world->last;
+    if (world->last != NULL)
+        world->last->next = fiber;
+    else
+        world->first = fiber;
+    world->last = fiber;
+    world->fibers++;
+    append(&world->ready, fiber);
+    if (fiber_out != NULL) *fiber_out = fiber;
+    return SH_OK;
+}
