@@ -1,6 +1,9 @@
 /* What messages and sums cost here. The first two ranks that share a node, and the first two that
  * do not, play ping-pong while the others wait; what the first of each pair measured is broadcast,
- * so that all ranks choose alike from then on. */
+ * so that all ranks choose alike from then on. Algorithms that should cost nearly the same for
+ * long buffers are then tried, since they differ by what the model leaves out: how well segments
+ * overlap, and what a protocol makes of their messages. */
+#include <math.h>
 #include <string.h>
 
 #include "comm/engine_internal.h"
@@ -11,25 +14,16 @@ enum {
     WARM_TRIPS = 16,
     FIRST_BYTES = 64 << 10,  // a slow link shows itself here
     LONG_BYTES = 1 << 20,
-    LONG_TRIPS = 8,
+    LONG_TRIPS = 4,
     SUM_ROUNDS = 16,
 };
 static const int64_t slow_trip_ns = 4000000;
+static const double trial_most_s = 0.04;  // of one all-reduce; slower links are not tried
 
 typedef struct calibration {
-    sh_link *link_out, *node_link_out;
+    sh_costs *costs_out;
     char *buffer;  // (2, LONG_BYTES)
 } calibration;
-
-static double median(double *times, int count) {
-    for (int i = 1; i < count; i++)
-        for (int k = i; k > 0 && times[k] < times[k - 1]; k--) {
-            double swapped = times[k];
-            times[k] = times[k - 1];
-            times[k - 1] = swapped;
-        }
-    return times[count / 2];
-}
 
 /* There and back; the first rank sends first. */
 static sh_status round_trip(sh_engine *engine, int peer, bool first, char *data, size_t bytes) {
@@ -43,17 +37,16 @@ static sh_status round_trip(sh_engine *engine, int peer, bool first, char *data,
     return SH_OK;
 }
 
-/* Median seconds of one way. */
+/* Seconds of one way: the least, since whatever else the machine does only makes a time longer. */
 static sh_status time_trips(sh_engine *engine, int peer, bool first, char *data, size_t bytes,
                             int trips, double *seconds_out) {
-    double times[SMALL_TRIPS];
-    SH_ASSERT(trips <= SMALL_TRIPS);
+    double least = INFINITY;
     for (int i = 0; i < trips; i++) {
         int64_t start = sh_engine_now(engine);
         SH_TRY(round_trip(engine, peer, first, data, bytes));
-        times[i] = (double)(sh_engine_now(engine) - start) * 0.5e-9;
+        least = fmin(least, (double)(sh_engine_now(engine) - start) * 0.5e-9);
     }
-    *seconds_out = median(times, trips);
+    *seconds_out = least;
     return SH_OK;
 }
 
@@ -71,20 +64,20 @@ static sh_status time_link(sh_engine *engine, int peer, bool first, char *data, 
     int trips = bytes == FIRST_BYTES ? 2 : LONG_TRIPS;
     SH_TRY(time_trips(engine, peer, first, data, (size_t)bytes, trips, &fast));
     link->alpha_s = alpha;
-    link->beta_s = fast > alpha ? (fast - alpha) / (double)bytes : 1e-12;
+    link->beta_s = fast > alpha ? (fast - alpha) / (double)bytes : 0;
     return SH_OK;
 }
 
 /* Seconds per byte of a sum in the cache. */
 static double time_sum(sh_engine *engine, char *buffer) {
-    double times[SUM_ROUNDS];
+    double least = INFINITY;
     for (int i = 0; i < SUM_ROUNDS; i++) {
         int64_t start = sh_engine_now(engine);
         engine->combine->join[SH_SUM][SH_DTYPE_F32](buffer, buffer, buffer + LONG_BYTES,
                                                     LONG_BYTES / sizeof(float));
-        times[i] = (double)(sh_engine_now(engine) - start) * 1e-9;
+        least = fmin(least, (double)(sh_engine_now(engine) - start) * 1e-9);
     }
-    return median(times, SUM_ROUNDS) / LONG_BYTES;
+    return least / LONG_BYTES;
 }
 
 /* The first two ranks on one node, or on two; false: there are none. */
@@ -101,13 +94,13 @@ static bool find_pair(const sh_transport *transport, bool one_node, int *a_out, 
 
 static sh_status measure(sh_engine *engine, char *buffer, bool one_node, sh_link *link_inout) {
     int first, second, rank = engine->transport->rank;
+    sh_link link = {0};
     if (!find_pair(engine->transport, one_node, &first, &second)) return SH_OK;
     if (rank == first || rank == second) {
-        SH_TRY(
-            time_link(engine, rank == first ? second : first, rank == first, buffer, link_inout));
-        link_inout->gamma_s = time_sum(engine, buffer);
+        SH_TRY(time_link(engine, rank == first ? second : first, rank == first, buffer, &link));
+        link.gamma_s = time_sum(engine, buffer);
     }
-    double numbers[] = {link_inout->alpha_s, link_inout->beta_s, link_inout->gamma_s};
+    double numbers[] = {link.alpha_s, link.beta_s, link.gamma_s};
     sh_call call = {.what = SH_BROADCAST,
                     .data = numbers,
                     .count = SH_COUNT(numbers),
@@ -116,24 +109,98 @@ static sh_status measure(sh_engine *engine, char *buffer, bool one_node, sh_link
                     .bucket = -1};
     SH_TRY(sh_engine_begin(engine, &call));
     SH_TRY(sh_engine_await(engine, &call));
-    *link_inout = (sh_link){numbers[0], numbers[1], numbers[2]};
+    // A long message that is no slower than a short one was disturbed: what was known stays.
+    if (numbers[1] > 0) *link_inout = (sh_link){numbers[0], numbers[1], numbers[2]};
+    return SH_OK;
+}
+
+/* ---- Trying what should cost alike ------------------------------------------------------------
+ */
+
+/* One all-reduce of the buffer, its slowest rank's seconds; the same on all ranks. */
+static sh_status time_allreduce(sh_engine *engine, const sh_algorithm *algorithm, char *buffer,
+                                double *seconds_out) {
+    sh_call meet = {.what = SH_BARRIER, .bucket = -1};
+    SH_TRY(sh_engine_begin(engine, &meet));
+    SH_TRY(sh_engine_await(engine, &meet));
+    int64_t start = sh_engine_now(engine);
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .algorithm = algorithm->name,
+                    .data = buffer,
+                    .count = 2 * LONG_BYTES / sizeof(float),
+                    .bucket = -1};
+    SH_TRY(sh_engine_begin(engine, &call));
+    SH_TRY(sh_engine_await(engine, &call));
+    double seconds = (double)(sh_engine_now(engine) - start) * 1e-9;
+    sh_call slowest = {.what = SH_ALLREDUCE,
+                       .algorithm = "tree",
+                       .data = &seconds,
+                       .count = 1,
+                       .dtype = SH_DTYPE_F64,
+                       .op = SH_MAX,
+                       .bucket = -1};
+    SH_TRY(sh_engine_begin(engine, &slowest));
+    SH_TRY(sh_engine_await(engine, &slowest));
+    *seconds_out = seconds;
+    return SH_OK;
+}
+
+/* Algorithms with one rank per node: a hierarchy is then its ring. */
+static bool is_worth_trying(const sh_algorithm *algorithm, const sh_topology *topology,
+                            const sh_links *links, double cheapest) {
+    if (algorithm->does != SH_ALLREDUCE || algorithm->native) return false;
+    bool flat = topology->places->nodes == topology->ranks;
+    if (flat && strcmp(algorithm->name, "hierarchical") == 0) return false;
+    return sh_algorithm_price(algorithm, topology, 2 * LONG_BYTES, links) <= cheapest * SH_ALIKE;
+}
+
+/* The better of two runs; what was tried before stays unless it is beaten clearly. */
+static sh_status try_one(sh_engine *engine, const sh_algorithm *algorithm, char *buffer,
+                         double *best_inout) {
+    double first, second;
+    SH_TRY(time_allreduce(engine, algorithm, buffer, &first));
+    SH_TRY(time_allreduce(engine, algorithm, buffer, &second));
+    double seconds = first < second ? first : second;
+    if (engine->options.costs.large != NULL && seconds > *best_inout * 0.98) return SH_OK;
+    *best_inout = seconds;
+    engine->options.costs.large = algorithm;
+    return SH_OK;
+}
+
+/* Between nodes: first what the model prefers. */
+static sh_status try_large(sh_engine *engine, char *buffer) {
+    sh_costs *costs = &engine->options.costs;
+    const sh_group *world = engine->world;
+    costs->large = NULL;
+    if (world->places == NULL) return SH_OK;
+    double cheapest = 0, best_s = 0;
+    const sh_algorithm *usual = sh_engine_choice(engine, world, 2 * LONG_BYTES, false, &cheapest);
+    if (cheapest > trial_most_s) return SH_OK;
+    sh_topology topology = {.ranks = world->ranks, .places = world->places};
+    sh_links links = {.between = costs->link, .inside = costs->node_link};
+    memset(buffer, 0, 2 * (size_t)LONG_BYTES);
+    SH_TRY(try_one(engine, usual, buffer, &best_s));
+    const sh_algorithm *algorithm;
+    for (size_t i = 0; (algorithm = sh_algorithm_at(i)) != NULL; i++)
+        if (algorithm != usual && is_worth_trying(algorithm, &topology, &links, cheapest))
+            SH_TRY(try_one(engine, algorithm, buffer, &best_s));
     return SH_OK;
 }
 
 static sh_status calibrate(sh_engine *engine, void *argument) {
     calibration *job = argument;
     SH_TRY(sh_engine_drain(engine));
-    SH_TRY(measure(engine, job->buffer, true, &engine->options.node_link));
-    SH_TRY(measure(engine, job->buffer, false, &engine->options.link));
+    SH_TRY(measure(engine, job->buffer, true, &engine->options.costs.node_link));
+    SH_TRY(measure(engine, job->buffer, false, &engine->options.costs.link));
+    SH_TRY(try_large(engine, job->buffer));
     for (sh_group *group = engine->groups; group != NULL; group = group->next)
         memset(group->choices, 0, sizeof group->choices);
-    if (job->link_out != NULL) *job->link_out = engine->options.link;
-    if (job->node_link_out != NULL) *job->node_link_out = engine->options.node_link;
+    *job->costs_out = engine->options.costs;
     return SH_OK;
 }
 
-sh_status sh_engine_calibrate(sh_engine *engine, sh_link *link_out, sh_link *node_link_out) {
-    calibration job = {.link_out = link_out, .node_link_out = node_link_out};
+sh_status sh_engine_calibrate(sh_engine *engine, sh_costs *costs_out) {
+    calibration job = {.costs_out = costs_out};
     job.buffer = sh_alloc(2, LONG_BYTES);
     if (job.buffer == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a calibration");
     sh_status status = sh_engine_job(engine, calibrate, &job);

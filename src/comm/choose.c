@@ -7,7 +7,8 @@
 #include "comm/engine_internal.h"
 
 static sh_links links_of(const sh_engine *engine) {
-    return (sh_links){.between = engine->options.link, .inside = engine->options.node_link};
+    const sh_costs *costs = &engine->options.costs;
+    return (sh_links){.between = costs->link, .inside = costs->node_link};
 }
 
 /* MPI knows no halves. */
@@ -19,6 +20,17 @@ static bool can_run(const sh_engine *engine, const sh_group *group, const sh_alg
     if (!algorithm->native) return true;
     return engine->transport->ops->allreduce != NULL && group->ranks == engine->transport->ranks &&
            group->id == 0;
+}
+
+/* Long buffers: where the model sees little difference, what was tried decides. */
+static void prefer_tried(const sh_engine *engine, const sh_topology *topology, sh_choice *best) {
+    const sh_algorithm *tried = engine->options.costs.large;
+    if (tried == NULL || best->what != tried->does || best->bytes < SH_TRIED_BYTES) return;
+    sh_links links = links_of(engine);
+    double seconds = sh_algorithm_price(tried, topology, (double)best->bytes, &links);
+    if (seconds > best->seconds * SH_ALIKE) return;
+    best->algorithm = tried;
+    best->seconds = seconds;
 }
 
 /* The cheapest algorithm of a collective; `mapped`: those that need mapped memory count too. */
@@ -36,6 +48,7 @@ static sh_choice cheapest(const sh_engine *engine, const sh_group *group, sh_col
         best.algorithm = algorithm;
         best.seconds = seconds;
     }
+    prefer_tried(engine, &topology, &best);
     return best;
 }
 

@@ -13,6 +13,12 @@ static const sh_link default_node_link = {.alpha_s = 4e-7, .beta_s = 1e-10, .gam
 
 int sh_engine_rank(const sh_engine *engine) { return engine->transport->rank; }
 int sh_engine_ranks(const sh_engine *engine) { return engine->transport->ranks; }
+const char *sh_engine_transport(const sh_engine *engine) { return engine->transport->ops->name; }
+
+int sh_engine_nodes(const sh_engine *engine) {
+    const sh_places *places = engine->world->places;
+    return places != NULL ? places->nodes : 1;
+}
 
 /* ---- The flight recorder --------------------------------------------------------------------- */
 
@@ -74,6 +80,8 @@ sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
 
 static sh_status check_call(const sh_engine *engine, const sh_call *call) {
     const sh_group *group = sh_call_group(engine, call);
+    bool sized_only = call->data == NULL && call->count > 0;
+    SH_ASSERT(!sized_only || engine->transport->virtual_time);
     if (call->what == SH_ALLREDUCE || call->what == SH_REDUCE_SCATTER) {
         if (call->dtype == SH_DTYPE_BYTE)
             return SH_FAIL(SH_E_UNSUPPORTED, "bytes can be moved but not reduced");
@@ -91,7 +99,8 @@ static sh_status check_call(const sh_engine *engine, const sh_call *call) {
 /* One rank alone has the result already, but for what it would send to itself. */
 static void finish_alone(sh_engine *engine, sh_call *call) {
     size_t bytes = call->count * sh_dtype_bytes(call->dtype);
-    if (call->what == SH_ALLTOALL && bytes > 0) memcpy(call->data, call->source, bytes);
+    if (call->what == SH_ALLTOALL && bytes > 0 && call->data != NULL)
+        memcpy(call->data, call->source, bytes);
     sh_call_finish(engine, call, SH_OK);
 }
 
@@ -130,6 +139,7 @@ bool sh_engine_progress(sh_engine *engine) {
     bool moved = sh_engine_progress_direct(engine);
     if (engine->first == NULL) return moved;
     moved |= sh_transport_progress(engine->transport);
+    if (sh_agree_settle(engine) != SH_OK) return true;
     for (sh_trip *run = engine->first, *next; run != NULL; run = next) {
         next = run->next;
         moved |= sh_trip_progress(engine, run);
@@ -224,11 +234,31 @@ void sh_engine_set_timeout(sh_engine *engine, int64_t timeout_ns) {
     sh_engine_job(engine, set_timeout, &timeout_ns);
 }
 
+/* Answers from other costs are forgotten. */
+static void keep_costs(sh_engine *engine, const sh_costs *costs) {
+    engine->options.costs = *costs;
+    if (costs->link.beta_s <= 0) engine->options.costs.link = default_link;
+    if (costs->node_link.beta_s <= 0) engine->options.costs.node_link = default_node_link;
+    for (sh_group *group = engine->groups; group != NULL; group = group->next)
+        memset(group->choices, 0, sizeof group->choices);
+}
+
+static sh_status set_costs(sh_engine *engine, void *argument) {
+    SH_TRY(sh_engine_drain(engine));
+    keep_costs(engine, argument);
+    return SH_OK;
+}
+
+sh_status sh_engine_set_costs(sh_engine *engine, const sh_costs *costs) {
+    sh_costs copy = *costs;
+    return sh_engine_job(engine, set_costs, &copy);
+}
+
 /* ---- Creation -------------------------------------------------------------------------------- */
 
 static sh_status map_area(sh_engine *engine) {
     sh_transport *transport = engine->transport;
-    if (transport->ranks == 1) return SH_OK;
+    if (transport->ranks == 1 || transport->virtual_time) return SH_OK;
     SH_TRY(sh_share(transport, sizeof(sh_area), &engine->shared));
     engine->area = (sh_area *)(void *)engine->shared.base[transport->rank];
     return SH_OK;
@@ -237,13 +267,7 @@ static sh_status map_area(sh_engine *engine) {
 static sh_status set_up(sh_engine *engine, void *argument) {
     (void)argument;
     SH_TRY(map_area(engine));
-    sh_transport *transport = engine->transport;
-    int *ranks = sh_alloc((size_t)transport->ranks, sizeof *ranks);
-    if (ranks == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the ranks");
-    for (int i = 0; i < transport->ranks; i++) ranks[i] = i;
-    sh_status status = sh_group_init(engine, ranks, transport->ranks, 0, &engine->world);
-    sh_free(ranks);
-    return status;
+    return sh_group_init(engine, NULL, engine->transport->ranks, 0, &engine->world);
 }
 
 static sh_status tear_down(sh_engine *engine, void *argument) {
@@ -256,8 +280,7 @@ static sh_status keep_options(sh_engine *engine, const sh_engine_options *option
     engine->options = *options;
     engine->options.algorithm = NULL;
     if (engine->options.segment_bytes == 0) engine->options.segment_bytes = SEGMENT_BYTES;
-    if (options->link.beta_s <= 0) engine->options.link = default_link;
-    if (options->node_link.beta_s <= 0) engine->options.node_link = default_node_link;
+    keep_costs(engine, &options->costs);
     if (options->algorithm == NULL || strcmp(options->algorithm, "auto") == 0) return SH_OK;
     engine->forced = sh_algorithm_find(SH_ALLREDUCE, options->algorithm);
     if (engine->forced == NULL) {
@@ -280,6 +303,7 @@ sh_status sh_engine_create(sh_transport *transport, const sh_engine_options *opt
     }
     engine->transport = transport;
     engine->combine = sh_combine();
+    sh_agree_watch(engine);
     sh_engine_now(engine);
     sh_status status = keep_options(engine, options);
     if (status == SH_OK && options->task) status = sh_driver_create(engine);

@@ -22,7 +22,7 @@ typedef struct sh_call {
     sh_collective what;
     const char *algorithm;  // NULL: by size, from the measured costs
     sh_group *group;        // NULL: all ranks
-    void *data;             // in place
+    void *data;             // in place; NULL in the simulator: only sizes move
     const void *source;     // all-to-all only: what is sent; data receives
     size_t count;           // elements of the whole buffer, the same on all ranks
     sh_dtype dtype;
@@ -42,12 +42,21 @@ typedef struct sh_call {
     struct sh_call *next;
 } sh_call;
 
+enum { SH_TRIED_BYTES = 1 << 20 };  // from here on what was tried counts, not the model alone
+
+/* What messages and sums cost between these ranks, measured. */
+typedef struct sh_costs {
+    sh_link link, node_link;    // between nodes and inside one; beta 0: the defaults
+    const sh_algorithm *large;  // the all-reduce that was the fastest for long buffers when those
+                                // that should cost alike were tried; NULL: by the links
+} sh_costs;
+
 typedef struct sh_engine_options {
-    const char *algorithm;    // forced for all-reduces, NULL or "auto": chosen
-    size_t segment_bytes;     // 0: the measured default
-    bool task;                // a comm task drives (MPI)
-    int64_t timeout_ns;       // a wait longer than this fails and says who waits for whom; 0: never
-    sh_link link, node_link;  // measured costs between nodes and inside one; zeros: defaults
+    const char *algorithm;  // forced for all-reduces, NULL or "auto": chosen
+    size_t segment_bytes;   // 0: the measured default
+    bool task;              // a comm task drives (MPI)
+    int64_t timeout_ns;     // a wait longer than this fails and says who waits for whom; 0: never
+    sh_costs costs;         // zeros: defaults
 } sh_engine_options;
 
 /* Takes the transport over: destroy closes it, so the task that opened it destroys the engine. */
@@ -79,7 +88,13 @@ void sh_group_destroy(sh_group *group);
 /* The schedule that an all-reduce of so many bytes would take, and what it should cost. */
 const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,
                                      bool mapped, double *seconds_out);
-/* Measures alpha, beta and gamma with all ranks: a short calibration (under 0.3 s). */
-sh_status sh_engine_calibrate(sh_engine *engine, sh_link *link_out, sh_link *node_link_out);
+/* Measures alpha, beta and gamma with all ranks, and tries the best all-reduces where the model
+ * cannot tell: a short calibration (under 0.3 s). All ranks get the same, and choose by it. */
+sh_status sh_engine_calibrate(sh_engine *engine, sh_costs *costs_out);
+/* Takes costs that were measured before; all ranks take the same, in the same place. */
+sh_status sh_engine_set_costs(sh_engine *engine, const sh_costs *costs);
+/* Which transport joins the ranks, and on how many nodes they are. */
+const char *sh_engine_transport(const sh_engine *engine);
+int sh_engine_nodes(const sh_engine *engine);
 
 #endif

@@ -13,8 +13,6 @@
  *
  * An announcement is written again SH_LANE pieces later; until then all peers must be done with it.
  * Only the rank itself writes its lane, so plain release stores and acquire loads suffice. */
-#include <inttypes.h>
-#include <string.h>
 
 #include "comm/engine_direct.h"
 
@@ -36,11 +34,11 @@ sh_status sh_direct_join(sh_engine *engine, sh_group *group) {
     group->direct.area = NULL;
     if (engine->area == NULL || group->ranks < 2) return SH_OK;
     for (int i = 0; i < group->ranks; i++)
-        if (engine->shared.base[group->member[i]] == NULL) return SH_OK;
+        if (engine->shared.base[sh_group_member(group, i)] == NULL) return SH_OK;
     sh_area **area = sh_alloc((size_t)group->ranks, sizeof *area);
     if (area == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a group");
     for (int i = 0; i < group->ranks; i++)
-        area[i] = (sh_area *)(void *)engine->shared.base[group->member[i]];
+        area[i] = (sh_area *)(void *)engine->shared.base[sh_group_member(group, i)];
     group->direct.area = area;
     return SH_OK;
 }
@@ -65,7 +63,7 @@ static bool announce_next(sh_engine *engine, sh_group *group) {
     size_t element = sh_dtype_bytes(call->dtype), left = call->count - direct->cursor;
     sh_way way = sh_way_of(call, call->count * element);
     sh_piece *piece = sh_piece_at(direct, number);
-    *piece = (sh_piece){.call = call, .kind = sh_kind_of(call, way), .chunk = -1, .way = way};
+    *piece = (sh_piece){.call = call, .stamp = sh_stamp_of(call, way), .chunk = -1, .way = way};
     piece->first = direct->cursor;
     piece->count = left;
     if (way == SH_WAY_CHUNKS) {
@@ -95,18 +93,18 @@ static bool announce_next(sh_engine *engine, sh_group *group) {
 
 /* ---- Reducing -------------------------------------------------------------------------------- */
 
-static sh_status disagree(const sh_group *group, const sh_piece *piece, int peer,
-                          const sh_announcement *theirs) {
-    const sh_call *call = piece->call;
-    sh_collective what = (sh_collective)(theirs->kind & 0xFF);
-    SH_FAIL(SH_E_PEER,
-            "rank %d calls %s of %zu elements (type %d, operator %d; bucket %d, step %" PRId64
-            ") where rank %d calls %s of %" PRIu64 " (type %d, operator %d)",
-            group->member[group->rank], sh_collective_name(call->what), piece->count,
-            (int)call->dtype, (int)call->op, call->bucket, call->step, group->member[peer],
-            (int)what < SH_COLLECTIVES ? sh_collective_name(what) : "?", theirs->count,
-            (int)(theirs->kind >> 8 & 0xFF), (int)(theirs->kind >> 16 & 0xFF));
-    return sh_error_hint("all ranks of a group must start the same calls in the same order");
+/* The first peer whose announcement of a piece is another. */
+static void disagree(sh_engine *engine, sh_group *group, uint64_t number) {
+    const sh_piece *piece = sh_piece_at(&group->direct, number);
+    int peer = group->direct.arrived_at;
+    sh_stamp theirs;
+    do {
+        theirs = sh_announcement_at(&group->direct, group->id, peer, number)->stamp;
+    } while (sh_stamp_equal(theirs, piece->stamp) && ++peer < group->ranks);
+    sh_started ours = {SH_NO_CALL, engine->transport->rank, piece->stamp};
+    sh_agree_differ(engine, group, (sh_started){SH_NO_CALL, sh_group_member(group, peer), theirs},
+                    ours);
+    (void)sh_agree_settle(engine);
 }
 
 static bool reduce_next(sh_engine *engine, sh_group *group) {
@@ -117,13 +115,7 @@ static bool reduce_next(sh_engine *engine, sh_group *group) {
     if (arrived == 0) return false;
     sh_piece *piece = sh_piece_at(direct, number);
     if (arrived < 0) {
-        int peer = direct->arrived_at;
-        while (peer < group->ranks - 1 &&
-               sh_announcement_at(direct, group->id, peer, number)->kind == piece->kind &&
-               sh_announcement_at(direct, group->id, peer, number)->count == piece->count)
-            peer++;
-        sh_engine_fail(engine, disagree(group, piece, peer,
-                                        sh_announcement_at(direct, group->id, peer, number)));
+        disagree(engine, group, number);
         return true;
     }
     sh_direct_use(engine, group, piece, number);
@@ -200,6 +192,8 @@ sh_status sh_direct_begin(sh_engine *engine, sh_call *call) {
     SH_TRY(check_mapped(engine, call));
     sh_group *group = sh_call_group(engine, call);
     sh_direct *direct = &group->direct;
+    size_t bytes = call->count * sh_dtype_bytes(call->dtype);
+    sh_agree_begin(engine, group, sh_stamp_of(call, sh_way_of(call, bytes)));
     call->next = NULL;
     if (direct->last != NULL)
         direct->last->next = call;
@@ -251,8 +245,8 @@ const sh_call *sh_direct_waits(const sh_group *group, uint64_t *waits_out, bool 
                           ? atomic_load_explicit(&lane->done, memory_order_relaxed)
                           : atomic_load_explicit(&lane->announcement[number % SH_LANE].number,
                                                  memory_order_relaxed);
-        if (at < number && group->member[i] < SH_BOARD_WAITS)
-            *waits_out |= UINT64_C(1) << group->member[i];
+        if (at < number && sh_group_member(group, i) < SH_BOARD_WAITS)
+            *waits_out |= UINT64_C(1) << sh_group_member(group, i);
     }
     return direct->piece[number % SH_LANE].call;
 }

@@ -13,17 +13,6 @@ static inline sh_piece *sh_piece_at(sh_direct *direct, uint64_t number) {
     return &direct->piece[number % SH_LANE];
 }
 
-static inline bool sh_is_sum(sh_collective what) {
-    return what == SH_ALLREDUCE || what == SH_REDUCE_SCATTER;
-}
-
-static inline uint64_t sh_kind_of(const sh_call *call, sh_way way) {
-    uint64_t op = sh_is_sum(call->what) ? (uint64_t)call->op : 0;
-    uint64_t root = call->what == SH_BROADCAST ? (uint64_t)call->root : 0;
-    return (uint64_t)call->what | (uint64_t)call->dtype << 8 | op << 16 | (uint64_t)way << 24 |
-           root << 32;
-}
-
 static inline sh_way sh_way_of(const sh_call *call, size_t bytes) {
     size_t small = call->shared != NULL ? SH_SMALL_MAPPED_BYTES : SH_SMALL_BYTES;
     if (bytes <= small) return SH_WAY_SMALL;
@@ -48,8 +37,7 @@ static inline void sh_publish(sh_engine *engine, sh_group *group, uint64_t numbe
                               const sh_piece *piece, uint64_t offset) {
     sh_announcement *mine = sh_announcement_at(&group->direct, group->id, group->rank, number);
     mine->offset = offset;
-    mine->count = piece->count;
-    mine->kind = piece->kind;
+    mine->stamp = piece->stamp;
     // Release: whoever sees the number sees the line and the data that it speaks of.
     atomic_store_explicit(&mine->number, number, memory_order_release);
     sh_engine_wake(engine, group);
@@ -75,7 +63,7 @@ static inline int sh_all_arrived(sh_group *group, uint64_t number) {
             return 0;
         }
         const sh_piece *piece = sh_piece_at(direct, number);
-        if (theirs->kind != piece->kind || theirs->count != piece->count) return -1;
+        if (!sh_stamp_equal(theirs->stamp, piece->stamp)) return -1;
     }
     direct->arrived_at = group->ranks;
     return 1;

@@ -4,6 +4,7 @@
  *   engine_trip.c     by messages: a small state machine per segment over the algorithm's steps
  *   engine_direct.c  through mapped memory: announce, reduce, announce, in pieces
  *   engine_use.c     the sums and moves of a piece; engine_quick.c small calls in one go
+ *   engine_agree.c   whether all ranks start the same calls
  *   engine_wait.c    spinning, sleeping, and the watchdog's words
  *   engine_task.c    the comm task that drives all this under MPI
  *   group.c          ranks that call together
@@ -29,6 +30,9 @@ enum {
     SH_CHOICES = 8,
     SH_QUICK_BYTES = 64 << 10,  // up to here a call that is run and not started takes short cuts
     SH_QUICK_SPINS = 1000,
+    SH_QUICK_YIELDS = 16,          // where ranks share cores
+    SH_RECENT = 32,                // calls of a group that can still be compared with a peer's
+    SH_CALL_MASK = (1 << 20) - 1,  // of its number, in a tag
 };
 
 static inline void sh_pause(void) {
@@ -39,8 +43,33 @@ static inline void sh_pause(void) {
 #endif
 }
 
+/* Prices this near to each other are alike: the model leaves out more than that. */
+static const double SH_ALIKE = 1.2;
+
 /* Messages of the engine itself, outside all groups; low bits are free. */
 static const uint64_t SH_TAG_ENGINE = UINT64_C(0xFF) << 40;
+
+/* ---- What was started ---------------------------------------------------------------------- */
+
+static const uint32_t SH_NO_CALL = UINT32_MAX;
+
+/* A call as all ranks must start it. Its stamp: collective 8, how 8, type 8, operator 8, bucket 32
+ * bits; elements 44, root 20. */
+typedef struct sh_started {
+    uint32_t number;  // in its group, in the bits that a tag has for it
+    int rank;         // of the run, whose it is
+    sh_stamp stamp;
+} sh_started;
+
+/* Two ranks started different things. */
+typedef struct sh_dispute {
+    struct sh_group *group;  // NULL: there is none
+    sh_started theirs, ours;
+} sh_dispute;
+
+static inline bool sh_stamp_equal(sh_stamp a, sh_stamp b) {
+    return a.kind == b.kind && a.extent == b.extent;
+}
 
 /* ---- By messages --------------------------------------------------------------------------- */
 
@@ -67,6 +96,8 @@ typedef struct sh_trip {
     int blocks, steps;
     int segments, begun, ended;
     size_t segment_elements, element_bytes, scratch_each;
+    sh_started started;
+    bool told;  // the peer that it waits for knows what this is
     uint64_t tag;
     sh_segment window[SH_WINDOW];
     char *scratch;
@@ -77,10 +108,9 @@ typedef struct sh_trip {
 
 /* What a rank announces: one cache line, and small data behind it. */
 typedef struct sh_announcement {
-    _Alignas(128) _Atomic uint64_t number;  // of the piece; release: the rest is written
-    uint64_t offset;                        // of the data in the rank's part of the region
-    uint64_t count;
-    uint64_t kind;  // collective, type, operator, way and root: all ranks must agree
+    _Alignas(128) _Atomic uint64_t number;    // of the piece; release: the rest is written
+    uint64_t offset;                          // of the data in the rank's part of the region
+    sh_stamp stamp;                           // of its call: all ranks must agree
     _Alignas(128) char data[SH_SMALL_BYTES];  // not in the line beside, which is prefetched
 } sh_announcement;
 
@@ -98,12 +128,13 @@ typedef struct sh_area {
 } sh_area;
 
 typedef enum sh_way { SH_WAY_SMALL, SH_WAY_MAPPED, SH_WAY_CHUNKS } sh_way;
+enum { SH_WAYS = 3 };
 
 /* A stretch of a call that is announced, reduced and finished as a whole. */
 typedef struct sh_piece {
     sh_call *call;
     size_t first, count;  // elements
-    uint64_t kind;
+    sh_stamp stamp;
     int chunk;  // of shared scratch, -1: none
     sh_way way;
     bool last;  // of its call
@@ -139,9 +170,12 @@ struct sh_group {
     int id;    // below SH_GROUPS; no rank is in two groups of one id
     int rank;  // this rank's in the group
     int ranks;
-    int *member;        // ranks of the run
-    sh_places *places;  // NULL: all on one node
+    int *member;              // ranks of the run; NULL: rank i is rank i
+    const sh_places *places;  // NULL: all on one node
+    bool lent_places;         // they are the transport's
     uint32_t calls;
+    sh_started own[SH_RECENT];    // the last calls of this rank
+    sh_started early[SH_RECENT];  // of peers, that this rank has not started
     sh_direct direct;
     sh_choice choices[SH_CHOICES];
 };
@@ -165,8 +199,10 @@ struct sh_engine {
     int64_t now_ns;    // as last read: small calls do not look at the clock
     int64_t moved_ns;  // when a wait last saw progress
     int64_t health_ns;
-    uint64_t waits;    // what the board says
-    sh_status status;  // the first failure; nothing starts after it
+    uint64_t waits;  // what the board says
+    sh_dispute dispute;
+    sh_message notice;  // the last that this rank sent
+    sh_status status;   // the first failure; nothing starts after it
     sh_error error;
     sh_driver *driver;  // the comm task, or NULL
     // When the transport's own call began, 0: none is under way. Relaxed: a waiting task only looks
@@ -176,6 +212,10 @@ struct sh_engine {
 
 static inline int64_t sh_engine_now(sh_engine *engine) {
     return engine->now_ns = sh_clock_now_ns(engine->transport->clock);
+}
+
+static inline int sh_group_member(const sh_group *group, int rank) {
+    return group->member != NULL ? group->member[rank] : rank;
 }
 
 static inline sh_group *sh_call_group(const sh_engine *engine, const sh_call *call) {
@@ -204,6 +244,45 @@ void sh_trip_end(sh_engine *engine, sh_trip *trip, sh_status status);
 int sh_trip_waits(const sh_trip *trip, int *segment_out, int *step_out, bool *sends_out);
 void sh_trips_destroy(sh_trip *trip);
 
+/* What a call is: `how` is its way through mapped memory, or sh_stamp_how of its algorithm. */
+static inline sh_stamp sh_stamp_of(const sh_call *call, unsigned how) {
+    bool sums = call->what == SH_ALLREDUCE || call->what == SH_REDUCE_SCATTER;
+    uint64_t op = sums ? (uint64_t)call->op : 0;
+    uint64_t root = call->what == SH_BROADCAST ? (uint64_t)call->root : 0;
+    return (sh_stamp){
+        .kind = (uint64_t)call->what | (uint64_t)how << 8 | (uint64_t)call->dtype << 16 | op << 24 |
+                (uint64_t)(uint32_t)call->bucket << 32,
+        .extent = (uint64_t)call->count | root << 44,
+    };
+}
+unsigned sh_stamp_how(const sh_algorithm *algorithm);
+/* The tag of a call's messages, but for segment and step. */
+uint64_t sh_call_tag(const sh_group *group, uint32_t number);
+void sh_agree_init(sh_group *group);
+/* From here on the transport shows what comes in. */
+void sh_agree_watch(sh_engine *engine);
+/* A peer has said of this number what it started. */
+void sh_agree_compare(sh_engine *engine, sh_group *group, sh_started own);
+/* Numbers a call, and compares it with what peers have said of that number. */
+static inline sh_started sh_agree_begin(sh_engine *engine, sh_group *group, sh_stamp stamp) {
+    uint32_t number = group->calls++ & SH_CALL_MASK;
+    sh_started own = {.number = number, .rank = engine->transport->rank, .stamp = stamp};
+    group->own[number % SH_RECENT] = own;
+    if (group->early[number % SH_RECENT].number == number) sh_agree_compare(engine, group, own);
+    return own;
+}
+/* Keeps a difference, for sh_agree_settle. */
+void sh_agree_differ(sh_engine *engine, sh_group *group, sh_started theirs, sh_started ours);
+/* Ends everything if there is a difference, and says which. */
+sh_status sh_agree_settle(sh_engine *engine);
+/* Says to a rank of the run what was started; `*notice_out` is borrowed until it has left. */
+void sh_agree_tell(sh_engine *engine, const sh_group *group, int peer, const sh_started *said,
+                   sh_message *notice_out);
+/* Says it once to the peer that a trip waits for. */
+void sh_agree_ask(sh_engine *engine, sh_trip *trip);
+/* As the transport's, but a difference comes first. */
+sh_status sh_engine_health(sh_engine *engine);
+
 bool sh_direct_serves(const sh_engine *engine, const sh_call *call);
 sh_status sh_direct_begin(sh_engine *engine, sh_call *call);
 bool sh_direct_progress(sh_engine *engine, sh_group *group);
@@ -228,6 +307,7 @@ void sh_engine_awake(sh_engine *engine);
 
 /* The algorithm of a call; NULL: through mapped memory. */
 sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algorithm **out);
+/* `ranks` NULL: the first `count` of the run. */
 sh_status sh_group_init(sh_engine *engine, const int *ranks, int count, int id, sh_group **out);
 void sh_group_free(sh_group *group);
 

@@ -1,5 +1,6 @@
 /* The quick way: a small all-reduce or barrier that is run, not started, and finds nothing else
  * under way. The same stages without queues, and the clock is not read. */
+#include "base/task.h"
 #include "comm/engine_direct.h"
 
 static bool is_quick(const sh_engine *engine, const sh_group *group, const sh_call *call,
@@ -12,16 +13,21 @@ static bool is_quick(const sh_engine *engine, const sh_group *group, const sh_ca
            direct->ended == direct->announced && call->dtype != SH_DTYPE_BYTE;
 }
 
-/* Spins a while for `reached`; most peers of a small call are there at once. */
-#define SPIN_FOR(engine, reached)                                         \
-    ({                                                                    \
-        int spins_ = (engine)->transport->crowd > 1 ? 0 : SH_QUICK_SPINS; \
-        bool reached_ = (reached);                                        \
-        for (; !reached_ && spins_ > 0; spins_--) {                       \
-            sh_pause();                                                   \
-            reached_ = (reached);                                         \
-        }                                                                 \
-        reached_;                                                         \
+/* Spins a while for `reached`; most peers of a small call are there at once. With fewer cores than
+ * ranks a peer may need this core, so it is offered instead. */
+#define SPIN_FOR(engine, reached)                                 \
+    ({                                                            \
+        bool crowded_ = (engine)->transport->crowd > 1;           \
+        int tries_ = crowded_ ? SH_QUICK_YIELDS : SH_QUICK_SPINS; \
+        bool reached_ = (reached);                                \
+        for (; !reached_ && tries_ > 0; tries_--) {               \
+            if (crowded_)                                         \
+                sh_task_yield();                                  \
+            else                                                  \
+                sh_pause();                                       \
+            reached_ = (reached);                                 \
+        }                                                         \
+        reached_;                                                 \
     })
 
 /* Both stages of a piece as far as peers are there; true: it has ended. */
@@ -49,13 +55,11 @@ bool sh_direct_quick(sh_engine *engine, sh_call *call) {
         offset = (uint64_t)((char *)call->data - call->shared->base[engine->transport->rank]);
         if (offset > call->shared->bytes || bytes > call->shared->bytes - offset) return false;
     }
+    sh_stamp stamp = sh_stamp_of(call, way);
+    sh_agree_begin(engine, group, stamp);
     sh_piece *piece = sh_piece_at(direct, number);
-    *piece = (sh_piece){.call = call,
-                        .count = call->count,
-                        .kind = sh_kind_of(call, way),
-                        .chunk = -1,
-                        .way = way,
-                        .last = true};
+    *piece = (sh_piece){
+        .call = call, .count = call->count, .stamp = stamp, .chunk = -1, .way = way, .last = true};
     direct->announced = number;
     if (way == SH_WAY_SMALL)
         sh_announce_small(engine, group, number, piece);

@@ -81,8 +81,10 @@ static void cut_segments(const sh_engine *engine, const sh_call *call, sh_trip *
     trip->segments = elements > 0 ? (int)((call->count + elements - 1) / elements) : 1;
 }
 
+/* Where the segment begins; NULL: only sizes move. */
 static char *segment_data(const sh_trip *trip, const sh_segment *segment) {
-    return (char *)trip->call->data + segment->first * trip->element_bytes;
+    char *data = trip->call->data;
+    return data != NULL ? data + segment->first * trip->element_bytes : NULL;
 }
 
 static bool overlap(sh_range a, sh_range b) {
@@ -90,13 +92,16 @@ static bool overlap(sh_range a, sh_range b) {
 }
 
 static sh_status post_receive(sh_engine *engine, sh_trip *trip, sh_segment *segment, int peer) {
-    SH_ASSERT(!segment->in_scratch ||
+    SH_ASSERT(!segment->in_scratch || trip->call->data == NULL ||
               segment->into.count * trip->element_bytes <= trip->scratch_each);
-    char *in_place = segment_data(trip, segment) + segment->into.first * trip->element_bytes;
+    char *data = segment_data(trip, segment);
+    if (data != NULL)
+        data = segment->in_scratch ? segment->scratch
+                                   : data + segment->into.first * trip->element_bytes;
     segment->receive = (sh_message){
-        .peer = trip->group->member[peer],
+        .peer = sh_group_member(trip->group, peer),
         .tag = tag_of(trip, segment),
-        .data = segment->in_scratch ? segment->scratch : in_place,
+        .data = data,
         .bytes = segment->into.count * trip->element_bytes,
     };
     return sh_receive(engine->transport, &segment->receive);
@@ -108,11 +113,13 @@ static sh_status post_send(sh_engine *engine, sh_trip *trip, sh_segment *segment
     const char *from = call->what == SH_ALLTOALL
                            ? (const char *)call->source + segment->first * trip->element_bytes
                            : segment_data(trip, segment);
+    if (call->data != NULL) from += range.first * trip->element_bytes;
     segment->send = (sh_message){
-        .peer = trip->group->member[peer],
+        .peer = sh_group_member(trip->group, peer),
         .tag = tag_of(trip, segment),
-        .data = (void *)(uintptr_t)(from + range.first * trip->element_bytes),
+        .data = call->data != NULL ? (void *)(uintptr_t)from : NULL,
         .bytes = range.count * trip->element_bytes,
+        .stamp = trip->started.stamp,
     };
     call->messages++;
     call->sent_bytes += segment->send.bytes;
@@ -167,18 +174,19 @@ static sh_status begin_segment(sh_engine *engine, sh_trip *trip, sh_segment *seg
 
 static void use_received(const sh_engine *engine, const sh_trip *trip, sh_segment *segment) {
     const sh_call *call = trip->call;
+    segment->received = true;
+    if (call->data == NULL) return;
     char *to = segment_data(trip, segment) + segment->into.first * trip->element_bytes;
     if (segment->then == SH_THEN_REDUCE)
         engine->combine->join[call->op][call->dtype](to, to, segment->scratch, segment->into.count);
     else if (segment->in_scratch)
         memcpy(to, segment->scratch, segment->into.count * trip->element_bytes);
-    segment->received = true;
 }
 
 /* Every rank divides the same bits by the same number. */
 static void divide_mean(const sh_engine *engine, const sh_trip *trip, const sh_segment *segment) {
     const sh_call *call = trip->call;
-    if (call->op != SH_MEAN) return;
+    if (call->op != SH_MEAN || call->data == NULL) return;
     sh_range range = {0, segment->count};
     if (call->what == SH_REDUCE_SCATTER)
         range = sh_block_range(segment->count, trip->group->ranks, trip->group->rank);
@@ -189,11 +197,10 @@ static void divide_mean(const sh_engine *engine, const sh_trip *trip, const sh_s
         range.count);
 }
 
-static sh_status check_message(const sh_engine *engine, const sh_trip *trip,
-                               const sh_message *message) {
+static sh_status check_message(sh_engine *engine, const sh_trip *trip, const sh_message *message) {
     bool failed = message->state == SH_MESSAGE_FAILED || message->state == SH_MESSAGE_CANCELLED;
     if (!failed) return SH_OK;
-    SH_TRY(sh_transport_health(engine->transport));
+    SH_TRY(sh_engine_health(engine));
     const sh_call *call = trip->call;
     SH_FAIL(SH_E_PEER,
             "rank %d: a message of %s %s (bucket %d, step %" PRId64
@@ -253,6 +260,9 @@ static bool is_oldest(const sh_engine *engine, const sh_trip *trip) {
 
 static sh_status run_native(sh_engine *engine, sh_trip *trip) {
     sh_call *call = trip->call;
+    // Inside, nobody hears that a peer started something else.
+    sh_transport_progress(engine->transport);
+    SH_TRY(sh_agree_settle(engine));
     sh_reduce_op op = call->op == SH_MEAN ? SH_SUM : call->op;
     // Nobody knows whom it waits for inside.
     uint64_t others = ~(UINT64_C(1) << (engine->transport->rank & 63));
@@ -278,13 +288,14 @@ bool sh_trip_progress(sh_engine *engine, sh_trip *trip) {
     sh_status status = SH_OK;
     if (!trip->algorithm->native)
         status = advance_trip(engine, trip, &moved);
-    else if (is_oldest(engine, trip))
+    else if (trip->ended < trip->segments && is_oldest(engine, trip))
         status = run_native(engine, trip);
     if (status != SH_OK) {
         sh_engine_fail(engine, status);
         return true;
     }
     if (trip->ended < trip->segments) return moved;
+    if (trip->algorithm->native && is_pending(&trip->window[0].send)) return moved;  // its notice
     sh_trip_end(engine, trip, SH_OK);
     return true;
 }
@@ -294,7 +305,7 @@ static void copy_own_block(const sh_trip *trip) {
     const sh_call *call = trip->call;
     sh_range own = sh_block_range(call->count, trip->group->ranks, trip->group->rank);
     size_t at = own.first * trip->element_bytes;
-    if (own.count > 0)
+    if (own.count > 0 && call->data != NULL)
         memcpy((char *)call->data + at, (const char *)call->source + at,
                own.count * trip->element_bytes);
 }
@@ -309,7 +320,8 @@ static void set_up(sh_engine *engine, sh_call *call, const sh_algorithm *algorit
     trip->steps = algorithm->native ? 0 : algorithm->steps(&trip->topology);
     trip->element_bytes = sh_dtype_bytes(call->dtype);
     trip->begun = trip->ended = 0;
-    trip->tag = (uint64_t)trip->group->id << 40 | (uint64_t)(trip->group->calls++ & 0xFFFFF) << 20;
+    trip->started = sh_agree_begin(engine, trip->group, sh_stamp_of(call, sh_stamp_how(algorithm)));
+    trip->tag = sh_call_tag(trip->group, trip->started.number);
     if (algorithm->native) {
         trip->segments = 1;
         trip->segment_elements = call->count;
@@ -321,8 +333,8 @@ static void set_up(sh_engine *engine, sh_call *call, const sh_algorithm *algorit
 static sh_status begin_segments(sh_engine *engine, sh_trip *trip) {
     for (int i = 0; i < SH_WINDOW; i++) {
         sh_segment *segment = &trip->window[i];
-        segment->scratch =
-            trip->scratch + (i < trip->segments ? (size_t)i * trip->scratch_each : 0);
+        size_t at = i < trip->segments ? (size_t)i * trip->scratch_each : 0;
+        segment->scratch = trip->scratch != NULL ? trip->scratch + at : NULL;
         SH_TRY(begin_segment(engine, trip, segment));
     }
     return SH_OK;
@@ -332,7 +344,8 @@ sh_status sh_trip_begin(sh_engine *engine, sh_call *call, const sh_algorithm *al
     sh_trip plan = {0}, *trip = NULL;
     set_up(engine, call, algorithm, &plan);
     size_t slots = (size_t)(plan.segments < SH_WINDOW ? plan.segments : SH_WINDOW);
-    plan.scratch_each = sh_round_up(longest_stretch(&plan) * plan.element_bytes, SH_ALIGN);
+    if (call->data != NULL)
+        plan.scratch_each = sh_round_up(longest_stretch(&plan) * plan.element_bytes, SH_ALIGN);
     SH_TRY(take_trip(engine, slots * plan.scratch_each, &trip));
     plan.scratch = trip->scratch;
     plan.scratch_bytes = trip->scratch_bytes;
@@ -343,11 +356,13 @@ sh_status sh_trip_begin(sh_engine *engine, sh_call *call, const sh_algorithm *al
         engine->first = trip;
     engine->last = trip;
     if (call->what == SH_ALLTOALL) copy_own_block(trip);
-    if (!algorithm->native) {
-        sh_status status = begin_segments(engine, trip);
-        if (status != SH_OK) return sh_engine_fail(engine, status);
+    if (algorithm->native) {
+        int right = sh_group_member(trip->group, (trip->group->rank + 1) % trip->group->ranks);
+        sh_agree_tell(engine, trip->group, right, &trip->started, &trip->window[0].send);
+        return SH_OK;
     }
-    return SH_OK;
+    sh_status status = begin_segments(engine, trip);
+    return status == SH_OK ? SH_OK : sh_engine_fail(engine, status);
 }
 
 void sh_trip_end(sh_engine *engine, sh_trip *trip, sh_status status) {

@@ -18,7 +18,7 @@ static char *data_of(const sh_group *group, const sh_piece *piece, uint64_t numb
     sh_announcement *theirs = sh_announcement_at(direct, group->id, peer, number);
     if (piece->way == SH_WAY_SMALL) return theirs->data;
     if (piece->way == SH_WAY_CHUNKS) return (char *)direct->area[peer] + theirs->offset;
-    return piece->call->shared->base[group->member[peer]] + theirs->offset;
+    return piece->call->shared->base[sh_group_member(group, peer)] + theirs->offset;
 }
 
 enum { BLOCK_BYTES = 4096, RANKS_AT_ONCE = 64 };

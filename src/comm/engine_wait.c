@@ -21,7 +21,7 @@ void sh_engine_wake(sh_engine *engine, const sh_group *group) {
         // looks again long after its flag was visible (see sleep_politely).
         if (i != group->rank &&
             atomic_load_explicit(&group->direct.area[i]->sleeps, memory_order_relaxed) != 0)
-            sh_ring(engine->transport, group->member[i]);
+            sh_ring(engine->transport, sh_group_member(group, i));
     }
 }
 
@@ -38,7 +38,7 @@ static bool sleep_politely(sh_engine *engine) {
         }
     }
     if (!moved) moved = sh_transport_progress(engine->transport);
-    if (!moved) sh_transport_idle(engine->transport);
+    if (!moved && engine->dispute.group == NULL) sh_transport_idle(engine->transport);
     if (engine->area != NULL) atomic_store_explicit(&engine->area->sleeps, 0, memory_order_relaxed);
     return moved;
 }
@@ -109,12 +109,14 @@ void sh_engine_awake(sh_engine *engine) {
 
 static sh_status watch(sh_engine *engine) {
     int64_t now = sh_engine_now(engine);
+    SH_TRY(sh_agree_settle(engine));
+    for (sh_trip *trip = engine->first; trip != NULL; trip = trip->next) sh_agree_ask(engine, trip);
     engine->waits = waited_for(engine);
     atomic_store_explicit(&engine->transport->board->waits_for, engine->waits,
                           memory_order_relaxed);
     if (now - engine->health_ns > health_every_ns) {
         engine->health_ns = now;
-        sh_status status = sh_transport_health(engine->transport);
+        sh_status status = sh_engine_health(engine);
         if (status != SH_OK) return sh_engine_fail(engine, status);
     }
     int64_t timeout = engine->options.timeout_ns, waited = now - engine->moved_ns;
@@ -122,7 +124,19 @@ static sh_status watch(sh_engine *engine) {
     return sh_engine_fail(engine, fail_late(engine, (double)waited * 1e-9));
 }
 
+/* On a virtual clock nothing changes until this rank idles; it was woken in vain once some time has
+ * passed. */
+static sh_status rest_virtually(sh_engine *engine, int turn) {
+    if (turn == 0)
+        engine->moved_ns = sh_engine_now(engine);
+    else
+        SH_TRY(watch(engine));
+    sh_transport_idle(engine->transport);
+    return SH_OK;
+}
+
 sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
+    if (engine->transport->virtual_time) return rest_virtually(engine, *turn_inout);
     // A comm task shares its core with what computes; its transport knows how to wait.
     bool polite = engine->driver != NULL || engine->transport->crowd > 1;
     int spins = polite ? CROWDED_SPINS : SPINS, yields = engine->driver != NULL ? 1 : YIELDS;
@@ -153,7 +167,7 @@ sh_status sh_engine_await_message(sh_engine *engine, sh_message *message) {
         }
     }
     if (message->state == SH_MESSAGE_DONE) return SH_OK;
-    SH_TRY(sh_transport_health(engine->transport));
+    SH_TRY(sh_engine_health(engine));
     return SH_FAIL(SH_E_PEER, "rank %d: a message with rank %d failed", engine->transport->rank,
                    message->peer);
 }

@@ -15,16 +15,17 @@ typedef struct agreement {
 /* Dissemination: after round k everyone knows what 2^(k+1) ranks before it know. */
 static sh_status agree(sh_engine *engine, const sh_group *group, agreement *own) {
     uint32_t hash = 2166136261u;
-    for (int i = 0; i < group->ranks; i++) hash = (hash ^ (uint32_t)group->member[i]) * 16777619u;
+    for (int i = 0; i < group->ranks; i++)
+        hash = (hash ^ (uint32_t)sh_group_member(group, i)) * 16777619u;
     for (int far = 1; far < group->ranks; far *= 2) {
         agreement sent = *own, got = {0};
         int to = (group->rank + far) % group->ranks;
         int from = (group->rank + group->ranks - far) % group->ranks;
-        sh_message receive = {.peer = group->member[from],
+        sh_message receive = {.peer = sh_group_member(group, from),
                               .tag = SH_TAG_ENGINE | hash,
                               .data = &got,
                               .bytes = sizeof got};
-        sh_message send = {.peer = group->member[to],
+        sh_message send = {.peer = sh_group_member(group, to),
                            .tag = SH_TAG_ENGINE | hash,
                            .data = &sent,
                            .bytes = sizeof sent};
@@ -50,42 +51,61 @@ static void link_group(sh_engine *engine, sh_group *group, int id) {
 }
 
 static sh_status find_places(const sh_engine *engine, sh_group *group) {
+    const sh_transport *transport = engine->transport;
+    group->lent_places =
+        group->member == NULL && transport->places != NULL && group->ranks == transport->ranks;
+    if (group->lent_places) {
+        group->places = transport->places->nodes > 1 ? transport->places : NULL;
+        return SH_OK;
+    }
     int *node = sh_alloc((size_t)group->ranks, sizeof *node);
     if (node == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a group");
     bool one = true;
     for (int i = 0; i < group->ranks; i++) {
-        node[i] = engine->transport->node[group->member[i]];
+        node[i] = engine->transport->node[sh_group_member(group, i)];
         one &= node[i] == node[0];
     }
     sh_status status = SH_OK;
-    if (!one) status = sh_places_create(node, group->ranks, &group->places);
+    sh_places *places = NULL;
+    if (!one) status = sh_places_create(node, group->ranks, &places);
+    group->places = places;
     sh_free(node);
     return status;
 }
 
 static void free_group(sh_group *group) {
-    sh_places_destroy(group->places);
+    if (!group->lent_places) sh_places_destroy((sh_places *)(uintptr_t)group->places);
     sh_free(group->direct.area);
     sh_free(group->member);
     sh_free(group);
+}
+
+/* A simulated rank must not cost memory that grows with their number, so all ranks are not listed.
+ */
+static sh_status list_members(const sh_engine *engine, const int *ranks, sh_group *group) {
+    if (ranks == NULL) {
+        group->rank = engine->transport->rank;
+        return SH_OK;
+    }
+    size_t count = (size_t)group->ranks;
+    group->member = sh_alloc(count, sizeof *group->member);
+    if (group->member == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for a group of %d ranks", group->ranks);
+    memcpy(group->member, ranks, count * sizeof *ranks);
+    for (int i = 0; i < group->ranks; i++)
+        if (ranks[i] == engine->transport->rank) group->rank = i;
+    return SH_OK;
 }
 
 static sh_status make_group(sh_engine *engine, const int *ranks, int count, sh_group **group_out) {
     sh_group *group = sh_alloc(1, sizeof *group);
     if (group == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a group");
     group->engine = engine;
+    sh_agree_init(group);
     group->ranks = count;
     group->rank = -1;
-    group->member = sh_alloc((size_t)count, sizeof *group->member);
-    sh_status status = SH_OK;
-    if (group->member == NULL) {
-        status = SH_FAIL(SH_E_MEMORY, "out of memory for a group of %d ranks", count);
-    } else {
-        memcpy(group->member, ranks, (size_t)count * sizeof *ranks);
-        for (int i = 0; i < count; i++)
-            if (ranks[i] == engine->transport->rank) group->rank = i;
-        status = find_places(engine, group);
-    }
+    sh_status status = list_members(engine, ranks, group);
+    if (status == SH_OK) status = find_places(engine, group);
     if (status == SH_OK) status = sh_direct_join(engine, group);
     if (status != SH_OK) {
         free_group(group);

@@ -32,18 +32,24 @@ typedef enum sh_message_state {
     SH_MESSAGE_FAILED,  // the peer left, or the message was larger than the receiver's buffer
 } sh_message_state;
 
+/* Two words that travel with a message, beside its data: what it belongs to. */
+typedef struct sh_stamp {
+    uint64_t kind, extent;
+} sh_stamp;
+
 typedef struct sh_message sh_message;
 struct sh_message {
-    int peer;      // SH_ANY_RANK in a receive: whoever sends first; then who it was
-    uint64_t tag;  // below 2^48
-    void *data;    // borrowed until the message is done, cancelled or failed
-    size_t bytes;  // a receive: room for the message; then its size
+    int peer;        // SH_ANY_RANK in a receive: whoever sends first; then who it was
+    uint64_t tag;    // below 2^48
+    sh_stamp stamp;  // of a send; the receiver's `meets` sees it
+    void *data;      // borrowed until the message is done, cancelled or failed
+    size_t bytes;    // a receive: room for the message; then its size
     sh_message_state state;
     // The transport's own:
     bool sends;
     size_t moved_bytes;
     sh_message *next;
-    uintptr_t own[4];
+    uintptr_t own[6];
 };
 
 /* Memory of every rank that its peers on the same node can map. */
@@ -54,6 +60,7 @@ typedef struct sh_shared {
 } sh_shared;
 
 typedef struct sh_transport sh_transport;
+struct sh_places;  // comm/schedule.h
 
 typedef struct sh_transport_ops {
     const char *name;
@@ -74,12 +81,27 @@ typedef struct sh_transport_ops {
 struct sh_transport {
     const sh_transport_ops *ops;
     int rank, ranks;
-    const int *node;  // per rank: which node it is on, from 0
-    int crowd;        // ranks on this rank's node per core given to them: above 1 nobody spins long
+    const int *node;                 // per rank: which node it is on, from 0
+    const struct sh_places *places;  // of all ranks, shared by them; NULL: made from `node`
+    int crowd;  // ranks on this rank's node per core given to them: above 1 nobody spins long
     const sh_clock *clock;
+    // The simulator's: time passes in idle only, so nobody spins; no memory is mapped; a message
+    // whose data is NULL moves its size.
+    bool virtual_time;
     sh_board_rank *board;  // this rank's, never NULL
     sh_board *boards;      // of all ranks where memory is shared; NULL elsewhere
+    /* Called by progress for each message that comes in, before a receive gets it, perhaps more
+     * than once; it must not use the transport. True: an empty message that nobody receives. NULL:
+     * nobody asks. */
+    bool (*meets)(void *who, int peer, uint64_t tag, sh_stamp stamp);
+    void *who;
 };
+
+/* For transports: a message has come in. */
+static inline bool sh_transport_meets(const sh_transport *transport, int peer, uint64_t tag,
+                                      sh_stamp stamp) {
+    return transport->meets != NULL && transport->meets(transport->who, peer, tag, stamp);
+}
 
 /* Starts a send or a receive; completes in progress. */
 static inline sh_status sh_send(sh_transport *transport, sh_message *message) {

@@ -21,4 +21,20 @@ sh_status engine_groups(sh_engine *engine, void *argument);
 /* Many all-reduces under way, ended in any order; argument: whether they are polled, a bool. */
 sh_status engine_many_at_once(sh_engine *engine, void *argument);
 
+/* Two calls that ranks must not start in one place. */
+typedef struct engine_difference {
+    const char *name;
+    sh_call call[2];  // of rank 1 is the second, of all others the first
+    bool shared[2];
+    const char *words[2];  // that name them
+} engine_difference;
+extern const engine_difference engine_differences[];  // up to one without a name
+
+typedef struct engine_dispute {
+    const engine_difference *row;
+    char text[3][1024];  // what each rank was told
+} engine_dispute;
+/* Fails on all ranks; argument: engine_dispute. */
+sh_status engine_differs(sh_engine *engine, void *argument);
+
 #endif

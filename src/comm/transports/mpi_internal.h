@@ -1,7 +1,7 @@
 /* Inside the MPI transport.
  *
  * Tags of Shoal have 48 bits, those of MPI as few as 15. So every message announces itself by a
- * head of 24 bytes, all heads under one MPI tag; a short message travels in the same packet. A
+ * head of 40 bytes, all heads under one MPI tag; a short message travels in the same packet. A
  * long one follows under an MPI tag that its head names, and goes from the sender's buffer to the
  * receiver's without a copy of ours: the receiver posts its buffer when it has met the head and
  * the caller's receive. The sender waits for nothing in between.
@@ -31,6 +31,7 @@ typedef struct sh_mpi_head {
     uint64_t tag;
     uint64_t bytes;
     uint64_t data_tag;  // MPI's tag of what follows; 0: it is in this packet
+    sh_stamp stamp;
 } sh_mpi_head;
 
 /* A head and a short message: arriving, leaving, or early and waiting for its receive. */

@@ -21,7 +21,7 @@ enum {
 /* The words of sh_message.own. */
 enum {
     OWN_STATE,                // send: requests still open; receive: WAITS, TRAVELS or WITHDRAWN
-    OWN_HEAD,                 // send: the head takes three words
+    OWN_HEAD,                 // send: the head takes five words
     OWN_DATA_TAG = OWN_HEAD,  // receive
 };
 enum { WAITS, TRAVELS, WITHDRAWN };
@@ -73,7 +73,8 @@ static sh_status send_short(sh_mpi *mpi, sh_message *message) {
     if (packet == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for a message to rank %d", message->peer);
     packet->message = message;
-    packet->head = (sh_mpi_head){.tag = message->tag, .bytes = message->bytes};
+    packet->head =
+        (sh_mpi_head){.tag = message->tag, .bytes = message->bytes, .stamp = message->stamp};
     if (message->bytes > 0) memcpy(packet->payload, message->data, message->bytes);
     int error = mpi->module->isend(&packet->head, (int)(sizeof packet->head + message->bytes),
                                    message->peer, SH_MPI_TAG_HEAD, cookie_of(packet, PACKET));
@@ -91,13 +92,14 @@ static sh_status send_part(sh_mpi *mpi, sh_message *message) {
 
 /* The head lies in the message itself, which the caller keeps until it is done. */
 static sh_status send_long(sh_mpi *mpi, sh_message *message) {
-    _Static_assert(sizeof(sh_mpi_head) <= 3 * sizeof(uintptr_t), "a head fits into own[1..3]");
+    _Static_assert(sizeof(sh_mpi_head) <= 5 * sizeof(uintptr_t), "a head fits into own[1..5]");
     uint32_t tags = (uint32_t)mpi->world.tag_max - SH_MPI_TAG_DATA;
     sh_mpi_head *head = (sh_mpi_head *)&message->own[OWN_HEAD];
     *head = (sh_mpi_head){
         .tag = message->tag,
         .bytes = message->bytes,
         .data_tag = SH_MPI_TAG_DATA + mpi->data_tags[message->peer]++ % tags,
+        .stamp = message->stamp,
     };
     message->own[OWN_STATE] = 2;
     mpi->moving++;
@@ -302,11 +304,13 @@ static void meet_arrivals(sh_mpi *mpi) {
     while (mpi->arrived[mpi->arrivals_at] && !mpi->failed) {
         int index = mpi->arrivals_at;
         sh_mpi_packet *packet = mpi->arrivals[index];
-        sh_mpi_bucket *bucket = bucket_of(mpi, packet->head.tag);
-        sh_message *message = take_receive(bucket, packet);
+        const sh_mpi_head *head = &packet->head;
+        bool is_notice = sh_transport_meets(&mpi->base, packet->peer, head->tag, head->stamp);
+        sh_mpi_bucket *bucket = bucket_of(mpi, head->tag);
+        sh_message *message = is_notice ? NULL : take_receive(bucket, packet);
         if (message != NULL) {
             deliver(mpi, message, packet);
-        } else {
+        } else if (!is_notice) {
             packet->next = NULL;
             *bucket->early_end = packet;
             bucket->early_end = &packet->next;

@@ -27,6 +27,7 @@ typedef struct shm_record {
     _Atomic uint64_t word;  // 0: nothing here yet; release
     uint64_t tag;           // of the first piece
     uint64_t total;         // of the first piece: bytes of the whole message
+    sh_stamp stamp;         // of the first piece
     unsigned char data[];
 } shm_record;
 

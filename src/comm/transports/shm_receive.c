@@ -72,10 +72,11 @@ static bool begin(shm_transport *shm, int rank, const shm_record *record) {
     peer->moved = 0;
     peer->target = NULL;
     peer->aside = NULL;
-    sh_message *message = take_receive(shm, rank, record->tag);
+    bool is_notice = sh_transport_meets(&shm->base, rank, record->tag, record->stamp);
+    sh_message *message = is_notice ? NULL : take_receive(shm, rank, record->tag);
     if (message != NULL) {
         give_to(peer, rank, message);
-    } else {
+    } else if (!is_notice) {
         // What is waited for may lie behind this message.
         bool wanted = peer->receives.first != NULL || shm->any.first != NULL;
         if (!wanted || !take_aside(shm, peer, record->tag)) {

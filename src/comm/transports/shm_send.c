@@ -53,6 +53,7 @@ static void push_piece(shm_transport *shm, int rank, sh_message *message, size_t
     if (message->own[1] == 0) {
         record->tag = message->tag;
         record->total = message->bytes;
+        record->stamp = message->stamp;
         message->own[1] = 1;  // it travels: no longer to be cancelled
     }
     if (piece > 0)

@@ -2,6 +2,7 @@
  *   under_mpi FLAVOUR RANKS conformance [PART_BYTES]   the suite that all transports pass
  *   under_mpi FLAVOUR RANKS allreduce                  MPI's own all-reduce
  *   under_mpi FLAVOUR RANKS engine                     what an engine does on any transport
+ *   under_mpi FLAVOUR RANKS engine DIFFERENCE          rank 1 starts another call
  *   under_mpi FLAVOUR RANKS fails | dies               the last rank leaves
  * Exit 0: fine. */
 #include <signal.h>
@@ -90,13 +91,26 @@ static sh_status cases(sh_engine *engine) {
     return engine_many_at_once(engine, &waits);
 }
 
+static sh_status differs(sh_engine *engine, const char *name) {
+    static const engine_difference native = {
+        "MPI's own and another",
+        {{.what = SH_ALLREDUCE, .algorithm = "mpi", .count = 1000, .bucket = 2},
+         {.what = SH_ALLREDUCE, .algorithm = "ring", .count = 1000, .bucket = 2}},
+        {false, false},
+        {"allreduce mpi", "allreduce ring"}};
+    engine_dispute job = {.row = engine_differences};
+    while (job.row->name != NULL && strcmp(job.row->name, name) != 0) job.row++;
+    if (job.row->name == NULL) job.row = &native;
+    return engine_differs(engine, &job);
+}
+
 /* Closes the transport, unless it fails. */
-static sh_status engine(sh_transport *transport) {
+static sh_status engine(sh_transport *transport, const char *difference) {
     sh_engine *engine = NULL;
     // Small segments, so that several are under way.
     sh_engine_options options = {.task = true, .segment_bytes = 100000, .timeout_ns = 60000000000};
     SH_TRY(sh_engine_create(transport, &options, &engine));
-    SH_TRY(cases(engine));
+    SH_TRY(difference != NULL ? differs(engine, difference) : cases(engine));
     sh_engine_destroy(engine);
     return SH_OK;
 }
@@ -124,16 +138,17 @@ static sh_status run(sh_transport *transport, const char *what) {
 
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
+    bool takes = strcmp(argv[3], "engine") == 0;
     sh_mpi_options options = {
         .module = SHOAL_BINARY,
         .flavour = strcmp(argv[1], "mpich") == 0 ? SH_MPI_MPICH : SH_MPI_OPENMPI,
-        .part_bytes = argc > 4 ? strtoull(argv[4], NULL, 10) : 0,
+        .part_bytes = argc > 4 && !takes ? strtoull(argv[4], NULL, 10) : 0,
         .ranks = (int)strtol(argv[2], NULL, 10),
     };
     sh_transport *transport = NULL;
     sh_status status = sh_mpi_open(&options, &transport);
-    bool takes = strcmp(argv[3], "engine") == 0;
-    if (status == SH_OK) status = takes ? engine(transport) : run(transport, argv[3]);
+    if (status == SH_OK)
+        status = takes ? engine(transport, argc > 4 ? argv[4] : NULL) : run(transport, argv[3]);
     if (status != SH_OK)
         fprintf(stderr, "under_mpi: %s\n  try: %s\n", sh_error_last()->text, sh_error_last()->hint);
     if (transport != NULL && !takes) {
