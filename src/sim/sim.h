@@ -1,0 +1,79 @@
+/* The simulator: ranks as coroutines in one thread, on a virtual clock. The third transport: tasks
+ * that sh_sim_spawn starts open it with sh_sim_attach and run the code that runs on shm and MPI.
+ * Time passes while they compute (sh_sim_spend) and wait, never while they execute; the same
+ * options give the same history, bit for bit.
+ *
+ *   sh_sim_create(&options, &sim);
+ *   for (int rank = 0; rank < ranks; rank++) sh_sim_spawn(sim, rank, "worker", body, &job[rank]);
+ *   status = sh_sim_run(sim);  // until all have ended
+ *
+ * What is modelled and what is not: docs/simulator.md. */
+#ifndef SH_SIM_SIM_H
+#define SH_SIM_SIM_H
+
+#include "base/task.h"
+#include "comm/transport.h"
+#include "sim/compute.h"
+#include "sim/faults.h"
+#include "sim/network.h"
+
+typedef struct sh_sim sh_sim;
+
+/* A message up to this size is done for its sender at once; a longer one when its receiver has it,
+ * as in MPI. */
+enum { SH_SIM_EAGER_BYTES = 64 << 10 };
+
+typedef struct sh_sim_options {
+    int ranks;         // what every transport says
+    int services;      // further endpoints, above the ranks: servers
+    const int *hosts;  // per endpoint: the rank whose wires it shares; NULL: each has its own
+    int mail;          // endpoints of a second set of transports (sh_sim_attach_mail), 0: none
+    uint64_t seed;
+    sh_sim_links links;
+    sh_sim_compute compute;
+    sh_sim_faults faults;
+    size_t stack_bytes;  // of a task; 0: enough for numerics
+    double patience_s;   // nothing but waiting for so long is a deadlock; 0: 60
+} sh_sim_options;
+
+typedef struct sh_sim_counts {
+    uint64_t events, messages, bytes, lost;
+} sh_sim_counts;
+
+sh_status sh_sim_create(const sh_sim_options *options, sh_sim **sim_out);
+/* Not while it runs. Transports are gone with it. */
+void sh_sim_destroy(sh_sim *sim);
+
+/* The first task of a rank or one more; before or while the simulation runs. A task that fails is a
+ * rank that left: its peers are told. Keeps `argument` until the task ends. */
+sh_status sh_sim_spawn(sh_sim *sim, int rank, const char *name, sh_task_body body, void *argument);
+/* Until all tasks have ended. Returns the failure that explains the others, but none of ranks whose
+ * death was planned. A deadlock fails and says who waits for whom. */
+sh_status sh_sim_run(sh_sim *sim);
+
+/* From a task of the rank (or before the run). sh_transport_close ends it; it can be opened again.
+ */
+sh_status sh_sim_attach(sh_sim *sim, int rank, sh_transport **transport_out);
+
+/* The mail of schemes: endpoints 0 .. ranks - 1 are the ranks' own, the others are services;
+ * service s sits on rank s mod ranks. Mail shares the ranks' wires. */
+sh_status sh_sim_attach_mail(sh_sim *sim, int endpoint, sh_transport **transport_out);
+
+/* The calling task computes for so long. Fails if its rank dies meanwhile. */
+sh_status sh_sim_spend(sh_sim *sim, int64_t ns);
+/* The same, but ends as soon as something happens to the rank's transport (a message that it asked
+ * for, a ring): a worker whose work may become void. What is left of `ns`, 0: none. */
+sh_status sh_sim_spend_until_news(sh_sim *sim, int64_t ns, int64_t *left_ns_out);
+/* How long the rank computes in a step: drawn from the distribution, slow phases included. */
+int64_t sh_sim_compute_ns(const sh_sim *sim, int rank, int64_t step);
+
+/* A virtual clock that starts at one second, so that no time is 0. */
+const sh_clock *sh_sim_clock(const sh_sim *sim);
+double sh_sim_seconds(const sh_sim *sim);  // since the start
+sh_sim_counts sh_sim_counted(const sh_sim *sim);
+sh_board *sh_sim_board(sh_sim *sim);
+/* The rank dies now. From a task of the simulation or before the run. */
+void sh_sim_kill(sh_sim *sim, int rank);
+bool sh_sim_is_dead(const sh_sim *sim, int rank);
+
+#endif
