@@ -253,7 +253,9 @@ sh_status sh_reducer_gather_block(sh_reducer *reducer, float *block) {
 }
 
 sh_status sh_reducer_finish(sh_reducer *reducer) {
-    start_ready(reducer);
+    int64_t started = now(reducer);
+    start_ready(reducer);  // encodes what is left: all of it without overlap
+    reducer->stats.exposed_ns += now(reducer) - started;
     while (reducer->finished < reducer->bucket_count && reducer->status == SH_OK) {
         size_t next = reducer->finished;
         int64_t begin = now(reducer);

@@ -1,0 +1,96 @@
+/* DiLoCo: local steps with any optimizer, and an outer Nesterov step with what they changed
+ * (Douillard et al. 2023; with plain averages, lr 1 and no momentum, it is local SGD).
+ *
+ *   d <- a - (1/P) sum_j w_j                   a: the model of the last round
+ *   v <- mu v + d
+ *   a <- a - lr (d + mu v)                     outer lr 0.7, mu 0.9
+ *   w_i <- a
+ *
+ * Every worker takes the outer step itself, with the same sums, so all have the same bits. Each
+ * keeps its inner optimizer's state, as in the paper, unless the options say otherwise. The anchor
+ * a is the model at every meeting; v belongs to checkpoints. */
+#include "base/memory.h"
+#include "sync/list.h"
+#include "sync/local.h"
+#include "tensor/kernels/vector.h"
+
+typedef struct diloco {
+    int64_t since;  // steps since the last round
+    float *anchor;  // (params->total); NULL: timing only
+} diloco;
+
+static sh_status diloco_create(sh_sync *sync) {
+    const sh_replica *replica = sync->replica;
+    size_t total = replica->params->total;
+    diloco *d = sync->own = sh_alloc(1, sizeof *d);
+    if (d != NULL && replica->weights != NULL) d->anchor = sh_alloc(total, sizeof *d->anchor);
+    if (d == NULL || (replica->weights != NULL && d->anchor == NULL))
+        return SH_FAIL(SH_E_MEMORY, "out of memory for DiLoCo's anchor of %zu floats", total);
+    if (d->anchor != NULL) sh_vector()->copy(replica->weights, d->anchor, total);
+    return SH_OK;
+}
+
+static void diloco_destroy(sh_sync *sync) {
+    diloco *d = sync->own;
+    if (d != NULL) sh_free(d->anchor);
+    sh_free(d);
+}
+
+static sh_momentum policy_of(const sh_sync *sync) {
+    return sh_sync_momentum(sync->options, SH_MOMENTUM_KEEP);
+}
+
+static void outer_step(const sh_sync *sync, float *weights, float *anchor, float *velocity) {
+    const float lr = (float)sync->options->outer_lr, mu = (float)sync->options->outer_momentum;
+    const size_t total = sync->replica->params->total;
+    for (size_t i = 0; i < total; i++) {
+        float change = anchor[i] - weights[i];
+        velocity[i] = mu * velocity[i] + change;
+        anchor[i] -= lr * (change + mu * velocity[i]);
+        weights[i] = anchor[i];
+    }
+}
+
+static sh_status round_of(sh_sync *sync) {
+    diloco *d = sync->own;
+    sh_replica *replica = sync->replica;
+    SH_TRY(sh_replica_average_model(replica));
+    if (d->anchor != NULL) outer_step(sync, replica->weights, d->anchor, replica->kept[0]);
+    return sh_replica_average_optim(replica, policy_of(sync));
+}
+
+static sh_status diloco_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out) {
+    (void)meets_out;
+    diloco *d = sync->own;
+    SH_TRY(sh_local_step(sync, result_out));
+    if (++d->since < (int64_t)sync->scheme.amount) return SH_OK;
+    d->since = 0;
+    return round_of(sync);
+}
+
+static sh_status diloco_meet(sh_sync *sync) {
+    diloco *d = sync->own;
+    return sh_local_meet(sync, &d->since, policy_of(sync), round_of);
+}
+
+static sh_status diloco_check(sh_scheme scheme, const sh_sync_options *options,
+                              const sh_sync_terms *terms) {
+    (void)options;
+    return sh_refuse_codec(scheme, terms);
+}
+
+const sh_sync_kind sh_sync_diloco = {
+    .name = "diloco",
+    .help = "H steps alone, then an outer Nesterov step with the mean change of the models",
+    .amount = "H",
+    .amount_least = 1,
+    .amount_most = 1e6,
+    .amount_initial = 50,
+    .periodic = true,
+    .states = {{"outer_momentum", 0}},
+    .check = diloco_check,
+    .create = diloco_create,
+    .destroy = diloco_destroy,
+    .step = diloco_step,
+    .meet = diloco_meet,
+};

@@ -1,0 +1,41 @@
+/* K-sync: each update is the mean of the first K gradients of its step; those that come later are
+ * dropped, and their workers go on with the new weights (Dutta et al., AISTATS 2018). Nobody waits
+ * for stragglers, at the price of their work. */
+#include "sync/list.h"
+#include "sync/ps.h"
+
+static sh_status check(sh_scheme scheme, const sh_sync_options *options,
+                       const sh_sync_terms *terms) {
+    SH_TRY(sh_ps_check_amount(scheme, terms->workers, terms->workers));
+    return sh_ps_check(scheme, options, terms, false);
+}
+
+static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, int workers) {
+    (void)workers;
+    return (sh_ps_policy){.group = (int)scheme.amount,
+                          .rounds = true,
+                          .slack = -1,
+                          .rate = 1,
+                          .per = 1,
+                          .staleness = sh_ps_staleness(options, false),
+                          .period = 1};
+}
+
+const sh_sync_kind sh_sync_ksync = {
+    .name = "ksync",
+    .help = "in step, but the first K gradients of P make the update; later ones are dropped",
+    .amount = "K",
+    .amount_least = 1,
+    .amount_most = 4096,
+    .amount_initial = 1,
+    .free = true,
+    .mails = true,
+    .services = sh_ps_services,
+    .check = check,
+    .create = sh_ps_create,
+    .destroy = sh_ps_destroy,
+    .step = sh_ps_step,
+    .meet = sh_ps_meet,
+    .serve = sh_ps_serve,
+    .policy = policy_of,
+};

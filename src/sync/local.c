@@ -1,0 +1,114 @@
+/* Local SGD: H steps alone, then the models are averaged (Zinkevich et al. 2010; Stich, ICLR 2019).
+ *
+ *   w_i <- w_i - lr g_i                       in every step, with the worker's own samples
+ *   w_i <- (1/P) sum_j w_j                    after every H-th
+ *
+ * With plain SGD and H = 1 this is bulk-synchronous training: the mean of the models after one step
+ * is the model after a step with the mean gradient. Bytes and latency fall by H.
+ *
+ * Post-local SGD (Lin et al., ICLR 2020) averages every step in the first part of the run, where
+ * models move fast, and every H-th step afterwards.
+ *
+ * What becomes of the optimizer's state at an average is a policy: it is averaged like the model
+ * (`average`, the default: the state then belongs to the averaged model, at twice or three times
+ * the bytes), each worker keeps its own (`keep`), or all start anew (`reset`). */
+#include "sync/local.h"
+
+#include "base/memory.h"
+#include "sync/list.h"
+
+typedef struct local {
+    int64_t since;  // steps since the last average
+    int64_t alone;  // the step, of this run, from which workers go alone
+} local;
+
+sh_status sh_local_step(sh_sync *sync, sh_loss_result *result_out) {
+    sh_replica *replica = sync->replica;
+    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
+    sh_replica_update(replica);
+    return SH_OK;
+}
+
+sh_status sh_local_meet(sh_sync *sync, int64_t *since, sh_momentum policy,
+                        sh_status (*round)(sh_sync *sync)) {
+    if (*since > 0) SH_TRY(round(sync));
+    *since = 0;
+    if (policy != SH_MOMENTUM_KEEP) return SH_OK;
+    return sh_replica_average_optim(sync->replica, SH_MOMENTUM_AVERAGE);
+}
+
+static sh_status local_create(sh_sync *sync) {
+    sync->own = sh_alloc(1, sizeof(local));
+    return sync->own != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for local SGD");
+}
+
+static sh_status post_local_create(sh_sync *sync) {
+    SH_TRY(local_create(sync));
+    const sh_replica *replica = sync->replica;
+    const double at = sync->options->switch_at;
+    int64_t steps = replica->total / replica->ranks;
+    ((local *)sync->own)->alone = (int64_t)(at < 1 ? at * (double)steps : at);
+    return SH_OK;
+}
+
+static void local_destroy(sh_sync *sync) { sh_free(sync->own); }
+
+static sh_momentum policy_of(const sh_sync *sync) {
+    return sh_sync_momentum(sync->options, SH_MOMENTUM_AVERAGE);
+}
+
+static sh_status average(sh_sync *sync) {
+    SH_TRY(sh_replica_average_model(sync->replica));
+    return sh_replica_average_optim(sync->replica, policy_of(sync));
+}
+
+static sh_status local_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out) {
+    (void)meets_out;
+    local *l = sync->own;
+    SH_TRY(sh_local_step(sync, result_out));
+    bool alone = sync->replica->step >= l->alone;
+    if (++l->since < (alone ? (int64_t)sync->scheme.amount : 1)) return SH_OK;
+    l->since = 0;
+    return average(sync);
+}
+
+static sh_status local_meet(sh_sync *sync) {
+    local *l = sync->own;
+    return sh_local_meet(sync, &l->since, policy_of(sync), average);
+}
+
+static sh_status local_check(sh_scheme scheme, const sh_sync_options *options,
+                             const sh_sync_terms *terms) {
+    (void)options;
+    return sh_refuse_codec(scheme, terms);
+}
+
+const sh_sync_kind sh_sync_local = {
+    .name = "local",
+    .help = "local SGD: H steps alone, then the models are averaged; local:1 with SGD is bsp",
+    .amount = "H",
+    .amount_least = 1,
+    .amount_most = 1e6,
+    .amount_initial = 8,
+    .periodic = true,
+    .check = local_check,
+    .create = local_create,
+    .destroy = local_destroy,
+    .step = local_step,
+    .meet = local_meet,
+};
+
+const sh_sync_kind sh_sync_post_local = {
+    .name = "post-local",
+    .help = "averages every step until --sync-switch (half of the run), then every H-th",
+    .amount = "H",
+    .amount_least = 1,
+    .amount_most = 1e6,
+    .amount_initial = 8,
+    .periodic = true,
+    .check = local_check,
+    .create = post_local_create,
+    .destroy = local_destroy,
+    .step = local_step,
+    .meet = local_meet,
+};

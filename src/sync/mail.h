@@ -1,0 +1,39 @@
+/* Mail: the messages of a scheme (sync/sync.h), from one endpoint, in one task. Waiting is noted on
+ * the board, so that a report of a hanging run says who waits for whom, and for what; it ends with
+ * SH_E_PEER once the peer has left. */
+#ifndef SH_SYNC_MAIL_H
+#define SH_SYNC_MAIL_H
+
+#include "comm/transport.h"
+
+/* In every tag of mail, and in none of an engine's, with which it may share a transport. A scheme's
+ * own tags are below 2^40. */
+static const uint64_t SH_MAIL_TAG = UINT64_C(1) << 47;
+
+typedef struct sh_mail {
+    sh_transport *transport;  // NULL: the scheme has no mail
+    int workers;              // endpoints 0 .. workers - 1; services are behind them
+    int64_t step;             // for the board
+    uint64_t sent_bytes;
+} sh_mail;
+
+/* The worker on which an endpoint sits. */
+static inline int sh_mail_host(const sh_mail *mail, int endpoint) {
+    return endpoint < mail->workers ? endpoint : (endpoint - mail->workers) % mail->workers;
+}
+
+/* Start; the message is the caller's until it is done. */
+sh_status sh_mail_send(sh_mail *mail, sh_message *message);
+sh_status sh_mail_receive(sh_mail *mail, sh_message *message);
+/* Makes progress; true once the message is done or has failed: its state tells. */
+bool sh_mail_test(sh_mail *mail, const sh_message *message);
+/* `what` the caller waits for, in a word or two: "pull", "average". */
+sh_status sh_mail_wait(sh_mail *mail, sh_message *message, const char *what);
+/* Send and wait. `data` NULL: a size without contents. */
+sh_status sh_mail_put(sh_mail *mail, int peer, uint64_t tag, const void *data, size_t bytes,
+                      const char *what);
+/* Receive and wait; exactly `bytes`, or it fails. */
+sh_status sh_mail_take(sh_mail *mail, int peer, uint64_t tag, void *data, size_t bytes,
+                       const char *what);
+
+#endif

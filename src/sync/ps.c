@@ -1,0 +1,97 @@
+/* Synchronous parameter servers: the servers take the gradients of all workers, and their mean is
+ * the update of the step (Li et al. 2014). With sums in the order of ranks, so a run repeats. */
+#include "sync/ps.h"
+
+#include <string.h>
+
+#include "sync/list.h"
+
+bool sh_ps_staleness(const sh_sync_options *options, bool usual) {
+    return strcmp(options->staleness, "auto") == 0 ? usual : strcmp(options->staleness, "on") == 0;
+}
+
+int sh_ps_services(sh_scheme scheme, const sh_sync_options *options, int workers) {
+    (void)scheme;
+    return options->servers > 0 ? (int)options->servers : workers;
+}
+
+static sh_status check_optim(sh_scheme scheme, const sh_sync_options *options,
+                             const sh_sync_terms *terms) {
+    if (!terms->optim->adaptive || strcmp(options->placement, "variable") == 0 ||
+        sh_ps_services(scheme, options, terms->workers) == 1)
+        return SH_OK;
+    SH_FAIL(SH_E_USAGE, "%s needs the norms of whole tensors, and servers of ranges have parts",
+            terms->optim->name);
+    return sh_error_hint("use --placement variable, or one server (--servers 1)");
+}
+
+static sh_status check_codec(sh_scheme scheme, const sh_sync_terms *terms) {
+    const sh_codec_kind *kind = terms->codec->kind;
+    if (kind == NULL) return SH_OK;
+    const char *why = NULL;
+    if (kind->rounds > 1) why = "needs the sum over all workers in two rounds";
+    if (kind->owns_momentum) why = "keeps the momentum that the servers have";
+    if (strcmp(scheme.kind->name, "easgd") == 0)
+        why = "compresses gradients, and this sends weights";
+    if (why == NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "codec '%s' does not go with scheme '%s': it %s", kind->name,
+            scheme.kind->name, why);
+    return sh_error_hint("use another codec, or none");
+}
+
+static sh_status check_periods(sh_scheme scheme, const sh_sync_options *options) {
+    bool every_step = options->fetch_every <= 1 && options->push_every <= 1;
+    if (every_step || strcmp(scheme.kind->name, "async") == 0) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "scheme '%s' fetches and pushes in its own rhythm", scheme.kind->name);
+    return sh_error_hint("leave out --fetch-every and --push-every, or use --sync async");
+}
+
+sh_status sh_ps_check(sh_scheme scheme, const sh_sync_options *options, const sh_sync_terms *terms,
+                      bool stale) {
+    if (terms->workers == 1) return SH_OK;
+    SH_TRY(check_codec(scheme, terms));
+    SH_TRY(check_optim(scheme, options, terms));
+    SH_TRY(check_periods(scheme, options));
+    if (options->compensation == 0 || stale) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "in scheme '%s' no gradient is late: there is no delay to compensate",
+            scheme.kind->name);
+    return sh_error_hint("leave out --compensation");
+}
+
+sh_status sh_ps_check_amount(sh_scheme scheme, int workers, int most) {
+    if (workers == 1 || scheme.amount <= most) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "scheme '%s:%.0f' is too much for %d workers", scheme.kind->name,
+            scheme.amount, workers);
+    return sh_error_hint("give %s from 1 to %d", scheme.kind->amount, most);
+}
+
+static sh_status check(sh_scheme scheme, const sh_sync_options *options,
+                       const sh_sync_terms *terms) {
+    return sh_ps_check(scheme, options, terms, false);
+}
+
+static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, int workers) {
+    (void)scheme;
+    return (sh_ps_policy){.group = workers,
+                          .rounds = true,
+                          .slack = -1,
+                          .rate = 1,
+                          .per = 1,
+                          .staleness = sh_ps_staleness(options, false),
+                          .period = 1};
+}
+
+const sh_sync_kind sh_sync_ps = {
+    .name = "ps",
+    .help = "parameter servers, in step: every update is the mean over all workers, as in bsp",
+    .free = true,
+    .mails = true,
+    .services = sh_ps_services,
+    .check = check,
+    .create = sh_ps_create,
+    .destroy = sh_ps_destroy,
+    .step = sh_ps_step,
+    .meet = sh_ps_meet,
+    .serve = sh_ps_serve,
+    .policy = policy_of,
+};

@@ -1,0 +1,147 @@
+/* Parameter servers: what ps, async, ssp, softsync, ksync, backup and easgd have in common (Smola
+ * and Narayanamurthy 2010; Dean et al. 2012; Li et al. 2014).
+ *
+ * The parameters are cut into shards, one for each server. A server is a service (sync/sync.h): it
+ * holds the weights of its shard and the optimizer's state, and counts versions: one more with each
+ * update. A worker's step is
+ *
+ *   pull values (and the leave to compute) -> compute a gradient -> push it
+ *
+ * where a push and the pull that follows are one request. A policy says when a push becomes an
+ * update and when a pull is answered; that is all in which the schemes differ.
+ *
+ * Shard 0 gives leave: as many steps as there are up to the next meeting, to whoever asks first.
+ * When none are left, or the user wants to stop, it answers that it is time to meet. */
+#ifndef SH_SYNC_PS_H
+#define SH_SYNC_PS_H
+
+#include "sync/sync.h"
+
+/* ---- Shards ---- */
+
+/* The parameters of one server, as a small store of its own: pieces of parameters, or whole ones,
+ * side by side in a block. */
+typedef struct sh_ps_shard {
+    sh_param_list params;
+    size_t *origin;  // per item: its place in the whole block
+    bool straight;   // the shard is one stretch of the whole block
+} sh_ps_shard;
+
+/* `placement` "range": equal stretches of the block; "variable": whole tensors, the largest first,
+ * each to the server with the least so far. A shard may be empty. */
+sh_status sh_ps_shard_init(sh_ps_shard *shard, const sh_param_list *params, const char *placement,
+                           int index, int count);
+void sh_ps_shard_fini(sh_ps_shard *shard);
+/* Between the shard's block and the whole one. */
+void sh_ps_shard_take(const sh_ps_shard *shard, const float *whole, float *part_out);
+void sh_ps_shard_give(const sh_ps_shard *shard, const float *part, float *whole_out);
+
+static inline size_t sh_ps_shard_bytes(const sh_ps_shard *shard) {
+    return shard->params.total * sizeof(float);
+}
+
+/* ---- Compressed messages of a shard ----
+ * A push is the gradient, with what the codec left out fed back by the worker. A pull is what the
+ * server's weights are ahead of those that the worker has, which the server knows: whatever the
+ * codec leaves out is still missing at the next pull. That needs a codec that comes nearer with
+ * every message, so those that are right on average only (qsgd, terngrad) serve pushes alone. */
+
+typedef struct sh_ps_coder {
+    sh_codec codec;  // kind NULL: values travel as they are
+    const sh_ps_shard *shard;
+    uint64_t seed;
+    size_t bytes;  // of a message
+    char *message;
+    float *state;  // what was left out
+    sh_codec_tensor *tensors;
+    sh_arena arena;
+} sh_ps_coder;
+
+/* Keeps the shard. Without `computes` it knows sizes alone. */
+sh_status sh_ps_coder_init(sh_ps_coder *coder, const sh_codec *codec, const sh_ps_shard *shard,
+                           uint64_t seed, bool computes);
+void sh_ps_coder_fini(sh_ps_coder *coder);
+/* Into coder->message, and the other way. `rank` is the worker's, `step` a number both sides know.
+ */
+void sh_ps_encode(sh_ps_coder *coder, int rank, int64_t step, const float *x);
+sh_status sh_ps_decode(sh_ps_coder *coder, int rank, int64_t step, const char *message,
+                       float *x_out);
+/* The difference now - known, without feedback; `lag` is room for it. */
+void sh_ps_encode_lag(sh_ps_coder *coder, int rank, int64_t step, const float *now,
+                      const float *known, float *lag);
+/* What pulls travel with: the codec, or none. */
+static inline sh_codec sh_ps_pull_codec(const sh_codec *codec) {
+    bool nears = codec->kind != NULL && codec->kind->feedback != SH_FEEDBACK_NEVER;
+    return nears ? *codec : (sh_codec){0};
+}
+
+/* ---- What a scheme promises ---- */
+
+typedef struct sh_ps_policy {
+    int group;            // gradients that are averaged into one update
+    bool rounds;          // an update takes gradients of its own version alone; others are dropped
+    int64_t slack;        // steps that a worker may be ahead of the slowest; -1: any number
+    double rate;          // of an update, as a part of the schedule's
+    bool staleness;       // the rate is divided by the staleness,
+    double per;           // which is counted in so many updates
+    double compensation;  // of delay: lambda; 0: none
+    double elastic;       // easgd: workers push weights, and this part of the difference moves
+    int64_t period;       // steps between two pulls
+    int64_t push_every;   // gradients that are added up before they are pushed; 0: one
+} sh_ps_policy;
+
+/* The version of a shard when all workers together have done `steps` steps each. */
+static inline int64_t sh_ps_version_at(const sh_ps_policy *policy, int64_t steps, int workers) {
+    return policy->rounds ? steps : steps * workers / policy->group;
+}
+
+/* auto, on, off. */
+bool sh_ps_staleness(const sh_sync_options *options, bool usual);
+/* What no parameter server can do; `stale`: gradients may be of older weights. */
+sh_status sh_ps_check(sh_scheme scheme, const sh_sync_options *options, const sh_sync_terms *terms,
+                      bool stale);
+/* The amount counts gradients of a step: there are no more than `most`. */
+sh_status sh_ps_check_amount(sh_scheme scheme, int workers, int most);
+int sh_ps_services(sh_scheme scheme, const sh_sync_options *options, int workers);
+
+/* ---- On the wire ----
+ * A request is a head, and behind it the values of a push; a reply is a head, and behind it values;
+ * to rank 0 at a meeting also the optimizer's state. */
+
+enum { SH_PS_ASK = 1, SH_PS_PUSHED, SH_PS_ANSWER, SH_PS_VALUES, SH_PS_SLOT };  // tags
+
+enum { SH_PS_PUSH = 1, SH_PS_PULL = 2, SH_PS_MEET = 4, SH_PS_END = 8 };
+
+typedef struct sh_ps_request {
+    uint32_t magic, what;
+    int64_t step;     // of the worker
+    int64_t version;  // that the gradient was computed with
+    int64_t round;    // shard 0's version then; -1: nothing was pushed since the meeting
+    int64_t goal;     // steps of all workers up to the next meeting
+    int64_t wants;    // steps that the worker asks leave for
+    int64_t sum;      // gradients that the push is the sum of
+} sh_ps_request;
+
+enum { SH_PS_TEXT = 192 };
+
+typedef struct sh_ps_reply {
+    uint32_t magic;
+    int32_t failed;   // the server's status; SH_OK: values follow
+    int64_t granted;  // steps; 0: it is time to meet
+    int64_t version;  // of the values
+    int64_t done;     // steps of all workers
+    char text[SH_PS_TEXT];
+} sh_ps_reply;
+
+enum { SH_PS_MAGIC = 0x73507331 };
+
+/* ---- The two sides ---- */
+
+/* Both by the policy of the row. */
+sh_status sh_ps_serve(sh_service *service);
+sh_status sh_ps_create(sh_sync *sync);
+void sh_ps_destroy(sh_sync *sync);
+sh_status sh_ps_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out);
+sh_status sh_ps_meet(sh_sync *sync);
+
+#endif

@@ -1,0 +1,77 @@
+/* What the files of a parameter server know of each other: ps_server.c talks to the workers,
+ * ps_update.c turns what they push into updates. */
+#ifndef SH_SYNC_PS_SERVER_H
+#define SH_SYNC_PS_SERVER_H
+
+#include "sync/ps.h"
+
+/* The shard's weights at a version. While somebody reads them, the next version is made in another
+ * block, so a reply is never torn and no update waits for a slow reader. */
+typedef struct ps_block {
+    float *data;
+    int users;
+} ps_block;
+
+/* A worker, as a server sees it. */
+typedef struct ps_client {
+    sh_ps_request request;  // the last one to push or pull
+    bool receives;          // its push is on its way
+    bool pushed;            // rounds: its gradient waits to become part of an update
+    bool waits;             // its pull is not answered yet
+    bool meets, left;
+    bool will_meet;   // asked to while its push was on its way
+    bool busy;        // in the server's list
+    int64_t clock;    // pushes so far
+    float *gradient;  // what it pushed last, in the shard's layout
+    char *packet;     // the same as it came, compressed; and a reply as it goes
+    char *answer;
+    float *known;     // compressed pulls: the weights that the worker has
+    ps_block *reads;  // being sent to it
+    ps_block *then;   // what it computes with, kept for compensation
+    sh_ps_reply reply;
+    sh_message payload, head, values, slot[2];
+} ps_client;
+
+typedef struct ps_server {
+    sh_service *service;
+    const sh_ps_policy *policy;
+    sh_ps_shard shard;
+    sh_ps_coder push, pull;
+    float *lag;  // room for what a worker lacks
+    sh_optim optim;
+    bool has_optim;
+    bool computes;  // false: timing only
+    ps_block *blocks, *current;
+    int block_count;
+    ps_client *clients;
+    int *busy, busy_count;  // clients with messages under way
+    int left, meeting;      // how many
+    bool stops;
+    sh_ps_request ask;    // the request that is received now
+    sh_message incoming;  // from anybody
+    int64_t version;      // updates of this shard; in rounds, steps
+    int64_t updates;      // of the optimizer
+    int64_t pushes;       // steps of workers that have been taken in
+    int64_t granted;      // steps that shard 0 gave leave for
+    // The group under way, where pushes are taken as they come:
+    float *sum;  // of gradients times their weights
+    double weight;
+    int members;
+} ps_server;
+
+/* The weights as they are now, for a reader; give back with ps_release. NULL: timing only. */
+ps_block *ps_acquire(ps_server *server);
+void ps_release(ps_block *block);
+
+sh_status ps_update_init(ps_server *server);
+void ps_update_fini(ps_server *server);
+/* The client's push has arrived. */
+sh_status ps_push(ps_server *server, ps_client *client);
+/* All workers meet: what is left of a group becomes an update, or is dropped. */
+sh_status ps_settle(ps_server *server);
+
+static inline int64_t ps_done(const ps_server *server) {
+    return server->policy->rounds ? server->version * server->service->workers : server->granted;
+}
+
+#endif

@@ -1,0 +1,283 @@
+#include "base/memory.h"
+#include "sync/ps_server.h"
+#include "tensor/kernels/vector.h"
+
+static sh_status out_of_memory(void) {
+    return SH_FAIL(SH_E_MEMORY, "out of memory for a parameter server");
+}
+
+static float *new_block(const ps_server *server) {
+    return sh_alloc(server->shard.params.total + 1, sizeof(float));
+}
+
+/* ---- Versions of the weights ---- */
+
+ps_block *ps_acquire(ps_server *server) {
+    if (!server->computes) return NULL;
+    server->current->users++;
+    return server->current;
+}
+
+void ps_release(ps_block *block) {
+    if (block != NULL) block->users--;
+}
+
+static ps_block *free_block(ps_server *server) {
+    for (int i = 0; i < server->block_count; i++)
+        if (server->blocks[i].users == 0 && &server->blocks[i] != server->current)
+            return &server->blocks[i];
+    return NULL;
+}
+
+/* A block that may be written, with the weights as they are now. Each client reads at most two, so
+ * there is always a free one. */
+static sh_status make_writable(ps_server *server) {
+    if (server->current->users == 0) return SH_OK;
+    ps_block *next = free_block(server);
+    SH_ASSERT(next != NULL);
+    if (next->data == NULL) next->data = new_block(server);
+    if (next->data == NULL) return out_of_memory();
+    sh_vector()->copy(server->current->data, next->data, server->shard.params.total);
+    server->current = next;
+    return SH_OK;
+}
+
+/* ---- Updates ---- */
+
+static double rate_of(const ps_server *server) {
+    const sh_service *service = server->service;
+    int64_t step = server->policy->rounds ? server->version : server->pushes / service->workers;
+    return sh_schedule_lr(service->schedule, step) * server->policy->rate;
+}
+
+/* One step of the optimizer with `scale` times the gradient, at `factor` times the rate. */
+static sh_status update(ps_server *server, const float *gradient, double scale, double factor) {
+    server->updates++;
+    server->service->updates++;
+    if (server->computes && server->shard.params.total > 0) {
+        SH_TRY(make_writable(server));
+        const sh_optim_step step = {
+            .params = &server->shard.params,
+            .count = server->shard.params.count,
+            .high = server->shard.params.total,
+            .weights = server->current->data,
+            .gradients = gradient,
+            .gradient_scale = (float)scale,
+            .lr = rate_of(server) * factor,
+            .step = server->updates,
+        };
+        sh_optim_apply(&server->optim, &step);
+    }
+    server->version++;
+    return SH_OK;
+}
+
+/* How much a gradient counts (Zhang, Gupta, Lian, Liu 2016), and its staleness is counted. */
+static double weigh(ps_server *server, const ps_client *client) {
+    int64_t tau = server->version - client->request.version;
+    sh_staleness_add(&server->service->staleness, (uint64_t)tau);
+    double delay = (double)tau / server->policy->per;
+    return server->policy->staleness && delay > 1 ? 1 / delay : 1;
+}
+
+/* Delay compensation (DC-ASGD; Zheng et al. 2017): g + lambda g g (w_now - w_then), a diagonal
+ * approximation of what the gradient would be at the weights as they are now. */
+static void compensate(ps_server *server, ps_client *client) {
+    if (client->then == NULL && client->known == NULL) return;
+    const float *now = server->current->data;
+    const float *then = client->known != NULL ? client->known : client->then->data;
+    float *g = client->gradient, lambda = (float)server->policy->compensation;
+    for (size_t i = 0; i < server->shard.params.total; i++)
+        g[i] += lambda * g[i] * g[i] * (now[i] - then[i]);
+    ps_release(client->then);
+    client->then = NULL;
+}
+
+/* ---- Pushes are taken as they come ---- */
+
+static sh_status end_group(ps_server *server) {
+    if (server->members == 0) return SH_OK;
+    SH_TRY(update(server, server->sum, 1 / server->weight, server->weight / server->members));
+    if (server->computes) sh_vector()->fill(server->sum, 0, server->shard.params.total);
+    server->members = 0;
+    server->weight = 0;
+    return SH_OK;
+}
+
+/* The weights scale the gradients against each other, and their mean the rate: for SGD it is the
+ * same as scaling each gradient, and it is right for optimizers that normalise as well. */
+static sh_status push_now(ps_server *server, ps_client *client) {
+    double weight = weigh(server, client);
+    if (server->computes) compensate(server, client);
+    double sum = (double)client->request.sum;  // as many steps at once, with their mean
+    if (server->policy->group == 1) return update(server, client->gradient, 1 / sum, weight * sum);
+    if (server->computes)
+        sh_vector()->axpy((float)weight, client->gradient, server->sum, server->shard.params.total);
+    server->weight += weight;
+    return ++server->members == server->policy->group ? end_group(server) : SH_OK;
+}
+
+/* ---- Pushes belong to rounds ---- */
+
+static bool fits(const ps_server *server, const ps_client *client) {
+    return client->pushed && client->request.round == server->version;
+}
+
+/* The sum over the round's clients in the order of their ranks, so that it does not depend on who
+ * came first. */
+static sh_status end_round(ps_server *server) {
+    const float *sum = NULL;
+    double weight = 0;
+    int members = 0;
+    for (int i = 0; i < server->service->workers && members < server->policy->group; i++) {
+        ps_client *client = &server->clients[i];
+        if (!fits(server, client)) continue;
+        double own = weigh(server, client);
+        client->pushed = false;
+        weight += own;
+        members++;
+        if (!server->computes) continue;
+        if (own < 1) sh_vector()->scale(client->gradient, (float)own, server->shard.params.total);
+        if (sum != NULL) sh_vector()->add_to(client->gradient, sum, server->shard.params.total);
+        sum = client->gradient;
+    }
+    return update(server, sum, 1 / weight, weight / members);
+}
+
+/* Gradients of earlier rounds are dropped; those of a later one (of a worker that shard 0 let go
+ * on) wait for it. */
+static sh_status push_to_round(ps_server *server) {
+    for (;;) {
+        int members = 0;
+        for (int i = 0; i < server->service->workers; i++) {
+            ps_client *client = &server->clients[i];
+            if (fits(server, client)) members++;
+            if (!client->pushed || client->request.round >= server->version) continue;
+            client->pushed = false;
+            server->service->dropped++;
+        }
+        if (members < server->policy->group) return SH_OK;
+        SH_TRY(end_round(server));
+    }
+}
+
+/* ---- Elastic averaging ---- */
+
+/* The centre moves towards the worker's weights; the reply has the centre as it was. */
+static sh_status pull_centre(ps_server *server, ps_client *client) {
+    weigh(server, client);
+    server->version++;
+    if (!server->computes) return SH_OK;
+    client->reads = ps_acquire(server);
+    SH_TRY(make_writable(server));
+    float *centre = server->current->data, alpha = (float)server->policy->elastic;
+    for (size_t i = 0; i < server->shard.params.total; i++)
+        centre[i] += alpha * (client->gradient[i] - centre[i]);
+    return SH_OK;
+}
+
+sh_status ps_push(ps_server *server, ps_client *client) {
+    client->clock++;
+    server->pushes += client->request.sum;
+    int rank = (int)(client - server->clients);
+    if (client->packet != NULL)
+        SH_TRY(sh_ps_decode(&server->push, rank, client->request.step, client->packet,
+                            client->gradient));
+    if (server->policy->elastic > 0) return pull_centre(server, client);
+    if (!server->policy->rounds) return push_now(server, client);
+    client->pushed = true;
+    return push_to_round(server);
+}
+
+sh_status ps_settle(ps_server *server) {
+    for (int i = 0; i < server->service->workers; i++) {
+        ps_client *client = &server->clients[i];
+        if (client->pushed) server->service->dropped++;
+        client->pushed = false;
+    }
+    return end_group(server);
+}
+
+/* ---- Memory ---- */
+
+static sh_status init_optim(ps_server *server) {
+    const sh_optim *given = server->service->optim;
+    SH_TRY(sh_optim_init_like(&server->optim, given, server->shard.params.total));
+    server->has_optim = true;
+    for (int i = 0; i < server->optim.slot_count; i++)
+        if (given->slots[i] != NULL)
+            sh_ps_shard_take(&server->shard, given->slots[i], server->optim.slots[i]);
+    return SH_OK;
+}
+
+static sh_status init_known(ps_server *server, ps_client *client) {
+    client->known = new_block(server);
+    client->answer = sh_alloc(server->pull.bytes + 1, 1);
+    if (client->known == NULL || client->answer == NULL) return out_of_memory();
+    sh_vector()->copy(server->current->data, client->known, server->shard.params.total);
+    return SH_OK;
+}
+
+static sh_status init_clients(ps_server *server) {
+    server->lag = new_block(server);
+    if (server->lag == NULL) return out_of_memory();
+    for (int i = 0; i < server->service->workers; i++) {
+        ps_client *client = &server->clients[i];
+        client->gradient = new_block(server);
+        if (client->gradient == NULL) return out_of_memory();
+        if (server->pull.codec.kind != NULL) SH_TRY(init_known(server, client));
+        if (server->push.codec.kind == NULL) continue;
+        client->packet = sh_alloc(server->push.bytes + 1, 1);
+        if (client->packet == NULL) return out_of_memory();
+    }
+    return SH_OK;
+}
+
+static sh_status init_coders(ps_server *server) {
+    const sh_service *service = server->service;
+    const sh_codec pull = sh_ps_pull_codec(service->codec);
+    SH_TRY(sh_ps_coder_init(&server->push, service->codec, &server->shard, service->seed,
+                            server->computes));
+    return sh_ps_coder_init(&server->pull, &pull, &server->shard, ~service->seed, server->computes);
+}
+
+sh_status ps_update_init(ps_server *server) {
+    const sh_service *service = server->service;
+    server->block_count = 2 * service->workers + 2;
+    server->blocks = sh_alloc((size_t)server->block_count, sizeof *server->blocks);
+    if (server->blocks == NULL) return out_of_memory();
+    server->current = server->blocks;
+    server->computes = service->weights != NULL;
+    server->pushes = server->granted = service->step * service->workers;
+    server->version = server->updates =
+        sh_ps_version_at(server->policy, service->step, service->workers);
+    SH_TRY(init_coders(server));
+    if (!server->computes) return SH_OK;
+    server->current->data = new_block(server);
+    server->sum = new_block(server);
+    if (server->current->data == NULL || server->sum == NULL) return out_of_memory();
+    sh_ps_shard_take(&server->shard, service->weights, server->current->data);
+    SH_TRY(init_clients(server));
+    bool updates = server->policy->elastic == 0 && server->shard.params.total > 0;
+    return updates ? init_optim(server) : SH_OK;
+}
+
+static void free_client(ps_client *client) {
+    sh_free(client->gradient);
+    sh_free(client->packet);
+    sh_free(client->answer);
+    sh_free(client->known);
+}
+
+void ps_update_fini(ps_server *server) {
+    for (int i = 0; server->blocks != NULL && i < server->block_count; i++)
+        sh_free(server->blocks[i].data);
+    for (int i = 0; server->clients != NULL && i < server->service->workers; i++)
+        free_client(&server->clients[i]);
+    sh_ps_coder_fini(&server->push);
+    sh_ps_coder_fini(&server->pull);
+    if (server->has_optim) sh_optim_fini(&server->optim);
+    sh_free(server->sum);
+    sh_free(server->lag);
+    sh_free(server->blocks);
+}

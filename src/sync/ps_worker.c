@@ -1,0 +1,256 @@
+/* A worker's side of the schemes with parameter servers. */
+#include "sync/ps_worker.h"
+
+#include "base/memory.h"
+#include "tensor/kernels/vector.h"
+
+static sh_status out_of_memory(void) {
+    return SH_FAIL(SH_E_MEMORY, "out of memory for a worker of parameter servers");
+}
+
+/* Elastic averaging: x - alpha (x - c) with the centre as it was before it moved by as much. */
+static void pull_to_centre(sh_sync *sync, ps_worker *w) {
+    float *x = sync->replica->weights, alpha = (float)w->policy.elastic;
+    for (size_t i = 0; w->centre != NULL && i < sync->replica->params->total; i++)
+        x[i] -= alpha * (x[i] - w->centre[i]);
+}
+
+/* Of the one model: worker 0 counts them for all, by shard 0's versions. */
+static void count_updates(sh_replica *replica, ps_worker *w) {
+    int64_t version = w->links[0].reply.version;
+    if (replica->rank == 0) replica->updates = version - w->first;
+}
+
+/* Waits for leave to compute, and for the weights to compute with. */
+static sh_status get_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
+    sh_replica *replica = sync->replica;
+    if (!w->asked) SH_TRY(ps_ask(sync, w, SH_PS_PULL));
+    SH_TRY(ps_read_head(sync, &w->links[0], 0));
+    w->left = w->links[0].reply.granted;
+    w->round = w->links[0].reply.version;
+    replica->done = w->links[0].reply.done;
+    count_updates(replica, w);
+    *meets_out = w->left == 0;  // then other servers may wait for those who are behind: later
+    if (*meets_out) return SH_OK;
+    bool pushed = w->links[0].request.what & SH_PS_PUSH;
+    SH_TRY(ps_finish_pull(sync, w));
+    if (w->policy.elastic > 0 && pushed) pull_to_centre(sync, w);
+    return SH_OK;
+}
+
+/* ---- Between two pulls ---- */
+
+/* A push alone has been taken in by all servers. */
+static sh_status confirm(sh_sync *sync, ps_worker *w) {
+    for (int i = 0; i < w->count; i++) {
+        ps_link *link = &w->links[i];
+        if (!link->asked) continue;
+        SH_TRY(ps_read_head(sync, link, i));
+        SH_TRY(sh_mail_wait(&sync->replica->mail, &link->pushed, "push"));
+        link->asked = false;
+    }
+    if (w->asked && w->sum != NULL) {
+        sh_vector()->fill(w->sum, 0, sync->replica->params->total);
+        w->summed = 0;
+    }
+    w->asked = false;
+    return SH_OK;
+}
+
+/* Downpour: the worker's own copy moves on while the gradients are added up. */
+static void go_on_alone(sh_sync *sync, ps_worker *w) {
+    sh_replica *replica = sync->replica;
+    size_t total = replica->params->total;
+    if (w->sum != NULL) sh_vector()->add_to(w->sum, replica->gradients, total);
+    if (w->policy.push_every > 1) w->summed++;
+    if (w->left == 0 || replica->weights == NULL) return;
+    double lr = sh_schedule_lr(replica->schedule, replica->step) * w->policy.rate;
+    sh_vector()->axpy((float)-lr, replica->gradients, replica->weights, total);
+}
+
+/* After a step that is not the last one before a pull. */
+static sh_status push_between(sh_sync *sync, ps_worker *w) {
+    if (w->policy.elastic > 0) return SH_OK;
+    bool due = w->policy.push_every <= 1 || w->summed >= w->policy.push_every;
+    return due ? ps_ask(sync, w, SH_PS_PUSH) : SH_OK;
+}
+
+/* ---- The scheme's calls ---- */
+
+static sh_status take_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
+    sh_replica *replica = sync->replica;
+    int64_t begin = sh_clock_now_ns(replica->clock);
+    sh_status status = get_leave(sync, w, meets_out);
+    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    return status;
+}
+
+static sh_status step(sh_sync *sync, ps_worker *w, sh_loss_result *result_out, bool *meets_out) {
+    sh_replica *replica = sync->replica;
+    if (w->met && w->own != NULL)  // elastic averaging goes on with the worker's own weights
+        sh_vector()->copy(w->own, replica->weights, replica->params->total);
+    w->met = false;
+    if (w->left == 0) {
+        SH_TRY(take_leave(sync, w, meets_out));
+        if (*meets_out) return SH_OK;
+    } else {
+        SH_TRY(confirm(sync, w));
+    }
+    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
+    w->left--;
+    if (w->policy.elastic > 0)
+        sh_replica_update(replica);
+    else
+        go_on_alone(sync, w);
+    return w->left == 0 ? ps_ask(sync, w, SH_PS_PUSH | SH_PS_PULL) : push_between(sync, w);
+}
+
+sh_status sh_ps_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out) {
+    ps_worker *w = sync->own;
+    sync->replica->mail.step = sync->replica->step;
+    sh_status status = step(sync, w, result_out, meets_out);
+    if (status != SH_OK) w->failed = true;
+    return status;
+}
+
+static sh_status say(sh_sync *sync, ps_worker *w, uint32_t what) {
+    for (int i = 0; i < w->count; i++) {
+        ps_link *link = &w->links[i];
+        link->last = (sh_ps_request){.magic = SH_PS_MAGIC, .what = what};
+        SH_TRY(ps_start(sync->replica, &link->last_ask, true, i, SH_PS_ASK, &link->last,
+                        sizeof link->last));
+    }
+    return SH_OK;
+}
+
+/* The optimizer's state goes to rank 0, which saves it. */
+static sh_status expect_slots(sh_sync *sync, ps_worker *w, int server) {
+    sh_replica *replica = sync->replica;
+    ps_link *link = &w->links[server];
+    if (replica->rank != 0 || w->policy.elastic > 0) return SH_OK;
+    for (int i = 0; i < replica->optim->slot_count; i++) {
+        float *data = ps_place_of(link, replica->optim->slots[i], link->pulls);
+        SH_TRY(ps_start(replica, &link->slot[i], false, server, SH_PS_SLOT, data,
+                        sh_ps_shard_bytes(&link->shard)));
+        if (link->shard.straight) continue;
+        SH_TRY(sh_mail_wait(&replica->mail, &link->slot[i], "meeting"));
+        if (data != NULL) sh_ps_shard_give(&link->shard, data, replica->optim->slots[i]);
+    }
+    for (int i = 0; i < replica->optim->slot_count; i++)
+        SH_TRY(sh_mail_wait(&replica->mail, &link->slot[i], "meeting"));
+    return SH_OK;
+}
+
+static sh_status meet(sh_sync *sync, ps_worker *w) {
+    sh_replica *replica = sync->replica;
+    SH_TRY(say(sync, w, SH_PS_MEET));
+    if (w->asked) SH_TRY(ps_finish_pull(sync, w));
+    if (w->own != NULL) {
+        if (w->links[0].request.what & SH_PS_PUSH) pull_to_centre(sync, w);
+        sh_vector()->copy(replica->weights, w->own, replica->params->total);
+    }
+    for (int i = 0; i < w->count; i++) SH_TRY(ps_expect(sync, w, i, replica->weights, false));
+    for (int i = 0; i < w->count; i++) {
+        SH_TRY(ps_read_head(sync, &w->links[i], i));
+        SH_TRY(ps_read_values(sync, &w->links[i], i, replica->weights, false));
+        SH_TRY(expect_slots(sync, w, i));
+    }
+    replica->done = w->links[0].reply.done;
+    count_updates(replica, w);
+    w->met = true;
+    return SH_OK;
+}
+
+sh_status sh_ps_meet(sh_sync *sync) {
+    ps_worker *w = sync->own;
+    int64_t begin = sh_clock_now_ns(sync->replica->clock);
+    sh_status status = meet(sync, w);
+    sync->replica->waited_ns += sh_clock_now_ns(sync->replica->clock) - begin;
+    if (status != SH_OK) w->failed = true;
+    return status;
+}
+
+static sh_status init_coders(const sh_replica *replica, ps_link *link) {
+    bool computes = replica->weights != NULL;
+    const sh_codec pull = sh_ps_pull_codec(replica->codec);
+    SH_TRY(sh_ps_coder_init(&link->push, replica->codec, &link->shard, replica->seed, computes));
+    SH_TRY(sh_ps_coder_init(&link->pull, &pull, &link->shard, ~replica->seed, computes));
+    if (!computes || pull.kind == NULL) return SH_OK;
+    link->lag = sh_alloc(link->shard.params.total + 1, sizeof *link->lag);
+    return link->lag != NULL ? SH_OK : out_of_memory();
+}
+
+static sh_status init_link(sh_sync *sync, ps_worker *w, int server) {
+    ps_link *link = &w->links[server];
+    SH_TRY(sh_ps_shard_init(&link->shard, sync->replica->params, sync->options->placement, server,
+                            w->count));
+    SH_TRY(init_coders(sync->replica, link));
+    if (sync->replica->weights == NULL || link->shard.straight) return SH_OK;
+    link->pushes = sh_alloc(link->shard.params.total + 1, sizeof *link->pushes);
+    link->pulls = sh_alloc(link->shard.params.total + 1, sizeof *link->pulls);
+    return link->pushes != NULL && link->pulls != NULL ? SH_OK : out_of_memory();
+}
+
+static sh_status init_blocks(sh_sync *sync, ps_worker *w) {
+    size_t total = sync->replica->params->total;
+    if (w->policy.push_every > 1 && sync->replica->weights != NULL) {
+        w->sum = sh_alloc(total + 1, sizeof *w->sum);
+        if (w->sum == NULL) return out_of_memory();
+    }
+    if (w->policy.elastic == 0 || sync->replica->weights == NULL) return SH_OK;
+    w->centre = sh_alloc(total + 1, sizeof *w->centre);
+    w->own = sh_alloc(total + 1, sizeof *w->own);
+    return w->centre != NULL && w->own != NULL ? SH_OK : out_of_memory();
+}
+
+sh_status sh_ps_create(sh_sync *sync) {
+    ps_worker *w = sync->own = sh_alloc(1, sizeof *w);
+    if (w == NULL) return out_of_memory();
+    int ranks = sync->replica->ranks;
+    w->policy = sync->scheme.kind->policy(sync->scheme, sync->options, ranks);
+    w->first = sh_ps_version_at(&w->policy, sync->replica->step, ranks);
+    w->failed = true;  // until all of it is there
+    w->count = sh_ps_services(sync->scheme, sync->options, ranks);
+    w->links = sh_alloc((size_t)w->count, sizeof *w->links);
+    if (w->links == NULL) return out_of_memory();
+    for (int i = 0; i < w->count; i++) SH_TRY(init_link(sync, w, i));
+    SH_TRY(init_blocks(sync, w));
+    w->failed = false;
+    return SH_OK;
+}
+
+static void leave(sh_sync *sync, ps_worker *w) {
+    if (w->failed || say(sync, w, SH_PS_END) != SH_OK) return;
+    for (int i = 0; i < w->count; i++)
+        if (sh_mail_wait(&sync->replica->mail, &w->links[i].last_ask, "end") != SH_OK) return;
+}
+
+/* Nothing is written or read any more when the memory is gone. */
+static void abandon(sh_replica *replica, ps_link *link) {
+    sh_message *messages[] = {&link->ask,      &link->pushed,  &link->head,   &link->values,
+                              &link->last_ask, &link->slot[0], &link->slot[1]};
+    for (size_t i = 0; i < SH_COUNT(messages); i++)
+        if (messages[i]->state == SH_MESSAGE_PENDING)
+            sh_cancel(replica->mail.transport, messages[i]);
+}
+
+void sh_ps_destroy(sh_sync *sync) {
+    ps_worker *w = sync->own;
+    if (w == NULL) return;
+    leave(sync, w);
+    for (int i = 0; w->links != NULL && i < w->count; i++) {
+        abandon(sync->replica, &w->links[i]);
+        sh_ps_coder_fini(&w->links[i].push);
+        sh_ps_coder_fini(&w->links[i].pull);
+        sh_ps_shard_fini(&w->links[i].shard);
+        sh_free(w->links[i].lag);
+        sh_free(w->links[i].pushes);
+        sh_free(w->links[i].pulls);
+    }
+    sh_free(w->links);
+    sh_free(w->sum);
+    sh_free(w->centre);
+    sh_free(w->own);
+    sh_free(w);
+    sync->own = NULL;
+}

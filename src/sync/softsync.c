@@ -1,0 +1,44 @@
+/* N-softsync (Zhang, Gupta, Lian, Liu, IJCAI 2016): the servers average the first c = ceil(P / N)
+ * gradients that arrive, whoever sent them, and apply the mean; nobody waits. N is the staleness
+ * that is to be expected: with N = 1 an update takes as many gradients as there are workers, and
+ * with N = P it is asynchronous. Each gradient counts 1 / max(1, tau):
+ *
+ *   w <- w - lr (1/c) sum_i g_i / max(1, tau_i) */
+#include "sync/list.h"
+#include "sync/ps.h"
+
+static sh_status check(sh_scheme scheme, const sh_sync_options *options,
+                       const sh_sync_terms *terms) {
+    SH_TRY(sh_ps_check_amount(scheme, terms->workers, terms->workers));
+    return sh_ps_check(scheme, options, terms, true);
+}
+
+static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, int workers) {
+    int groups = (int)scheme.amount;
+    return (sh_ps_policy){.group = (workers + groups - 1) / groups,
+                          .slack = -1,
+                          .rate = 1,
+                          .per = 1,
+                          .staleness = sh_ps_staleness(options, true),
+                          .compensation = options->compensation,
+                          .period = 1};
+}
+
+const sh_sync_kind sh_sync_softsync = {
+    .name = "softsync",
+    .help = "the servers average P/N gradients as they come; staleness is about N",
+    .amount = "N",
+    .amount_least = 1,
+    .amount_most = 4096,
+    .amount_initial = 1,
+    .free = true,
+    .mails = true,
+    .services = sh_ps_services,
+    .check = check,
+    .create = sh_ps_create,
+    .destroy = sh_ps_destroy,
+    .step = sh_ps_step,
+    .meet = sh_ps_meet,
+    .serve = sh_ps_serve,
+    .policy = policy_of,
+};

@@ -1,0 +1,234 @@
+/* Schemes: how the workers of a run agree on the parameters. One file and one row each
+ * (sync/list.h).
+ *
+ * A scheme sees its worker as a replica: blocks of weights and gradients, a way to compute the
+ * gradient of the next batch, collectives with the other workers, and mail. It is written against
+ * ranks, tags, tasks and the clock it is given, so the same code runs on shared memory, under MPI
+ * and in the simulator; where the weights are NULL only time is simulated, and messages have sizes
+ * without contents.
+ *
+ * Between two meetings the workers go their ways. In a lockstep scheme each does the same number of
+ * steps; in a free one each goes as fast as it can until all together have done as many steps as
+ * there were to do. At a meeting all replicas get the one model that the scheme stands for: it is
+ * evaluated and saved, and training goes on from it.
+ *
+ * Mail is a transport of its own, with the workers as ranks 0 .. P - 1 and behind them the scheme's
+ * services: tasks beside the workers that answer while these compute (parameter servers, passive
+ * partners). Service s sits on worker s mod P. */
+#ifndef SH_SYNC_SYNC_H
+#define SH_SYNC_SYNC_H
+
+#include "codec/codec.h"
+#include "comm/engine.h"
+#include "nn/loss.h"
+#include "nn/param.h"
+#include "optim/optim.h"
+#include "optim/schedule.h"
+#include "sync/hogwild_sparse.h"
+#include "sync/mail.h"
+
+typedef struct sh_sync_kind sh_sync_kind;
+
+/* The rows of the group "Schemes" in the options of a run. */
+typedef struct sh_sync_options {
+    char *name;                       // with its amount: "ssp:3"
+    int64_t servers;                  // shards of the parameters; 0: one for each worker
+    char *placement;                  // range: equal parts; variable: whole tensors
+    char *staleness;                  // auto, on, off: the rate is divided by the staleness
+    double compensation;              // of delay: lambda of DC-ASGD; 0: none
+    int64_t fetch_every, push_every;  // async: steps between two pulls, and between two pushes
+    char *momentum;                   // where models are averaged: auto, average, keep, reset
+    double switch_at;                 // post-local: steps when >= 1, a part of the run when < 1
+    double outer_lr, outer_momentum;  // diloco
+    char *graph;                      // who gossips with whom: auto, or a graph's name
+} sh_sync_options;
+
+/* A scheme with its amount, as written: "ssp:3". */
+typedef struct sh_scheme {
+    const sh_sync_kind *kind;
+    double amount;  // S, H, K, ...; 0 where the scheme has none
+} sh_scheme;
+
+enum { SH_SCHEME_TEXT = 48 };
+
+sh_status sh_scheme_parse(const char *text, sh_scheme *scheme_out);
+/* "ssp:3", as sh_scheme_parse reads it. Returns text_out. */
+const char *sh_scheme_text(sh_scheme scheme, char text_out[SH_SCHEME_TEXT]);
+
+/* What a gradient is the mean over. */
+typedef enum sh_mean {
+    SH_MEAN_GLOBAL,  // its samples, divided by the size of the whole batch: the workers' sum is
+                     // the gradient of one worker with that batch
+    SH_MEAN_OWN,     // that times the workers: the mean over its own samples where shares are
+                     // equal, and weighted by the share where not, so that nothing is biased
+} sh_mean;
+
+/* Staleness of the updates, counted: how many others came between a worker's look at the weights
+ * and its own update. */
+enum { SH_STALENESS_MOST = 64 };
+typedef struct sh_staleness {
+    uint64_t count[SH_STALENESS_MOST + 1];  // the last: that many or more
+    uint64_t updates, sum, most;
+} sh_staleness;
+
+static inline void sh_staleness_add(sh_staleness *staleness, uint64_t tau) {
+    staleness->count[tau < SH_STALENESS_MOST ? tau : SH_STALENESS_MOST]++;
+    staleness->updates++;
+    staleness->sum += tau;
+    if (tau > staleness->most) staleness->most = tau;
+}
+
+/* What a scheme keeps from meeting to meeting and a resumed run goes on with: a block of floats of
+ * the run, zero as it begins, that checkpoints hold under its name. */
+enum { SH_SYNC_STATES = 2 };
+typedef struct sh_sync_state {
+    const char *name;  // NULL: none
+    size_t count;      // 0: one for each parameter, in their layout
+} sh_sync_state;
+
+/* A worker as its scheme sees it. */
+typedef struct sh_replica {
+    int rank, ranks;    // of the workers
+    sh_engine *engine;  // collectives with the other workers
+    sh_mail mail;       // unless the scheme uses none
+    const sh_clock *clock;
+    const sh_param_list *params;
+    float *weights, *gradients;  // whole blocks; NULL: timing only
+    float *states;               // running statistics, (state_count)
+    size_t state_count;
+    float *kept[SH_SYNC_STATES];  // as the kind's states say; NULL: none, or timing only
+    sh_optim *optim;              // this worker's own
+    const sh_schedule *schedule;
+    const sh_codec *codec;  // kind NULL: none
+    uint64_t seed;
+    bool overlap;   // what may travel while the gradient is computed does
+    int64_t step;   // steps that this worker has done in the run
+    int64_t goal;   // steps that all workers together have done by the next meeting
+    int64_t total;  // and at the end of the run
+    /* Forward and backward over this worker's next batch, with the weights as they stand. */
+    sh_status (*compute)(void *self, sh_mean mean, sh_loss_result *result_out);
+    /* Of a net that takes sparse rows, instead of `compute`: the next batch, until the one after.
+     * Its `whole` is that of SH_MEAN_OWN. */
+    const sh_sparse_layer *sparse;  // NULL: the net is dense
+    sh_status (*next_sparse)(void *self, sh_sparse_batch *batch_out);
+    /* The weights are those in `memory` from now on, for `compute` too; NULL: the replica's own
+     * again. Contents are not copied. */
+    void (*place)(void *self, float *memory);
+    /* The user wants the run to end at once; NULL: nobody can. */
+    bool (*stops)(void *self);
+    void *self;
+    // What the scheme counts:
+    uint64_t sent_bytes, dense_bytes;  // by this worker
+    int64_t waited_ns;                 // for others
+    int64_t updates;                   // of this replica
+    int64_t done;                      // steps of all workers, as far as this one has heard
+    sh_staleness staleness;            // of updates of this replica; a service counts its own
+} sh_replica;
+
+/* One worker's side of a scheme. */
+typedef struct sh_sync {
+    sh_scheme scheme;
+    const sh_sync_options *options;
+    sh_replica *replica;
+    void *own;    // the kind's
+    bool failed;  // a call of it did, or the run around it: nobody may be waited for any more
+} sh_sync;
+
+/* A service, seen from its own task. Its memory outlives the task. */
+typedef struct sh_service {
+    int index, count, workers;
+    sh_mail mail;  // its own endpoint, rank workers + index
+    sh_scheme scheme;
+    const sh_sync_options *options;
+    const sh_param_list *params;
+    const float *weights;   // as the run begins; NULL: timing only
+    const sh_optim *optim;  // its kind and options, and its state as the run begins
+    const sh_schedule *schedule;
+    const sh_codec *codec;
+    uint64_t seed;
+    int64_t step;  // global steps that were done before
+    /* Of the worker that it sits with, complete once `create` has returned there. What a service
+     * may touch of it, and how, the kind says. */
+    sh_sync *worker;
+    /* Asked from time to time: the user wants the run to end at once. */
+    bool (*stops)(void *user);
+    void *user;
+    // Read when the task has ended:
+    sh_staleness staleness;
+    uint64_t updates;  // steps of the optimizer on its shard
+    uint64_t dropped;  // gradients that came too late to count
+} sh_service;
+
+/* What a scheme must get along with. */
+typedef struct sh_sync_terms {
+    int workers;
+    const sh_optim_kind *optim;
+    const sh_codec *codec;  // kind NULL: none
+    bool exact, shard_optimizer, balance, clips, parts, drops_paths, sync_batchnorm;
+    bool simulated;
+} sh_sync_terms;
+
+struct sh_sync_kind {
+    const char *name, *help;  // help: what it promises
+    const char *amount;       // "S"; NULL: none
+    double amount_least, amount_most, amount_initial;
+    bool periodic;  // the amount is how many steps a worker goes alone
+    bool free;      // not in lockstep
+    bool mails;     // uses mail
+    sh_sync_state states[SH_SYNC_STATES];
+    /* Endpoints besides the workers'; NULL: none. */
+    int (*services)(sh_scheme scheme, const sh_sync_options *options, int workers);
+    /* Refuses, with a reason and a hint, what does not go together; NULL: nothing. */
+    sh_status (*check)(sh_scheme scheme, const sh_sync_options *options,
+                       const sh_sync_terms *terms);
+    /* Collective. All replicas have the same weights, which are those of the services, too. */
+    sh_status (*create)(sh_sync *sync);
+    /* Also where create failed, and after a step failed: then it must not wait for anybody. */
+    void (*destroy)(sh_sync *sync);
+    /* One step of this worker. A free scheme that has nothing left to do before the meeting says so
+     * in `*meets_out` and computes nothing. */
+    sh_status (*step)(sh_sync *sync, sh_loss_result *result_out, bool *meets_out);
+    /* Lockstep, where mail may be under way between steps: all of it arrives, before the workers
+     * wait for each other elsewhere. NULL: none is. */
+    sh_status (*settle)(sh_sync *sync);
+    /* Collective: all replicas get the model that the scheme stands for, and its optimizer's state
+     * where that lies elsewhere (rank 0's is saved). */
+    sh_status (*meet)(sh_sync *sync);
+    /* A service's task; returns when every worker has left. */
+    sh_status (*serve)(sh_service *service);
+    /* Of the rows that parameter servers serve (sync/ps.h): in what they differ. */
+    struct sh_ps_policy (*policy)(sh_scheme scheme, const sh_sync_options *options, int workers);
+};
+
+const sh_sync_kind *sh_sync_find(const char *name);  // NULL: unknown
+const sh_sync_kind *sh_sync_at(size_t index);        // NULL: past the end
+/* What no kind of scheme can do with these terms, and what this one cannot. */
+sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
+                          const sh_sync_terms *terms);
+static inline int sh_scheme_services(sh_scheme scheme, const sh_sync_options *options,
+                                     int workers) {
+    return scheme.kind->services != NULL ? scheme.kind->services(scheme, options, workers) : 0;
+}
+
+/* The replica's own optimizer takes a step with the gradient block, at the rate of the step that
+ * all workers are at. */
+void sh_replica_update(sh_replica *replica);
+/* Collective: a block of floats becomes its mean over the workers. `data` NULL: timing only. */
+sh_status sh_replica_average(sh_replica *replica, float *data, size_t count);
+
+/* What becomes of the optimizer's state where the models become one. */
+typedef enum sh_momentum { SH_MOMENTUM_AVERAGE, SH_MOMENTUM_KEEP, SH_MOMENTUM_RESET } sh_momentum;
+/* The policy in the options; `usual`: where they leave it to the scheme. */
+sh_momentum sh_sync_momentum(const sh_sync_options *options, sh_momentum usual);
+/* Collective: weights and running statistics become their means over the workers. */
+sh_status sh_replica_average_model(sh_replica *replica);
+/* Collective: the optimizer's state, by policy. */
+sh_status sh_replica_average_optim(sh_replica *replica, sh_momentum policy);
+/* kind->meet of schemes whose model is the mean of the replicas': averages them, and the
+ * optimizer's state unless it is to be reset; also where workers keep their own, since one
+ * checkpoint speaks for all. */
+sh_status sh_sync_meet_mean(sh_sync *sync);
+/* For kind->check, where models travel instead of gradients: refuses codecs. */
+sh_status sh_refuse_codec(sh_scheme scheme, const sh_sync_terms *terms);
+
+#endif

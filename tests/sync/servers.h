@@ -1,0 +1,55 @@
+/* Workers and parameter servers for tests, as threads over shared memory or in the simulator.
+ *
+ * Gradients are the test's. With `counts` they make the weights count: the block has a stretch of
+ * `workers` elements on each server, and a step of worker i adds 1 to element i of each, when the
+ * scheme applies it at `lr`. So what a worker sees tells which updates it sees. */
+#ifndef SH_TESTS_SYNC_SERVERS_H
+#define SH_TESTS_SYNC_SERVERS_H
+
+#include "sim/simulated.h"
+#include "sync/sync.h"
+
+enum { WORKERS_MOST = 8, SERVERS_MOST = 8, MEETINGS_MOST = 4 };
+
+typedef struct ps_world ps_world;
+struct ps_world {
+    const char *scheme;
+    int workers, servers;
+    const char *placement, *staleness;  // NULL: range, off
+    double compensation;
+    int64_t fetch_every, push_every;
+    sh_param_list params;
+    float *start;  // weights as the run begins
+    const char *optim;
+    double lr, momentum;
+    int64_t goals[MEETINGS_MOST];  // steps of all workers up to each meeting; 0: no more
+    /* The gradient of a step. Fails where the weights break a promise. */
+    sh_status (*gradient)(ps_world *world, int rank, int64_t step, const float *weights,
+                          float *gradients);
+    bool apart;  // simulated servers have wires of their own, not a worker's
+    bool simulated;
+    // What came out:
+    float *met[MEETINGS_MOST][WORKERS_MOST];  // weights at each meeting
+    int64_t steps[WORKERS_MOST];
+    sh_service services[SERVERS_MOST];
+    sh_optim optims[WORKERS_MOST];  // of the workers
+    int64_t done;
+};
+
+/* Runs all meetings. `sim` NULL: threads. */
+sh_status play_world(ps_world *world, const sh_sim_options *sim);
+/* One worker or server of a world: for run_ranks; the argument is the world. */
+sh_status play_endpoint(sh_transport *mail, void *argument);
+void end_world(ps_world *world);
+sh_optim_options world_optim(const ps_world *world);
+
+/* One parameter per stretch of counters, and gradients that count. */
+void make_counters(ps_world *world);
+/* Two layers with weights and biases. */
+void make_layers(ps_world *world);
+/* The counter of worker `rank` on a server. */
+static inline size_t counter_at(const ps_world *world, int server, int rank) {
+    return (size_t)(server * world->workers + rank);
+}
+
+#endif

@@ -1,0 +1,339 @@
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "harness.h"
+#include "sync/crowd.h"
+#include "sync/graph.h"
+#include "sync/sgp.h"
+
+static const char *const graphs[] = {"ring", "torus", "exponential", "complete"};
+
+static double first_mean(const crowd *c, size_t index) {
+    double sum = 0;
+    for (int worker = 0; worker < c->workers; worker++)
+        sum += (double)crowd_begin(c, worker, index);
+    return sum / c->workers;
+}
+
+/* ---- D-PSGD ---- */
+
+/* Without gradients: the mean stays, and disagreement falls by the second eigenvalue or faster. */
+static void check_mixing(const char *name, int workers, const sh_sim_options *sim) {
+    crowd c = {.scheme = "gossip", .graph = name, .workers = workers, .steps = 12, .sim = sim};
+    CHECK_OK(crowd_run(&c));
+    sh_graph graph;
+    CHECK_OK(sh_graph_find(name, workers, &graph));
+    for (int64_t step = 1; step <= 12; step++) {
+        for (size_t i = 0; i < c.count; i++)
+            assert_true(fabs(crowd_mean(&c, step, i) - first_mean(&c, i)) < 1e-5);
+        double before = crowd_disagreement(&c, step - 1), after = crowd_disagreement(&c, step);
+        assert_true(after <= sh_graph_second(&graph) * before + 1e-5);
+    }
+    crowd_fini(&c);
+}
+
+TEST(gossip, mixing_keeps_the_mean_and_shrinks_disagreement) {
+    for (size_t g = 0; g < SH_COUNT(graphs); g++)
+        for (int workers = 2; workers <= 6; workers++) check_mixing(graphs[g], workers, NULL);
+}
+
+/* One round is one product with the matrix that is explained. */
+TEST(gossip, a_round_is_a_product_with_the_mixing_matrix) {
+    for (size_t g = 0; g < SH_COUNT(graphs); g++) {
+        crowd c = {.scheme = "gossip", .graph = graphs[g], .workers = 6, .steps = 1};
+        CHECK_OK(crowd_run(&c));
+        sh_graph graph;
+        CHECK_OK(sh_graph_find(graphs[g], 6, &graph));
+        for (int row = 0; row < 6; row++)
+            for (size_t i = 0; i < c.count; i++) {
+                double wanted = 0;
+                for (int column = 0; column < 6; column++)
+                    wanted +=
+                        sh_graph_mixing(&graph, row, column) * (double)crowd_begin(&c, column, i);
+                assert_true(fabs((double)crowd_at(&c, 1, row, i) - wanted) < 1e-6);
+            }
+        crowd_fini(&c);
+    }
+}
+
+/* Bulk-synchronous gradient descent on the mean of the losses. */
+static double reference(const crowd *c, size_t index) {
+    double weight = (double)crowd_begin(c, 0, index), goal = 0;
+    for (int worker = 0; worker < c->workers; worker++) goal += (double)crowd_goal(worker, index);
+    for (int64_t step = 0; step < c->steps; step++) weight -= c->lr * (weight - goal / c->workers);
+    return weight;
+}
+
+/* The mean of the models follows the mean gradient, here the gradient at the mean. */
+static void check_reference(crowd *c) {
+    CHECK_OK(crowd_run(c));
+    for (size_t i = 0; i < c->count; i++)
+        for (int worker = 0; worker < c->workers; worker++)
+            assert_true(fabs((double)c->end[(size_t)worker * c->count + i] - reference(c, i)) <
+                        1e-5);
+    crowd_fini(c);
+}
+
+TEST(gossip, with_plain_sgd_the_mean_is_that_of_bulk_synchronous_training) {
+    for (size_t g = 0; g < SH_COUNT(graphs); g++)
+        check_reference(&(crowd){.scheme = "gossip",
+                                 .graph = graphs[g],
+                                 .workers = 5,
+                                 .steps = 15,
+                                 .lr = 0.2,
+                                 .same = true});
+}
+
+/* Step, then mix with everyone: the models are equal after every step, as bulk-synchronous ones. */
+TEST(gossip, on_a_complete_graph_without_overlap_it_is_bulk_synchronous) {
+    crowd c = {.scheme = "gossip",
+               .graph = "complete",
+               .workers = 4,
+               .steps = 10,
+               .lr = 0.2,
+               .steps_first = true,
+               .same = true};
+    CHECK_OK(crowd_run(&c));
+    for (int64_t step = 1; step <= 10; step++) assert_true(crowd_disagreement(&c, step) < 1e-6);
+    for (size_t i = 0; i < c.count; i++)
+        assert_true(fabs((double)c.end[i] - reference(&c, i)) < 1e-5);
+    crowd_fini(&c);
+}
+
+TEST(gossip, large_models_pass_each_other) {
+    // Far more than a ring of shared memory holds.
+    check_reference(&(crowd){.scheme = "gossip",
+                             .graph = "complete",
+                             .workers = 3,
+                             .steps = 3,
+                             .count = 700001,
+                             .lr = 0.1,
+                             .same = true});
+}
+
+TEST(gossip, replicas_are_equal_bit_for_bit_at_meetings) {
+    const char *const schemes[] = {"gossip", "sgp", "sgp:2", "adpsgd"};
+    const char *const policies[] = {"auto", "keep", "reset"};
+    for (size_t s = 0; s < SH_COUNT(schemes); s++)
+        for (size_t p = 0; p < SH_COUNT(policies); p++) {
+            crowd c = {.scheme = schemes[s],
+                       .workers = 4,
+                       .steps = 13,
+                       .meet_every = 5,
+                       .lr = 0.1,
+                       .momentum = 0.9,
+                       .policy = policies[p],
+                       .same = true};
+            CHECK_OK(crowd_run(&c));
+            for (int worker = 1; worker < 4; worker++)
+                assert_memory_equal(c.end, c.end + (size_t)worker * c.count,
+                                    c.count * sizeof *c.end);
+            crowd_fini(&c);
+        }
+}
+
+/* ---- SGP ---- */
+
+/* The mass of all workers, step by step: each adds its own. */
+static sh_status weigh(crowd *c, sh_sync *sync, bool met) {
+    double(*masses)[8] = c->user;
+    if (!met) masses[sync->replica->step][sync->replica->rank] = sh_sgp_mass(sync);
+    if (met && sh_sgp_weight(sync) != 1) return SH_FAIL(SH_E_NUMERIC, "a weight after a meeting");
+    return SH_OK;
+}
+
+TEST(sgp, mass_is_conserved) {
+    const char *const schemes[] = {"sgp", "sgp:1", "sgp:3"};
+    for (size_t s = 0; s < SH_COUNT(schemes); s++)
+        for (int workers = 2; workers <= 7; workers++) {
+            double masses[21][8] = {{0}};
+            crowd c = {.scheme = schemes[s],
+                       .workers = workers,
+                       .steps = 20,
+                       .meet_every = 9,
+                       .look = weigh,
+                       .user = masses};
+            CHECK_OK(crowd_run(&c));
+            for (int step = 1; step <= 20; step++) {
+                double sum = 0;
+                for (int worker = 0; worker < workers; worker++) sum += masses[step][worker];
+                assert_true(fabs(sum - workers) < 1e-12);
+            }
+            crowd_fini(&c);
+        }
+}
+
+/* Late messages change the weights: without the correction models would shrink. */
+static sh_status least_weight(crowd *c, sh_sync *sync, bool met) {
+    double *least = c->user;
+    if (!met && sync->replica->rank == 0) *least = fmin(*least, sh_sgp_weight(sync));
+    return SH_OK;
+}
+
+TEST(sgp, models_in_agreement_stay_whatever_is_on_its_way) {
+    const char *const schemes[] = {"sgp", "sgp:1", "sgp:4"};
+    for (size_t s = 0; s < SH_COUNT(schemes); s++) {
+        double least = 1;
+        crowd c = {.scheme = schemes[s],
+                   .workers = 6,
+                   .steps = 15,
+                   .same = true,
+                   .look = least_weight,
+                   .user = &least};
+        CHECK_OK(crowd_run(&c));
+        for (int64_t step = 1; step <= 15; step++)
+            for (int worker = 0; worker < 6; worker++)
+                for (size_t i = 0; i < c.count; i++)
+                    assert_true(fabsf(crowd_at(&c, step, worker, i) - crowd_begin(&c, 0, i)) <
+                                1e-5F);
+        assert_int_equal(least<0.9, s> 0);
+        crowd_fini(&c);
+    }
+}
+
+TEST(sgp, models_come_together_at_the_first_mean) {
+    crowd c = {.scheme = "sgp:1", .workers = 6, .steps = 60};
+    CHECK_OK(crowd_run(&c));
+    for (int worker = 0; worker < 6; worker++)
+        for (size_t i = 0; i < c.count; i++)
+            assert_true(fabs((double)crowd_at(&c, 60, worker, i) - first_mean(&c, i)) < 1e-4);
+    crowd_fini(&c);
+}
+
+TEST(sgp, in_lockstep_with_plain_sgd_the_mean_is_that_of_bulk_synchronous_training) {
+    check_reference(&(crowd){.scheme = "sgp", .workers = 4, .steps = 15, .lr = 0.2, .same = true});
+}
+
+TEST(sgp, large_models_pass_each_other) {
+    check_reference(&(crowd){
+        .scheme = "sgp", .workers = 4, .steps = 3, .count = 700001, .lr = 0.1, .same = true});
+    crowd c = {.scheme = "sgp:2", .workers = 4, .steps = 9, .count = 300001, .same = true};
+    CHECK_OK(crowd_run(&c));
+    crowd_fini(&c);
+}
+
+/* ---- AD-PSGD ---- */
+
+static void check_pairs(crowd *c) {
+    CHECK_OK(crowd_run(c));
+    int64_t sum = 0;
+    for (int worker = 0; worker < c->workers; worker++) sum += c->done[worker];
+    assert_int_equal(sum, c->all);
+    if (c->stop_at == 0) assert_int_equal(sum, c->steps * c->workers);
+    for (size_t i = 0; !c->timing && c->lr == 0 && i < c->count; i++)
+        for (int worker = 0; worker < c->workers; worker++)
+            assert_true(fabs((double)c->end[(size_t)worker * c->count + i] - first_mean(c, i)) <
+                        1e-5);
+    crowd_fini(c);
+}
+
+TEST(adpsgd, pairwise_averages_keep_the_mean_with_any_number_of_workers) {
+    for (int workers = 2; workers <= 7; workers++) {
+        check_pairs(&(crowd){.scheme = "adpsgd", .workers = workers, .steps = 40});
+        check_pairs(&(crowd){.scheme = "adpsgd",
+                             .graph = workers % 2 == 0 ? "ring" : "torus",
+                             .workers = workers,
+                             .steps = 40,
+                             .meet_every = 7});
+    }
+}
+
+TEST(adpsgd, large_models_pass_each_other) {
+    check_pairs(&(crowd){.scheme = "adpsgd", .workers = 5, .steps = 6, .count = 300001});
+}
+
+TEST(adpsgd, ends_when_the_user_wants) {
+    crowd c = {.scheme = "adpsgd", .workers = 3, .steps = 100000, .stop_at = 20, .count = 1};
+    CHECK_OK(crowd_run(&c));
+    assert_true(c.all < 3 * 100000);
+    assert_true(c.done[0] >= 20);
+    assert_int_equal(c.done[0] + c.done[1] + c.done[2], c.all);
+    crowd_fini(&c);
+}
+
+/* ---- in the simulator, over many seeds: any speeds, links and numbers of workers ---- */
+
+static sh_sim_options sim_of(int seed, sh_sim_slow *slow, int *workers_out) {
+    sh_rng rng = sh_rng_stream((uint64_t)seed, SH_RNG_TEST, 4, 0);
+    *workers_out = 2 + (int)sh_rng_below(&rng, 9);
+    static const sh_sim_law laws[] = {SH_LAW_CONSTANT, SH_LAW_EXPONENTIAL, SH_LAW_LOGNORMAL};
+    *slow = (sh_sim_slow){.rank = (int)sh_rng_below(&rng, (uint64_t)*workers_out),
+                          .factor = 1 + 9 * (double)sh_rng_uniform(&rng)};
+    return (sh_sim_options){
+        .seed = (uint64_t)seed,
+        .links = {.rank = {.alpha_s = 1e-5 + 1e-2 * (double)sh_rng_uniform(&rng),
+                           .beta_s = 1e-5 * (double)sh_rng_uniform(&rng)}},
+        .compute = {.law = laws[sh_rng_below(&rng, SH_COUNT(laws))],
+                    .mean_s = 0.01,
+                    .sigma = 1,
+                    .slow = slow,
+                    .slow_count = 1},
+    };
+}
+
+TEST(gossip, keeps_its_promises_at_any_speed) {
+    for (int seed = 0; seed < crowd_seeds(100); seed++) {
+        sh_sim_slow slow;
+        int workers;
+        sh_sim_options sim = sim_of(seed, &slow, &workers);
+        print_message("seed %d\n", seed);
+        check_mixing(graphs[seed % 4], workers, &sim);
+    }
+}
+
+TEST(sgp, conserves_mass_at_any_speed) {
+    const char *const schemes[] = {"sgp", "sgp:1", "sgp:2", "sgp:5"};
+    for (int seed = 0; seed < crowd_seeds(100); seed++) {
+        sh_sim_slow slow;
+        int workers;
+        sh_sim_options sim = sim_of(seed, &slow, &workers);
+        print_message("seed %d\n", seed);
+        crowd c = {.scheme = schemes[seed % 4],
+                   .workers = workers,
+                   .steps = 20,
+                   .meet_every = 11,
+                   .timing = seed % 5 == 4,
+                   .sim = &sim};
+        CHECK_OK(crowd_run(&c));
+        for (size_t i = 0; !c.timing && i < c.count; i++)
+            assert_true(fabs((double)c.end[i] - first_mean(&c, i)) < 1e-5);
+        crowd_fini(&c);
+    }
+}
+
+TEST(adpsgd, does_not_deadlock_and_keeps_the_mean_at_any_speed) {
+    const char *const some[] = {"complete", "ring", "torus"};
+    for (int seed = 0; seed < crowd_seeds(200); seed++) {
+        sh_sim_slow slow;
+        int workers;
+        sh_sim_options sim = sim_of(seed, &slow, &workers);
+        print_message("seed %d\n", seed);
+        check_pairs(&(crowd){.scheme = "adpsgd",
+                             .graph = some[seed % 3],
+                             .workers = workers,
+                             .steps = 20,
+                             .meet_every = seed % 2 == 0 ? 0 : 7,
+                             .count = seed % 7 == 0 ? 20000 : 3,  // beyond what is sent eagerly
+                             .timing = seed % 5 == 4,
+                             .sim = &sim});
+    }
+}
+
+TEST(adpsgd, nobody_waits_for_a_straggler) {
+    const sh_sim_slow slow = {.rank = 1, .factor = 10};
+    sh_sim_options sim = {
+        .links = {.rank = {.alpha_s = 1e-5, .beta_s = 1e-9}},
+        .compute = {.mean_s = 0.01, .slow = &slow, .slow_count = 1},
+    };
+    crowd free = {.scheme = "adpsgd", .workers = 8, .steps = 50, .sim = &sim};
+    crowd lockstep = {.scheme = "gossip", .workers = 8, .steps = 50, .sim = &sim};
+    CHECK_OK(crowd_run(&free));
+    CHECK_OK(crowd_run(&lockstep));
+    assert_true(lockstep.seconds > 50 * 0.1);
+    // Seven workers do the work, and the straggler finishes what it was granted.
+    assert_true(free.seconds < 0.01 * 50 * 8 / 7 + 0.3);
+    assert_true(free.done[1] < free.done[0] / 5);
+    crowd_fini(&free);
+    crowd_fini(&lockstep);
+}

@@ -1,0 +1,170 @@
+#include <math.h>
+#include <string.h>
+
+#include "harness.h"
+#include "sync/crowd.h"
+
+/* Bulk-synchronous training with momentum, by one worker that sees all losses: the reference. */
+static void reference(const crowd *c, size_t index, double *weight_out) {
+    double weight = (double)crowd_begin(c, 0, index), velocity = 0, goal = 0;
+    for (int worker = 0; worker < c->workers; worker++) goal += (double)crowd_goal(worker, index);
+    goal /= c->workers;
+    for (int64_t step = 0; step < c->steps; step++) {
+        velocity = c->momentum * velocity + (weight - goal);
+        weight -= c->lr * velocity;
+    }
+    *weight_out = weight;
+}
+
+static void check_reference(crowd *c) {
+    CHECK_OK(crowd_run(c));
+    for (size_t i = 0; i < c->count; i++) {
+        double wanted;
+        reference(c, i, &wanted);
+        for (int worker = 0; worker < c->workers; worker++)
+            assert_true(fabs((double)c->end[(size_t)worker * c->count + i] - wanted) < 1e-5);
+    }
+    crowd_fini(c);
+}
+
+TEST(local, every_step_averaged_is_bulk_synchronous) {
+    for (int workers = 2; workers <= 5; workers++)
+        check_reference(&(crowd){
+            .scheme = "local:1", .workers = workers, .steps = 20, .lr = 0.2, .same = true});
+}
+
+TEST(local, averaged_momentum_is_that_of_the_mean_gradient) {
+    check_reference(&(crowd){.scheme = "local:1",
+                             .workers = 3,
+                             .steps = 20,
+                             .lr = 0.1,
+                             .momentum = 0.9,
+                             .policy = "average",
+                             .same = true});
+}
+
+/* Losses with equal curvature: the mean of the models does not care when it is taken. */
+TEST(local, on_equal_curvature_any_period_gives_the_same_mean) {
+    check_reference(
+        &(crowd){.scheme = "local:7", .workers = 4, .steps = 21, .lr = 0.2, .same = true});
+}
+
+/* Are the models equal after the step? */
+static bool agree(const crowd *c, int64_t step) { return crowd_disagreement(c, step) < 1e-6; }
+
+TEST(local, models_agree_after_every_hth_step_only) {
+    crowd c = {.scheme = "local:3", .workers = 3, .steps = 12, .lr = 0.2, .same = true};
+    CHECK_OK(crowd_run(&c));
+    for (int64_t step = 1; step < 12; step++) assert_int_equal(agree(&c, step), step % 3 == 0);
+    crowd_fini(&c);
+}
+
+TEST(post_local, averages_every_step_until_the_switch) {
+    crowd c = {.scheme = "post-local:4",
+               .workers = 3,
+               .steps = 16,
+               .lr = 0.2,
+               .switch_at = 0.5,
+               .same = true};
+    CHECK_OK(crowd_run(&c));
+    for (int64_t step = 1; step < 16; step++)
+        assert_int_equal(agree(&c, step), step <= 8 || step % 4 == 0);
+    crowd_fini(&c);
+}
+
+TEST(post_local, the_switch_may_be_a_step) {
+    crowd c = {.scheme = "post-local:8",
+               .workers = 2,
+               .steps = 12,
+               .lr = 0.2,
+               .switch_at = 3,
+               .same = true};
+    CHECK_OK(crowd_run(&c));
+    for (int64_t step = 1; step < 11; step++) assert_int_equal(agree(&c, step), step <= 3);
+    crowd_fini(&c);
+}
+
+/* The gaps between averages never grow, begin with H and end with 1. */
+TEST(adacomm, the_period_falls_as_the_loss_falls) {
+    crowd c = {.scheme = "adacomm:8", .workers = 3, .steps = 120, .lr = 0.05, .same = true};
+    CHECK_OK(crowd_run(&c));
+    int64_t last = 0, gap = 8;
+    for (int64_t step = 1; step < 120; step++) {
+        if (!agree(&c, step)) continue;
+        assert_true(step - last <= gap);
+        if (last == 0) assert_int_equal(step, 8);
+        gap = step - last;
+        last = step;
+    }
+    assert_int_equal(gap, 1);
+    crowd_fini(&c);
+}
+
+/* Two rounds of DiLoCo worked out by hand, in double. */
+static double diloco_reference(const crowd *c, size_t index, int64_t period) {
+    double anchor = (double)crowd_begin(c, 0, index), velocity = 0;
+    for (int64_t round = 0; round < c->steps / period; round++) {
+        double mean = 0;
+        for (int worker = 0; worker < c->workers; worker++) {
+            double weight = anchor;
+            for (int64_t step = 0; step < period; step++)
+                weight -= c->lr * (weight - (double)crowd_goal(worker, index));
+            mean += weight / c->workers;
+        }
+        double change = anchor - mean;
+        velocity = 0.9 * velocity + change;
+        anchor -= 0.7 * (change + 0.9 * velocity);
+    }
+    return anchor;
+}
+
+TEST(diloco, takes_nesterov_steps_with_the_mean_change) {
+    crowd c = {.scheme = "diloco:4", .workers = 3, .steps = 24, .lr = 0.05, .same = true};
+    CHECK_OK(crowd_run(&c));
+    for (size_t i = 0; i < c.count; i++)
+        for (int worker = 0; worker < 3; worker++)
+            assert_true(fabs((double)c.end[(size_t)worker * c.count + i] -
+                             diloco_reference(&c, i, 4)) < 1e-5);
+    crowd_fini(&c);
+}
+
+/* A meeting ends a round early; nobody is left behind, whatever the policy. */
+TEST(local, replicas_are_equal_bit_for_bit_at_meetings) {
+    const char *const schemes[] = {"local:5", "post-local:5", "adacomm:5", "diloco:5"};
+    const char *const policies[] = {"auto", "average", "keep", "reset"};
+    for (size_t s = 0; s < SH_COUNT(schemes); s++)
+        for (size_t p = 0; p < SH_COUNT(policies); p++) {
+            crowd c = {.scheme = schemes[s],
+                       .workers = 3,
+                       .steps = 17,
+                       .meet_every = 7,
+                       .lr = 0.1,
+                       .momentum = 0.9,
+                       .policy = policies[p],
+                       .same = true};
+            CHECK_OK(crowd_run(&c));
+            for (int worker = 1; worker < 3; worker++)
+                assert_memory_equal(c.end, c.end + (size_t)worker * c.count,
+                                    c.count * sizeof *c.end);
+            crowd_fini(&c);
+        }
+}
+
+TEST(local, runs_in_the_simulator_with_and_without_numbers) {
+    const char *const schemes[] = {"local:3", "post-local:3", "adacomm:4", "diloco:4"};
+    for (size_t s = 0; s < SH_COUNT(schemes); s++)
+        for (int timing = 0; timing < 2; timing++) {
+            sh_sim_options sim = {.seed = s, .compute = {SH_LAW_EXPONENTIAL, .mean_s = 0.01}};
+            sim.links.rank = (sh_link){.alpha_s = 1e-4, .beta_s = 1e-8};
+            crowd c = {.scheme = schemes[s],
+                       .workers = 6,
+                       .steps = 12,
+                       .lr = 0.1,
+                       .same = true,
+                       .timing = timing == 1,
+                       .sim = &sim};
+            CHECK_OK(crowd_run(&c));
+            assert_true(c.seconds > 0.12);
+            crowd_fini(&c);
+        }
+}

@@ -1,0 +1,352 @@
+/* The promises of the schemes with parameter servers, with threads over shared memory and over many
+ * seeds in the simulator. SEEDS=N in the environment runs more of them. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "harness.h"
+#include "sync/servers.h"
+
+/* ---- A world for each seed ---- */
+
+static int seed_count(void) {
+    const char *text = getenv("SEEDS");
+    int count = text != NULL ? atoi(text) : 0;
+    return count > 0 ? count : 100;
+}
+
+/* Different sizes, speeds and delays; messages that overtake each other; a straggler. */
+static void vary(ps_world *world, uint64_t seed, sh_sim_options *sim, sh_sim_slow *slow) {
+    sh_rng rng = sh_rng_stream(seed, SH_RNG_CODEC, 7, 7);
+    world->workers = 2 + (int)sh_rng_below(&rng, 5);
+    world->servers = 1 + (int)sh_rng_below(&rng, 4);
+    int64_t per_worker = 4 + (int64_t)sh_rng_below(&rng, 8);
+    world->goals[0] = per_worker * world->workers;
+    world->goals[1] = (per_worker + 5) * world->workers;
+    *slow = (sh_sim_slow){.rank = (int)sh_rng_below(&rng, (uint64_t)world->workers),
+                          .factor = 1 + (double)sh_rng_below(&rng, 6)};
+    *sim = (sh_sim_options){
+        .seed = seed,
+        .links = {.rank = {.alpha_s = 1e-5 * (double)sh_rng_below(&rng, 30), .beta_s = 1e-8}},
+        .compute = {.law = SH_LAW_EXPONENTIAL, .mean_s = 1e-3, .slow = slow, .slow_count = 1},
+        .faults = {.delay_s = 1e-4 * (double)sh_rng_below(&rng, 20), .hold = 0.2, .hold_s = 2e-3},
+    };
+}
+
+typedef void (*world_check)(const ps_world *world);
+
+static void check_meetings(const ps_world *world) {
+    for (int m = 0; m < MEETINGS_MOST && world->goals[m] > 0; m++)
+        for (int r = 1; r < world->workers; r++)
+            assert_memory_equal(world->met[m][r], world->met[m][0],
+                                world->params.total * sizeof(float));
+}
+
+/* `like` gives scheme and options; `prepare` the rate at which the weights count. */
+static void over_seeds(const ps_world *like, void (*prepare)(ps_world *), world_check check) {
+    for (int seed = 1; seed <= seed_count(); seed++) {
+        ps_world world = *like;
+        sh_sim_options sim;
+        sh_sim_slow slow;
+        vary(&world, (uint64_t)seed, &sim, &slow);
+        if (prepare != NULL) prepare(&world);
+        make_counters(&world);
+        sh_status status = play_world(&world, &sim);
+        if (status != SH_OK) print_error("scheme %s, seed %d fails\n", world.scheme, seed);
+        CHECK_OK(status);
+        check_meetings(&world);
+        check(&world);
+        end_world(&world);
+    }
+}
+
+static void with_threads(const ps_world *like, world_check check) {
+    ps_world world = *like;
+    if (world.workers == 0) world.workers = 3;
+    if (world.servers == 0) world.servers = 2;
+    if (world.goals[0] == 0) world.goals[0] = 60 * world.workers;
+    make_counters(&world);
+    CHECK_OK(play_world(&world, NULL));
+    check_meetings(&world);
+    check(&world);
+    end_world(&world);
+}
+
+static const float *last_of(const ps_world *world) {
+    int m = 0;
+    while (m + 1 < MEETINGS_MOST && world->goals[m + 1] > 0) m++;
+    return world->met[m][0];
+}
+
+static int64_t goal_of(const ps_world *world) {
+    int64_t goal = 0;
+    for (int m = 0; m < MEETINGS_MOST; m++)
+        if (world->goals[m] > goal) goal = world->goals[m];
+    return goal;
+}
+
+/* Every gradient is in the weights once, on every server. */
+static void check_conserved(const ps_world *world) {
+    int64_t all = 0;
+    for (int r = 0; r < world->workers; r++) {
+        all += world->steps[r];
+        for (int s = 0; s < world->servers; s++)
+            assert_true(fabsf(last_of(world)[counter_at(world, s, r)] - (float)world->steps[r]) <
+                        1e-3F);
+    }
+    assert_int_equal(all, goal_of(world));
+    assert_int_equal(world->done, goal_of(world));
+}
+
+/* ---- async ---- */
+
+static void check_async(const ps_world *world) {
+    check_conserved(world);
+    for (int s = 0; s < world->servers; s++)
+        assert_int_equal(world->services[s].staleness.updates, goal_of(world));
+}
+
+TEST(async, applies_each_gradient_once) {
+    const ps_world world = {.scheme = "async", .lr = 1};
+    with_threads(&world, check_async);
+    over_seeds(&world, NULL, check_async);
+}
+
+static sh_status own_is_there(ps_world *world, int rank, int64_t step, const float *weights,
+                              float *gradients) {
+    for (size_t i = 0; i < world->params.total; i++) gradients[i] = 0;
+    for (int s = 0; s < world->servers; s++) {
+        gradients[counter_at(world, s, rank)] = -1;
+        if (weights[counter_at(world, s, rank)] != (float)step)
+            return SH_FAIL(SH_E_NUMERIC, "worker %d at step %ld sees %g of its own on server %d",
+                           rank, (long)step, (double)weights[counter_at(world, s, rank)], s);
+    }
+    return SH_OK;
+}
+
+TEST(async, a_worker_sees_all_of_its_own_updates) {
+    const ps_world world = {.scheme = "async", .lr = 1, .gradient = own_is_there};
+    with_threads(&world, check_conserved);
+    over_seeds(&world, NULL, check_conserved);
+}
+
+TEST(async, periods_lose_no_gradient) {
+    const int64_t periods[][2] = {{3, 1}, {4, 4}, {5, 2}};
+    for (size_t i = 0; i < SH_COUNT(periods); i++) {
+        const ps_world world = {
+            .scheme = "async", .lr = 1, .fetch_every = periods[i][0], .push_every = periods[i][1]};
+        with_threads(&world, check_conserved);
+        over_seeds(&world, NULL, check_conserved);
+    }
+}
+
+/* With the staleness-aware rate P workers move at most as far as without. */
+static void check_damped(const ps_world *world) {
+    const sh_staleness *staleness = &world->services[0].staleness;
+    for (int r = 0; r < world->workers; r++)
+        assert_true(last_of(world)[counter_at(world, 0, r)] <= (float)world->steps[r]);
+    double moved = 0, expected = 0;
+    for (int r = 0; r < world->workers; r++)
+        moved += (double)last_of(world)[counter_at(world, 0, r)];
+    for (uint64_t tau = 0; tau < SH_STALENESS_MOST; tau++)
+        expected += (double)staleness->count[tau] / (tau > 1 ? (double)tau : 1);
+    assert_true(fabs(moved - expected) < 1e-3 * expected);
+}
+
+TEST(async, divides_the_rate_by_the_staleness) {
+    const ps_world world = {.scheme = "async", .lr = 1, .staleness = "auto"};
+    over_seeds(&world, NULL, check_damped);
+}
+
+/* ---- ssp ---- */
+
+static int64_t slack_of(const ps_world *world) { return atoi(strchr(world->scheme, ':') + 1); }
+
+static sh_status bounded(ps_world *world, int rank, int64_t step, const float *weights,
+                         float *gradients) {
+    SH_TRY(own_is_there(world, rank, step, weights, gradients));
+    for (int s = 0; s < world->servers; s++)
+        for (int r = 0; r < world->workers; r++)
+            if (weights[counter_at(world, s, r)] + 0.01F < (float)(step - slack_of(world)))
+                return SH_FAIL(SH_E_NUMERIC,
+                               "worker %d at step %ld sees only %g of worker %d on server %d", rank,
+                               (long)step, (double)weights[counter_at(world, s, r)], r, s);
+    return SH_OK;
+}
+
+static void rate_times_workers(ps_world *world) { world->lr = world->workers; }
+
+TEST(ssp, nobody_is_more_than_the_slack_ahead_and_all_see_their_own) {
+    const char *const schemes[] = {"ssp:0", "ssp:1", "ssp:3"};
+    for (size_t i = 0; i < SH_COUNT(schemes); i++) {
+        const ps_world world = {.scheme = schemes[i], .workers = 3, .lr = 3, .gradient = bounded};
+        with_threads(&world, check_conserved);
+        over_seeds(&world, rate_times_workers, check_conserved);
+    }
+}
+
+/* ---- softsync ---- */
+
+static int group_of(const ps_world *world) {
+    int groups = atoi(strchr(world->scheme, ':') + 1);
+    return (world->workers + groups - 1) / groups;
+}
+
+static void rate_times_group(ps_world *world) { world->lr = group_of(world); }
+
+static void check_groups(const ps_world *world) {
+    check_conserved(world);
+    assert_int_equal(world->services[0].staleness.updates, goal_of(world));
+}
+
+TEST(softsync, averages_groups_and_loses_nothing) {
+    ps_world world = {.scheme = "softsync:1", .workers = 3, .lr = 3};
+    with_threads(&world, check_groups);
+    // Goals are multiples of the workers, and so of the group: no group is cut by a meeting.
+    over_seeds(&world, rate_times_group, check_groups);
+}
+
+/* ---- ps, ksync, backup ---- */
+
+static int taken_of(const ps_world *world) {
+    int amount = strchr(world->scheme, ':') != NULL ? atoi(strchr(world->scheme, ':') + 1) : 0;
+    if (strncmp(world->scheme, "ksync", 5) == 0) return amount;
+    return world->workers - amount;
+}
+
+static void rate_times_taken(ps_world *world) { world->lr = taken_of(world); }
+
+static void check_rounds(const ps_world *world) {
+    int64_t all = 0, rounds = goal_of(world) / world->workers;
+    for (int r = 0; r < world->workers; r++) all += world->steps[r];
+    for (int s = 0; s < world->servers; s++) {
+        double counted = 0;
+        for (int r = 0; r < world->workers; r++)
+            counted += (double)last_of(world)[counter_at(world, s, r)];
+        assert_true(fabs(counted - (double)(rounds * taken_of(world))) < 1e-2);
+        assert_int_equal(world->services[s].dropped, all - rounds * taken_of(world));
+    }
+    assert_int_equal(world->done, goal_of(world));
+}
+
+TEST(ksync, the_first_k_count_and_the_rest_are_dropped) {
+    const char *const schemes[] = {"ksync:1", "ksync:2", "backup:1"};
+    for (size_t i = 0; i < SH_COUNT(schemes); i++) {
+        ps_world world = {.scheme = schemes[i], .workers = 3};
+        rate_times_taken(&world);
+        with_threads(&world, check_rounds);
+        over_seeds(&world, rate_times_taken, check_rounds);
+    }
+}
+
+TEST(ps, all_of_a_step_count) {
+    ps_world world = {.scheme = "ps", .workers = 3, .lr = 3};
+    with_threads(&world, check_rounds);
+    over_seeds(&world, rate_times_taken, check_rounds);
+}
+
+/* A valley of its own for every worker and element, so that gradients depend on the weights. */
+static float slope(int rank, size_t index, float weight) {
+    return (0.5F + 0.1F * (float)rank) * weight - 0.01F * (float)((index * 7 + (size_t)rank) % 11);
+}
+
+static sh_status valley(ps_world *world, int rank, int64_t step, const float *weights,
+                        float *gradients) {
+    (void)step;
+    for (size_t i = 0; i < world->params.total; i++) gradients[i] = slope(rank, i, weights[i]);
+    return SH_OK;
+}
+
+/* What one worker with all gradients does. */
+static void check_serial(const ps_world *world, sh_optim *optim) {
+    size_t total = world->params.total;
+    float *w = sh_alloc(total, sizeof *w), *g = sh_alloc(total, sizeof *g);
+    memcpy(w, world->start, total * sizeof *w);
+    for (int64_t step = 0; step < world->goals[0] / world->workers; step++) {
+        for (size_t i = 0; i < total; i++) {
+            g[i] = 0;
+            for (int r = 0; r < world->workers; r++) g[i] += slope(r, i, w[i]);
+            g[i] /= (float)world->workers;
+        }
+        sh_optim_step one = {.params = &world->params,
+                             .count = world->params.count,
+                             .high = total,
+                             .weights = w,
+                             .gradients = g,
+                             .gradient_scale = 1,
+                             .lr = world->lr,
+                             .step = step + 1};
+        sh_optim_apply(optim, &one);
+    }
+    CHECK_CLOSE(world->met[0][0], w, total, 1e-5);
+    for (int i = 0; i < optim->slot_count; i++)
+        CHECK_CLOSE(world->optims[0].slots[i], optim->slots[i], total, 1e-5);
+    sh_free(w);
+    sh_free(g);
+}
+
+TEST(ps, equals_one_worker_with_every_optimizer_and_placement) {
+    const char *const schemes[] = {"ps", "ssp:0"}, *const placements[] = {"range", "variable"},
+                      *const optims[] = {"momentum", "adam", "adamw", "lars", "lamb"};
+    for (size_t k = 0; k < SH_COUNT(schemes) * SH_COUNT(placements) * SH_COUNT(optims); k++) {
+        ps_world world = {.scheme = schemes[k % 2],
+                          .workers = 3,
+                          .servers = 3,
+                          .placement = placements[k / 2 % 2],
+                          .optim = optims[k / 4],
+                          .lr = 0.01,
+                          .goals = {60},
+                          .gradient = valley};
+        bool whole = k / 4 >= 3;  // norms of whole tensors
+        if (whole && k / 2 % 2 == 0) world.servers = 1;
+        make_layers(&world);
+        CHECK_OK(play_world(&world, NULL));
+        check_meetings(&world);
+        sh_optim optim;
+        const sh_optim_options options = world_optim(&world);
+        CHECK_OK(sh_optim_init(&optim, &options, world.params.total));
+        check_serial(&world, &optim);
+        sh_optim_fini(&optim);
+        end_world(&world);
+    }
+}
+
+/* ---- easgd ---- */
+
+enum { EASGD_STEPS = 24 };
+
+static float own_weight[WORKERS_MOST];
+
+/* The first step after a meeting sees the worker's own weights again. */
+static sh_status note_own(ps_world *world, int rank, int64_t step, const float *weights,
+                          float *gradients) {
+    (void)step;
+    if (world->met[0][rank] != NULL && isnan(own_weight[rank])) own_weight[rank] = weights[0];
+    for (size_t i = 0; i < world->params.total; i++) gradients[i] = -1;
+    return SH_OK;
+}
+
+/* Elastic forces are equal and opposite: what the gradients added is in the workers and the centre,
+ * no more and no less. */
+TEST(easgd, moves_worker_and_centre_towards_each_other_by_as_much) {
+    ps_world world = {.scheme = "easgd:4",
+                      .workers = 3,
+                      .servers = 2,
+                      .lr = 1,
+                      .goals = {EASGD_STEPS * 3, EASGD_STEPS * 6},
+                      .gradient = note_own};
+    for (int r = 0; r < world.workers; r++) own_weight[r] = NAN;
+    make_counters(&world);
+    const sh_sim_options sim = {.seed = 5,
+                                .links = simulated_links(),
+                                .compute = {.law = SH_LAW_EXPONENTIAL, .mean_s = 1e-3}};
+    CHECK_OK(play_world(&world, &sim));
+    check_meetings(&world);
+    double sum = (double)world.met[0][0][0];
+    for (int r = 0; r < world.workers; r++) sum += (double)own_weight[r];
+    assert_true(world.met[0][0][0] > 0);
+    assert_true(fabs(sum - EASGD_STEPS * 3) < 1e-3);
+    end_world(&world);
+}
