@@ -117,6 +117,34 @@ SHOAL_API const char *shoal_run_folder(const shoal_run *run);
  * failure report it, then call shoal_abort. */
 SHOAL_API shoal_status shoal_train(const shoal_config *config, const shoal_hooks *hooks,
                                    char **folder_out);
+/* A run on simulated workers: what their world is like. Texts as the flags of `shoal simulate` take
+ * them; every member may be NULL or 0. */
+typedef struct shoal_simulation {
+    const char *link;      /* "1Gbit,100us": of every worker; NULL: links are free */
+    const char *racks;     /* "8,10Gbit,20us": workers in a rack, and the link that they share */
+    const char *sites;     /* "4,100Mbit,30ms": racks on a site, and the link that they share */
+    const char *compute;   /* "20ms", "exp:20ms", "lognormal:20ms,0.5"; NULL: measured here */
+    const char *straggler; /* "3:4x,*:2x@10s-20s": who takes longer, how much, and when */
+    const char *jitter;    /* "50us": messages are late by an exponential time of this mean */
+    const char *cut;       /* "0-1@5s-9s": links that lose what is sent */
+    const char *pause;     /* "3@5s-7s": workers that stand still */
+    const char *die;       /* "3@12s": workers that die */
+    bool timing_only;      /* nothing is computed, only time passes */
+} shoal_simulation;
+
+typedef struct shoal_simulated {
+    double seconds;          /* of virtual time */
+    double compute_s;        /* mean time of a worker's forward and backward */
+    int64_t steps;           /* of the run, as its batch counts */
+    int64_t messages, bytes; /* over all links */
+    int64_t events;
+} shoal_simulated;
+
+/* As shoal_train, with the config's workers as coroutines of this process on a virtual clock. The
+ * same config and simulation give the same bits, if the compute time is given. */
+SHOAL_API shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks,
+                                      const shoal_simulation *simulation, char **folder_out,
+                                      shoal_simulated *simulated_out);
 /* The last act of a program whose run under MPI failed: ends all ranks and does not return. Does
  * nothing where MPI does not run. */
 SHOAL_API void shoal_abort(int exit_code);
@@ -158,6 +186,70 @@ SHOAL_API shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t s
 SHOAL_API shoal_status shoal_bench(const shoal_config *config, const shoal_hooks *hooks,
                                    int64_t warmup, int64_t steps, double seconds,
                                    shoal_timing *timing_out);
+
+/* ---- Comparing ---------------------------------------------------------------------------------
+ */
+
+/* One evaluation on the way. */
+typedef struct shoal_point {
+    int64_t step;
+    double train_s; /* seconds of training so far, evaluation and checkpoints left out */
+    double loss, accuracy;
+} shoal_point;
+
+/* How one variant went. Numbers that are NaN are unknown, or there is no such thing. */
+typedef struct shoal_compared {
+    char name[160];  /* what sets it apart: "ssp:3", "bsp topk:1%", "bsp, 4 workers" */
+    char folder[96]; /* of its run, below the comparison's */
+    char sync[64], compress[64];
+    int64_t workers;
+    char outcome[16]; /* done, stopped, refused, diverged, failed, or not run */
+    shoal_status status;
+    char reason[1024], hint[512]; /* unless done */
+    double seconds;               /* of training; simulated: that the simulation took */
+    double virtual_s;             /* simulated: of training, on the virtual clock */
+    double steps, updates;        /* updates: of the model, or of all workers' models together */
+    double sent_bytes;            /* by all workers */
+    double staleness_mean, staleness_most;
+    double loss, accuracy;     /* of the last evaluation */
+    double target_s;           /* training until the first evaluation that reached the target */
+    const shoal_point *points; /* the comparison's */
+    size_t point_count;
+} shoal_compared;
+
+typedef struct shoal_compare_options {
+    /* Comma lists, of which every combination is a variant; NULL: what the config says. */
+    const char *sync, *compress, *workers;
+    const shoal_simulation *simulation; /* on simulated workers; NULL: on processes */
+    /* A variant begins, the index-th of count, from 0; a variant has ended. May be NULL; `user` is
+     * the hooks'. */
+    void (*begin)(void *user, size_t index, size_t count, const char *name);
+    void (*end)(void *user, const shoal_compared *row);
+} shoal_compare_options;
+
+typedef struct shoal_comparison shoal_comparison;
+
+/* Trains one variant after the other from the same config, seed and budget of samples, each in a
+ * folder of its own below the comparison's (`out`, default runs/NAME-compare), and writes table and
+ * picture there: compare.md, compare.json, compare.svg. The config's `target` does not stop a run
+ * here: it is the accuracy that the variants are timed to. `eval.every` is a twentieth of the run
+ * unless set. Forks as shoal_train does; not under MPI.
+ *
+ * A variant whose settings do not go together is refused, one whose numbers fail has diverged: both
+ * are results, and the others go on. Otherwise the first failure is returned when all have had
+ * their turn; SHOAL_E_INTERRUPTED after a stop; and where all were refused, the first refusal. The
+ * comparison is there in all these cases, and NULL if none began. */
+SHOAL_API shoal_status shoal_compare(const shoal_config *config, const shoal_hooks *hooks,
+                                     const shoal_compare_options *options,
+                                     shoal_comparison **comparison_out);
+SHOAL_API void shoal_comparison_destroy(shoal_comparison *comparison);
+SHOAL_API const char *shoal_comparison_folder(const shoal_comparison *comparison);
+/* The rows in order; NULL behind the last. */
+SHOAL_API const shoal_compared *shoal_comparison_at(const shoal_comparison *comparison,
+                                                    size_t index);
+/* The table as Markdown, or all of it as JSON. */
+SHOAL_API shoal_status shoal_comparison_print(const shoal_comparison *comparison, bool json,
+                                              FILE *file);
 
 /* ---- A model of your own data ------------------------------------------------------------------
  */
@@ -209,11 +301,22 @@ typedef struct shoal_collective_options {
     const char *values;     /* file of numbers to work through, one line per rank; NULL: none */
     const char *svg;        /* file for a picture; NULL: none */
     bool json;
+    const char *cache_folder; /* runs remember there what they measured: it is used where neither
+                                 link is given; NULL: nothing is known */
 } shoal_collective_options;
 
 SHOAL_API bool shoal_is_collective(const char *name);
 SHOAL_API shoal_status shoal_explain_collective(const shoal_collective_options *options,
                                                 FILE *file);
+
+/* Who gossips with whom: the mixing matrix of a graph, and how fast disagreement falls. */
+typedef struct shoal_gossip_options {
+    const char *graph; /* "ring", "torus", "exponential", "complete"; NULL: ring */
+    int64_t ranks;     /* 0: 4 */
+    bool json;
+} shoal_gossip_options;
+
+SHOAL_API shoal_status shoal_explain_gossip(const shoal_gossip_options *options, FILE *file);
 
 /* All-reduces timed between workers of this machine, or between those that mpirun started. */
 typedef struct shoal_allreduce_options {
@@ -240,6 +343,31 @@ typedef struct shoal_allreduce_timing {
  * shoal_abort is the last act. */
 SHOAL_API shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
                                              shoal_allreduce_timing *timings_out);
+
+/* Hogwild: sparse logistic regression on made data, by threads that share one block of weights. */
+typedef struct shoal_hogwild_options {
+    int64_t workers;                  /* from 2 */
+    int64_t rows, features, nonzeros; /* of the data; non-zeros of each row */
+    double zipf;                      /* how features are distributed; 0: evenly */
+    int64_t epochs, repeat;           /* passes of a measurement; measurements */
+    double lr;
+    int64_t seed;
+} shoal_hogwild_options;
+
+#define SHOAL_HOGWILD_CASES                                              \
+    7 /* one worker and all: lock-free, locked, weight-locks; all: apart \
+       */
+
+typedef struct shoal_hogwild_timing {
+    char scheme[16]; /* hogwild; hogwild-locked: one lock; weight-locks: one for each weight; apart:
+                        each worker on weights of its own */
+    int64_t workers;
+    double updates_per_s, least, most; /* median and extremes */
+    double loss, accuracy;             /* after the last measurement; apart: NaN */
+} shoal_hogwild_timing;
+
+SHOAL_API shoal_status shoal_bench_hogwild(const shoal_hogwild_options *options,
+                                           shoal_hogwild_timing timings_out[SHOAL_HOGWILD_CASES]);
 
 /* ---- What there is -----------------------------------------------------------------------------
  */

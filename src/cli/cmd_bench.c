@@ -118,7 +118,7 @@ static shoal_status run_bench(sh_args *args) {
     const bench_options *options = args->options;
     if (strcmp(args->operands[0], "train") != 0) {
         CLI_FAIL(SHOAL_E_USAGE, "there is no benchmark '%s'", args->operands[0]);
-        return CLI_HINT("shoal bench train, or shoal bench allreduce");
+        return CLI_HINT("shoal bench train, shoal bench allreduce, or shoal bench hogwild");
     }
     CLI_TRY(sh_args_config(args, args->operand_count > 1 ? args->operands[1] : NULL));
     measured m = {.cold_s = NAN,
@@ -136,18 +136,23 @@ static shoal_status run_bench(sh_args *args) {
 }
 
 static const sh_command *instead_of_run(int argc, char **argv) {
-    for (int i = 0; i < argc; i++)
+    for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "allreduce") == 0) return &sh_command_bench_allreduce;
+        if (strcmp(argv[i], "hogwild") != 0) continue;
+        // As an operand, not as the scheme of a run: `bench train --sync hogwild`.
+        if (i == 0 || strcmp(argv[i - 1], "--sync") != 0) return &sh_command_bench_hogwild;
+    }
     return NULL;
 }
 
 const sh_command sh_command_bench = {
     .name = "bench",
-    .help = "measure the speed of training, or of all-reduces",
+    .help = "measure the speed of training, of all-reduces, or of Hogwild",
     .usage =
         "  shoal bench train RUN.yaml [--key value]...\n"
         "  shoal bench train --model lenet --data synthetic:classes=10,shape=1x28x28\n"
-        "  shoal bench allreduce -n 2   (see: shoal bench allreduce --help)\n\n"
+        "  shoal bench allreduce -n 2   (see: shoal bench allreduce --help)\n"
+        "  shoal bench hogwild   (see: shoal bench hogwild --help)\n\n"
         "Here --warmup counts steps; that of the schedule is --schedule.warmup.\n",
     .options = {rows, SH_COUNT(rows)},
     .options_bytes = sizeof(bench_options),

@@ -47,12 +47,12 @@ static const sh_option rows[] = {
      .type = SH_OPTION_STRING,
      .at = offsetof(collective_options, link),
      .value = "RATE,LATENCY",
-     .help = "between nodes; default 1Gbit,50us"},
+     .help = "between nodes; default: as measured by runs of so many ranks, or 1Gbit,50us"},
     {.key = "node-link",
      .type = SH_OPTION_STRING,
      .at = offsetof(collective_options, node_link),
      .value = "RATE,LATENCY",
-     .help = "inside a node; default 5GB,1us"},
+     .help = "inside a node; default likewise, or 5GB,1us"},
     {.key = "values",
      .type = SH_OPTION_STRING,
      .at = offsetof(collective_options, values),
@@ -84,6 +84,7 @@ static shoal_status run_collective(sh_args *args) {
         .values = o->values,
         .svg = o->svg,
         .json = o->json,
+        .cache_folder = sh_args_hooks(args).cache_folder,
     };
     CLI_TRY(shoal_explain_collective(&options, stdout));
     if (o->svg != NULL) sh_say(args, "drawn: %s", o->svg);

@@ -1,9 +1,6 @@
 /* shoal train: trains, shows how far it is, and on Ctrl-C stops where it can go on later. */
 #include <math.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -30,28 +27,6 @@ typedef struct view {
     int64_t first_step, first_samples;  // where the progress line began
     int64_t start_ns;
 } view;
-
-static volatile sig_atomic_t caught;  // the signal that asks to stop, 0: none
-
-static void catch_signal(int number) { caught = number; }
-
-/* Each handler serves once: a second Ctrl-C ends the process at once. What the parent chose to
- * ignore (a script's background job, nohup) stays ignored. SIGUSR1 is what batch systems send
- * before the time is up, and what mpirun passes on to all ranks. */
-static void catch_signals(void) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
-    for (size_t i = 0; i < SH_COUNT(numbers); i++) {
-        struct sigaction before, action = {.sa_handler = catch_signal};
-        action.sa_flags = (int)SA_RESETHAND;
-        if (sigaction(numbers[i], NULL, &before) != 0 || before.sa_handler == SIG_IGN) continue;
-        sigaction(numbers[i], &action, NULL);
-    }
-}
-
-static bool wants_stop(void *user) {
-    (void)user;
-    return caught != 0;
-}
 
 static void show_line(void *user, int level, const char *text) {
     view *v = user;
@@ -90,11 +65,6 @@ static void show_progress(void *user, const shoal_progress *now) {
     else
         sh_progress_step(v->args->progress, &point);
     v->last = *now;
-}
-
-static bool is_terminal(void) {
-    const char *kind = getenv("TERM");
-    return isatty(STDERR_FILENO) && kind != NULL && strcmp(kind, "dumb") != 0;
 }
 
 /* The newest model file of a run's folder; NULL when there is none. */
@@ -154,14 +124,14 @@ static shoal_status train(view *v) {
     hooks.user = v;
     hooks.line = show_line;
     hooks.progress = show_progress;
-    hooks.stop = wants_stop;
+    hooks.stop = sh_wants_stop;
     char *folder = NULL;
-    catch_signals();
+    sh_catch_signals();
     shoal_status status = shoal_train(v->args->config, &hooks, &folder);
     sh_progress_clear(v->args->progress);
     if (status == SHOAL_OK && folder != NULL) print_summary(v, folder);
     if (status == SHOAL_E_INTERRUPTED) say_how_to_go_on(v, folder);
-    v->args->signal = caught;
+    v->args->signal = sh_caught_signal();
     shoal_free(folder);
     return status;
 }
@@ -185,7 +155,7 @@ static shoal_status run_train(sh_args *args) {
         shoal_config_help(stdout, true);
         return SHOAL_OK;
     }
-    view v = {.args = args, .live = is_terminal(), .start_ns = sh_clock_now_ns(&sh_clock_real)};
+    view v = {.args = args, .live = sh_is_terminal(), .start_ns = sh_clock_now_ns(&sh_clock_real)};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
     const char *base = NULL;
     CLI_TRY(find_base(args, &base));

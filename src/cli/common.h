@@ -64,6 +64,15 @@ char *sh_config_text(const shoal_config *config, const char *key);
 char *sh_run_file_of(const char *checkpoint);
 bool sh_is_folder(const char *path);
 
+/* From now on Ctrl-C and its like ask to stop, once: a second one ends the program. */
+void sh_catch_signals(void);
+/* Whether one has come: shoal_hooks.stop. */
+bool sh_wants_stop(void *user);
+/* Which; 0: none. */
+int sh_caught_signal(void);
+/* Whether stderr is a terminal that can redraw a line. */
+bool sh_is_terminal(void);
+
 /* A line of words to stderr, unless --quiet. */
 void sh_say(const sh_args *args, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The library's last failure, to stderr. `command` NULL: the program itself. */

@@ -7,8 +7,10 @@
     X(train)               \
     X(eval)                \
     X(predict)             \
+    X(simulate)            \
     X(explain)             \
     X(bench)               \
+    X(compare)             \
     X(list)                \
     X(data)                \
     X(doctor)

@@ -35,7 +35,7 @@ void sh_codec_matrix(const sh_shape *shape, size_t *rows_out, size_t *columns_ou
 static size_t dense_bytes(const sh_codec_tensor *tensor) { return tensor->count * sizeof(float); }
 
 bool sh_codec_is_dense(const sh_codec *codec, const sh_codec_tensor *tensor) {
-    if (codec->kind == NULL) return true;
+    if (codec->kind == NULL || tensor->count < codec->options.dense_below) return true;
     size_t bytes = 0;
     for (int round = 0; round < codec->kind->rounds; round++)
         bytes += codec->kind->bytes(codec, tensor, round);

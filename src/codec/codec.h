@@ -36,6 +36,7 @@ typedef struct sh_codec_options {
     bool nesterov;         // dgc: momentum of that form
     double clip;           // dgc: norm of a parameter's gradient; terngrad: deviations; 0: none
     int64_t warmup_steps;  // dgc: the ratio falls exponentially from 25 % over these
+    size_t dense_below;    // parameters of fewer elements go as they are
 } sh_codec_options;
 
 /* One parameter on its way. */
@@ -65,6 +66,7 @@ typedef struct sh_codec_kind {
     double amount_least, amount_most, amount_initial;
     bool amount_whole;    // a whole number; otherwise a fraction, also written as a percentage
     double clip_initial;  // options.clip as sh_codec_parse leaves it
+    size_t dense_below;   // and options.dense_below
     sh_feedback feedback;
     bool owns_momentum;          // the caller sets options.momentum and its optimizer applies none
     bool keeps_states;           // has its states without feedback too

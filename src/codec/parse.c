@@ -88,6 +88,7 @@ sh_status sh_codec_parse(const char *text, sh_codec *codec_out) {
     }
     codec.options.amount = codec.kind->amount_initial;
     codec.options.clip = codec.kind->clip_initial;
+    codec.options.dense_below = codec.kind->dense_below;
     codec.options.error_feedback = codec.kind->feedback == SH_FEEDBACK_USUAL;
     if (colon != NULL) SH_TRY(set_amount(codec.kind, colon + 1, &codec.options.amount));
     *codec_out = codec;

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/task.h"
 #include "data/augment.h"
+#include "data/view.h"
 
 struct sh_loader {
     const sh_dataset *dataset;
@@ -112,6 +113,11 @@ static void set_order(sh_loader *loader) {
 static void put_sample(const sh_loader *loader, const sh_rng *moves, size_t sample,
                        uint64_t position, void *x, void *y) {
     const sh_dataset *dataset = loader->dataset;
+    if (loader->options.rows) {
+        *(uint32_t *)x = (uint32_t)sh_view_at(dataset, sample);
+        dataset->get(dataset, sample, NULL, y);
+        return;
+    }
     if (!loader->augments) {
         dataset->get(dataset, sample, x, y);
         return;
@@ -306,7 +312,9 @@ sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *o
                           .own_count = own,
                           .own_first = samples_before(parts, parts->rank),
                           .batch_count = batches,
-                          .x_bytes = sh_shape_count(&dataset->info.sample) * sizeof(float),
+                          .x_bytes = options->rows
+                                         ? sizeof(uint32_t)
+                                         : sh_shape_count(&dataset->info.sample) * sizeof(float),
                           .y_bytes = target_bytes(&dataset->info),
                           .augments = options->crop != 0 || options->flip,
                           .epoch = options->epoch,

@@ -142,7 +142,13 @@ sh_status sh_view_measure(const sh_dataset *dataset, const char *how, const sh_d
         SH_FAIL(SH_E_USAGE, "unknown normalisation '%s'", how);
         return sh_error_hint("use auto, unit or none");
     }
-    if (dataset->info.tokens || (!is_auto && !is_unit)) {
+    const sh_source *source = sh_view_source(dataset);
+    if (is_unit && source->sparse.rows > 0) {
+        SH_FAIL(SH_E_UNSUPPORTED, "'%s' is sparse, and normalising to unit would fill its zeros",
+                source->name);
+        return sh_error_hint("use --normalise none, and scale the features in the file");
+    }
+    if (dataset->info.tokens || source->sparse.rows > 0 || (!is_auto && !is_unit)) {
         *normal_out = normal;
         return SH_OK;
     }

@@ -213,7 +213,13 @@ static sh_status join(const pieces *p, sh_source **source_out) {
     const sh_source *like = p->sources[0];
     sh_source *source = NULL;
     size_t count = 0;
-    for (int i = 0; i < p->count; i++) count += p->sources[i]->stored;
+    for (int i = 0; i < p->count; i++) {
+        count += p->sources[i]->stored;
+        if (p->sources[i]->sparse.rows == 0) continue;
+        SH_FAIL(SH_E_UNSUPPORTED, "'%s' is sparse, and one worker cannot join sparse parts",
+                p->sources[i]->name);
+        return sh_error_hint("give it one file, or each part to a worker (-n %d)", p->ranks);
+    }
     SH_TRY(sh_source_create(p->read->path, &source));
     bool classes = like->info.target == SH_TARGET_CLASS;
     size_t per_target = classes ? sizeof(int32_t) : (size_t)like->info.values * sizeof(float);

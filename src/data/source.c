@@ -29,6 +29,7 @@ void sh_source_release(sh_source *source) {
     }
     for (size_t i = 0; i < SH_COUNT(source->blobs); i++) sh_blob_close(&source->blobs[i]);
     for (size_t i = 0; i < SH_COUNT(source->memory); i++) sh_free(source->memory[i]);
+    sh_sparse_fini(&source->sparse);
     sh_free(source->part_sizes);
     sh_free(source->vocabulary);
     sh_free(source->name);

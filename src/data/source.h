@@ -6,6 +6,7 @@
 
 #include "data/blob.h"
 #include "data/dataset.h"
+#include "data/sparse.h"
 
 typedef enum sh_cell {
     SH_CELL_U8,
@@ -20,6 +21,7 @@ typedef struct sh_source {
     char *name;         // path, for messages
     sh_cell cell;
     const void *cells;      // (stored, sample...), or `stored` tokens in a row
+    sh_sparse sparse;       // with rows: the samples, and cells is NULL
     size_t stored;          // samples or tokens in memory
     size_t period;          // sample i is stored at i % period; 0: at i
     const int32_t *labels;  // (stored) for CLASS

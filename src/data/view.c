@@ -89,6 +89,17 @@ static void get_floats(const sh_dataset *dataset, size_t index, void *x, void *y
                            (float *)x + c * inner);
 }
 
+/* `x` NULL: the target alone. */
+static void get_sparse(const sh_dataset *dataset, size_t index, void *x, void *y) {
+    const view *v = view_of(dataset);
+    size_t at = sh_view_at(dataset, index);
+    put_target(v, at, y);
+    if (x == NULL) return;
+    sh_sparse_expand(&v->source->sparse, at, x);
+    float *cells = x;
+    for (size_t i = 0; i < v->channels; i++) cells[i] = (cells[i] - v->mean[i]) * v->scale[i];
+}
+
 static void get_tokens_u8(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     const uint8_t *from = (const uint8_t *)v->source->cells + sh_view_at(dataset, index);
@@ -134,6 +145,8 @@ sh_status sh_view_create(sh_source *source, size_t first, size_t count, uint32_t
         v->base.get = source->cell == SH_CELL_U8 ? get_tokens_u8 : get_tokens_u16;
         SH_ASSERT(count > v->cells);
         v->base.info.count = count - v->cells;
+    } else if (source->sparse.rows > 0) {
+        v->base.get = get_sparse;
     } else {
         v->base.get = source->cell == SH_CELL_U8 ? get_bytes : get_floats;
     }
@@ -176,6 +189,12 @@ static uint64_t mix_bytes(uint64_t hash, const void *data, size_t bytes) {
     return hash;
 }
 
+static uint64_t mix_row(uint64_t hash, const sh_sparse *sparse, size_t row) {
+    size_t start = sparse->start[row], count = sparse->start[row + 1] - start;
+    hash = mix_bytes(hash, sparse->index + start, count * sizeof *sparse->index);
+    return mix_bytes(hash, sparse->value + start, count * sizeof *sparse->value);
+}
+
 uint64_t sh_view_fingerprint(const sh_dataset *dataset) {
     enum { SAMPLES_MOST = 256, SAMPLE_BYTES_MOST = 4096 };
     const view *v = view_of(dataset);
@@ -189,8 +208,11 @@ uint64_t sh_view_fingerprint(const sh_dataset *dataset) {
     for (size_t i = 0; i < picks; i++) {
         size_t at = sh_view_at(dataset, i * (info->count / picks));
         size_t offset = (info->tokens ? at : at * v->cells) * cell;
-        hash = mix_bytes(hash, (const uint8_t *)v->source->cells + offset,
-                         bytes < SAMPLE_BYTES_MOST ? bytes : SAMPLE_BYTES_MOST);
+        if (v->source->sparse.rows > 0)
+            hash = mix_row(hash, &v->source->sparse, at);
+        else
+            hash = mix_bytes(hash, (const uint8_t *)v->source->cells + offset,
+                             bytes < SAMPLE_BYTES_MOST ? bytes : SAMPLE_BYTES_MOST);
         if (info->target == SH_TARGET_CLASS)
             hash = mix_bytes(hash, &v->source->labels[at], sizeof(int32_t));
     }

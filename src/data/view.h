@@ -11,7 +11,9 @@ sh_status sh_view_create(sh_source *source, size_t first, size_t count, uint32_t
 
 /* Mean and deviation of what the view holds: per channel for images, per feature for vectors.
  * `how` is "auto", "unit" (bytes to 0..1, else as auto by least and most) or "none". With a team,
- * of what the views of all ranks hold. */
+ * of what the views of all ranks hold. A
+ * mean taken off sparse rows would fill them: "auto" leaves these as they are, "unit" is refused.
+ */
 sh_status sh_view_measure(const sh_dataset *dataset, const char *how, const sh_data_team *team,
                           sh_normal *normal_out);
 /* Copies the normalisation in. Fails when its size fits neither channels nor features. */

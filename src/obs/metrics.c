@@ -88,6 +88,13 @@ void sh_metrics_close(sh_metrics *metrics) {
     sh_free(metrics);
 }
 
+static json_t *array_of(const uint64_t *counts, size_t count) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < count && array != NULL; i++)
+        json_array_append_new(array, json_integer((json_int_t)counts[i]));
+    return array;
+}
+
 static json_t *value_of(const sh_metric *field) {
     json_t *value = NULL;
     switch (field->type) {
@@ -102,6 +109,9 @@ static json_t *value_of(const sh_metric *field) {
             break;
         case SH_METRIC_TEXT:
             value = field->s != NULL ? json_string(field->s) : NULL;
+            break;
+        case SH_METRIC_COUNTS:
+            value = array_of(field->counts, field->count);
             break;
     }
     return value != NULL ? value : json_null();  // also a text that is not UTF-8

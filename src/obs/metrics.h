@@ -15,6 +15,7 @@ typedef enum sh_metric_type {
     SH_METRIC_REAL,
     SH_METRIC_BOOL,
     SH_METRIC_TEXT,
+    SH_METRIC_COUNTS,
 } sh_metric_type;
 
 /* {"step", SH_METRIC_INT, .i = 5}, {"train_loss", SH_METRIC_REAL, .r = 0.5} */
@@ -26,7 +27,9 @@ typedef struct sh_metric {
         double r;
         bool b;
         const char *s;  // UTF-8; NULL becomes null
+        const uint64_t *counts;
     };
+    size_t count;  // of counts
 } sh_metric;
 
 typedef struct sh_metrics sh_metrics;

@@ -78,7 +78,8 @@ static double seconds_left(const sh_progress *progress, int64_t now_ns, int64_t 
 }
 
 static sh_progress_line line_at(const sh_progress *progress, const sh_progress_point *point) {
-    return (sh_progress_line){.point = *point,
+    return (sh_progress_line){.label = progress->options.label,
+                              .point = *point,
                               .epochs = progress->options.epochs,
                               .steps = progress->options.steps,
                               .samples_per_s = progress->samples_per_s,

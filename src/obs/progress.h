@@ -24,6 +24,7 @@ typedef struct sh_progress_point {
 
 typedef struct sh_progress_options {
     FILE *file;             // kept
+    const char *label;      // before every line, kept; NULL: none
     bool live;              // a terminal: one line, redrawn
     int columns;            // its width; 0: ask the terminal each time
     const sh_clock *clock;  // kept
@@ -46,6 +47,7 @@ void sh_progress_clear(sh_progress *progress);
 
 /* A line of progress, for tests and other views. */
 typedef struct sh_progress_line {
+    const char *label;  // NULL: none
     sh_progress_point point;
     int64_t epochs, steps;    // 0: unknown
     double samples_per_s;     // NaN: unknown

@@ -97,10 +97,14 @@ static void choose(part_list *list, int columns) {
 
 void sh_progress_format(const sh_progress_line *line, int columns, char *text_out) {
     part_list list = {.count = 0};
-    collect(line, &list);
-    choose(&list, columns);
     size_t length = 0;
     text_out[0] = '\0';
+    if (line->label != NULL && columns > 0) {  // it stays, whatever else has room
+        snprintf(text_out, (size_t)columns + 1, "%s", line->label);
+        length = strlen(text_out);
+    }
+    collect(line, &list);
+    choose(&list, columns - (int)length - (length > 0 ? 2 : 0));
     for (int i = 0; i < list.count; i++) {
         if (!list.parts[i].shown) continue;
         if (length > 0) length += (size_t)sprintf(text_out + length, "  ");

@@ -9,6 +9,7 @@ const sh_optim_kind sh_optim_momentum = {
     .help = "sgd with a momentum of 0.9",
     .slots = 1,
     .momentum_slot = true,
+    .shares = true,
     .slot_names = {"momentum"},
     .initial = {.lr = 0.01,
                 .momentum = 0.9,

@@ -110,6 +110,13 @@ sh_status sh_optim_init(sh_optim *optim, const sh_optim_options *options, size_t
     return SH_OK;
 }
 
+sh_status sh_optim_init_like(sh_optim *optim, const sh_optim *other, size_t total) {
+    sh_optim made = {.kind = other->kind, .options = other->options, .total = total};
+    SH_TRY(take_slots(&made));
+    *optim = made;
+    return SH_OK;
+}
+
 void sh_optim_fini(sh_optim *optim) {
     sh_arena_fini(&optim->arena);
     *optim = (sh_optim){0};

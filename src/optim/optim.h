@@ -25,6 +25,7 @@ typedef struct sh_optim_step {
     void (*sum)(void *self, double *values, size_t count);
     void *sum_self;
     const bool *unused;  // per parameter of the net: left as they are; NULL: none
+    bool shared;         // others update the weights at the same time: only where the kind shares
     float *weights;      // whole blocks
     const float *gradients;
     float gradient_scale;  // applied to gradients as they are read (clipping, averaging)
@@ -37,6 +38,7 @@ typedef struct sh_optim_kind {
     int slots;                  // state floats per parameter element, at most
     bool adaptive;              // a parameter with a trust ratio is updated as a whole
     bool momentum_slot;         // the last slot serves momentum and is left out when that is 0
+    bool shares;                // can update weights that others write at the same time (Hogwild)
     const char *slot_names[2];  // in checkpoints: "momentum", "exp_avg", "exp_avg_sq"
     sh_optim_options initial;   // defaults of the paper; NAN: the option has no meaning here
     void (*step)(const sh_optim_options *options, const sh_optim_step *step, float *const *slots);
@@ -57,6 +59,8 @@ typedef struct sh_optim {
 /* `options` fields that are NAN take the kind's default. A set option that the kind does not have
  * is refused by name. Slots are zeroed. Keeps `options->name`'s meaning, not its memory. */
 sh_status sh_optim_init(sh_optim *optim, const sh_optim_options *options, size_t total);
+/* The kind and options of another, for a block of another size; slots are zeroed. */
+sh_status sh_optim_init_like(sh_optim *optim, const sh_optim *other, size_t total);
 void sh_optim_fini(sh_optim *optim);
 void sh_optim_apply(sh_optim *optim, const sh_optim_step *step);
 

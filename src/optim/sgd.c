@@ -18,10 +18,11 @@ void sh_optim_step_sgd(const sh_optim_options *options, const sh_optim_step *ste
         sh_update update = sh_optim_update(options, step, slots, &run);
         update.momentum = (float)options->momentum;
         update.keep = step->step == 1 ? 1 : (float)(1 - options->dampening);
+        const sh_update_kernels *k = sh_update_pick();
         if (update.m != NULL)
-            sh_update_pick()->momentum(&update);
+            (step->shared ? k->momentum_shared : k->momentum)(&update);
         else
-            sh_update_pick()->sgd(&update);
+            (step->shared ? k->sgd_shared : k->sgd)(&update);
     }
 }
 
@@ -30,6 +31,7 @@ const sh_optim_kind sh_optim_sgd = {
     .help = "stochastic gradient descent; momentum when it is set",
     .slots = 1,
     .momentum_slot = true,
+    .shares = true,
     .slot_names = {"momentum"},
     .initial = {.lr = 0.01,
                 .momentum = 0,

@@ -22,8 +22,11 @@ typedef struct sh_shown {
     bool chosen;  // by its price, not by the user
     sh_topology topology;
     sh_links links;
-    size_t elements;          // float32, of the whole buffer
-    const sh_values *values;  // NULL: none
+    size_t elements;            // float32, of the whole buffer
+    const sh_values *values;    // NULL: none
+    const char *measured;       // between whom the links were measured; NULL: they were given
+    const sh_algorithm *tried;  // the fastest for long buffers when tried; NULL: nobody did
+    double tried_bytes;         // from here on
 } sh_shown;
 
 static inline double sh_shown_bytes(const sh_shown *shown) { return (double)shown->elements * 4; }

@@ -102,6 +102,11 @@ static void print_ranges(const sh_shown *shown, FILE *file) {
         fputc('\n', file);
     }
     if (shown->algorithm->does != SH_ALLREDUCE) return;
+    if (shown->tried != NULL)
+        fprintf(
+            file,
+            "From %s workers take %s: of those that should cost alike, the fastest when tried.\n",
+            sh_bytes_text(shown->tried_bytes, from), shown->tried->name);
     fprintf(file, "That is over messages; ranks that share memory take `direct`, in one pass.\n");
 }
 

@@ -225,6 +225,7 @@ static void print_links(const sh_shown *shown, FILE *file) {
                 sh_link_text(&shown->links.inside, text));
     const sh_link *link = between ? &shown->links.between : &shown->links.inside;
     fprintf(file, "; reduced at %s/s\n", sh_rate_text(1 / link->gamma_s, rate));
+    if (shown->measured != NULL) fprintf(file, "      as measured between %s\n", shown->measured);
 }
 
 static void print_term(const char *name, double times, const char *what, double seconds,

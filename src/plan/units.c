@@ -59,6 +59,10 @@ sh_status sh_link_parse(const char *text, const char *flag, sh_link *link_out) {
     return SH_OK;
 }
 
+bool sh_seconds_take(const char *text, const char *end, double *seconds_out) {
+    return take(text, end, times, seconds_out);
+}
+
 /* The number with three digits and the largest unit that leaves at least 1 before the point. */
 static const char *with_unit(double value, const unit *units, char text_out[SH_UNIT_TEXT]) {
     const unit *best = units;

@@ -2,6 +2,8 @@
 #ifndef SH_PLAN_UNITS_H
 #define SH_PLAN_UNITS_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "comm/schedule.h"
 
@@ -13,6 +15,9 @@ enum { SH_UNIT_TEXT = 32 };
 sh_status sh_link_parse(const char *text, const char *flag, sh_link *link_out);
 /* The same form again, rounded to three digits. */
 const char *sh_link_text(const sh_link *link, char text_out[3 * SH_UNIT_TEXT]);
+
+/* "20ms" in [text, end); false when it is no time. */
+bool sh_seconds_take(const char *text, const char *end, double *seconds_out);
 
 /* "12.3 KiB", powers of 1024. */
 const char *sh_bytes_text(double bytes, char text_out[SH_UNIT_TEXT]);

@@ -6,6 +6,8 @@
 
 #include "train/exact.h"
 #include "train/run.h"
+#include "train/scheme.h"
+#include "train/sparse.h"
 
 const char *shoal_version(void) { return SHOAL_VERSION; }
 const char *shoal_error_text(void) { return sh_error_last()->text; }
@@ -103,6 +105,10 @@ static sh_status open_data(shoal_run *run) {
     options.folder = run->data_folder;
     options.seed = (uint64_t)run->config.seed;
     options.parts = (int)run->config.workers;
+    if (run->team.seat.data != NULL) {
+        run->data = *run->team.seat.data;
+        return SH_OK;
+    }
     sh_data_team team = sh_team_for_data(&run->team);
     if (run->team.engine != NULL) options.team = &team;
     return sh_data_open(&options, &run->log, &run->data);
@@ -151,7 +157,8 @@ static sh_team team_of(const sh_seat *seat) {
                      .ranks = sh_engine_ranks(seat->engine),
                      .threads = seat->threads,
                      .board = seat->board,
-                     .patience = seat->patience};
+                     .patience = seat->patience,
+                     .seat = *seat};
 }
 
 sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
@@ -161,6 +168,8 @@ sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const s
     if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a run");
     run->best = NAN;
     run->team = team_of(seat);
+    if (run->team.seat.clock == NULL) run->team.seat.clock = &sh_clock_real;
+    run->clock = run->team.seat.clock;
     sh_status status = sh_config_copy(config, &run->config);
     if (seat != NULL) run->config.workers = run->team.ranks;  // the run file tells how many parts
     if (status == SH_OK) status = take_hooks(run, hooks);
@@ -180,12 +189,15 @@ shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks
 
 void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
+    sh_scheme_end(run);
+    sh_kept_fini(&run->kept);
+    sh_run_end_sparse(run);
     sh_loader_destroy(run->loader);
     sh_team_fini(&run->team);
     sh_exact_destroy(run->exact);
     sh_model_fini(&run->model);
     sh_optim_fini(&run->optim);
-    sh_data_close(&run->data);
+    if (run->team.seat.data == NULL) sh_data_close(&run->data);
     sh_metrics_close(run->metrics);
     sh_chrome_trace_close(run->trace_file);
     sh_run_log_close(run->run_log);
@@ -214,7 +226,9 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
         .epochs = epochs,
         .epoch = run->epoch,
         .index = run->batch,
-        .depth = 3,
+        // Nothing is won ahead of virtual time, nor where a batch is a list of rows.
+        .depth = run->team.seat.spend != NULL || run->sparse != NULL ? 0 : 3,
+        .rows = run->sparse != NULL,
         .shifts = run->config.balance && run->team.engine != NULL,
     };
     return sh_loader_create(run->data.train, &options, loader_out);
@@ -247,6 +261,26 @@ static sh_status hand_momentum_over(shoal_run *run) {
     return sh_optim_init(&run->optim, &plain, run->model.net->params.total);
 }
 
+static bool drops_paths(const sh_net *net) {
+    for (size_t i = 0; i < net->layer_count; i++)
+        if (net->layers[i]->kind == sh_layer_find("droppath")) return true;
+    return false;
+}
+
+/* A part of the run in whole periods of its scheme: to evaluate, the workers average their models,
+ * and where they go alone for longer that would change what is measured. */
+static sh_status choose_evaluations(shoal_run *run) {
+    double every = run->config.eval_every;
+    if (every > 0 && every < 1) {
+        sh_scheme scheme;
+        SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+        double period = scheme.kind->periodic ? scheme.amount : 1;
+        every = ceil(every * (double)run->steps / period - 1e-9) * period;
+    }
+    run->eval_every = (int64_t)every;
+    return SH_OK;
+}
+
 /* The loader knows how many batches an epoch has; it also checks the batch against the data. */
 sh_status sh_run_make_optimizer(shoal_run *run) {
     sh_loader *loader = NULL;
@@ -255,11 +289,14 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
     sh_loader_destroy(loader);
     const sh_config *config = &run->config;
     run->steps = config->steps > 0 ? config->steps : config->epochs * run->steps_per_epoch;
+    SH_TRY(choose_evaluations(run));
     size_t total = run->model.net->params.total;
     SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
     SH_TRY(hand_momentum_over(run));
     SH_TRY(sh_memory_check("the optimizer's state",
                            total * sizeof(float) * (size_t)run->optim.slot_count));
+    run->drops_paths = drops_paths(run->model.net);
+    SH_TRY(sh_scheme_check_run(run));
     return sh_schedule_init(&run->schedule, &config->schedule, run->optim.options.lr, config->batch,
                             run->steps, run->steps_per_epoch);
 }

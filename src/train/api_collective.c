@@ -7,6 +7,7 @@
 #include "plan/collective.h"
 #include "plan/units.h"
 #include "shoal/shoal.h"
+#include "train/costs.h"
 
 enum { RANKS_DEFAULT = 4 };
 static const char LINK_DEFAULT[] = "1Gbit,50us", NODE_LINK_DEFAULT[] = "5GB,1us";
@@ -54,6 +55,8 @@ static sh_status refuse_algorithm(sh_collective does, const char *name) {
 /* What lives as long as the explanation. */
 typedef struct explained {
     sh_shown shown;
+    sh_costs costs;
+    char measured[SH_COSTS_KEY];
     sh_values values;
     sh_places *places;
     int *node;
@@ -128,13 +131,27 @@ static sh_status set_links(explained *e, const shoal_collective_options *options
     const char *link = options->link != NULL ? options->link : LINK_DEFAULT;
     const char *node = options->node_link != NULL ? options->node_link : NODE_LINK_DEFAULT;
     SH_TRY(sh_link_parse(link, "link", &e->shown.links.between));
-    return sh_link_parse(node, "node-link", &e->shown.links.inside);
+    SH_TRY(sh_link_parse(node, "node-link", &e->shown.links.inside));
+    const sh_places *places = e->shown.topology.places;
+    if (options->link != NULL || options->node_link != NULL || options->cache_folder == NULL ||
+        !sh_costs_recall(options->cache_folder, e->shown.topology.ranks, places->nodes, &e->costs,
+                         e->measured))
+        return SH_OK;
+    e->shown.links = (sh_links){.between = e->costs.link, .inside = e->costs.node_link};
+    e->shown.measured = e->measured;
+    e->shown.tried = e->costs.large;
+    e->shown.tried_bytes = SH_TRIED_BYTES;
+    return SH_OK;
 }
 
 static sh_status set_algorithm(explained *e, const char *name, sh_collective does) {
     sh_shown *shown = &e->shown;
     shown->chosen = name == NULL || strcmp(name, "auto") == 0;
-    if (shown->chosen)
+    bool tried =
+        shown->tried != NULL && does == SH_ALLREDUCE && sh_shown_bytes(shown) >= shown->tried_bytes;
+    if (shown->chosen && tried)
+        shown->algorithm = shown->tried;
+    else if (shown->chosen)
         shown->algorithm =
             sh_cheapest(does, &shown->topology, sh_shown_bytes(shown), &shown->links);
     else

@@ -11,6 +11,7 @@
 #include "data/loader.h"
 #include "data/reader.h"
 #include "shoal/shoal.h"
+#include "sync/graph.h"
 #include "tensor/kernels/machine.h"
 #include "tensor/kernels/simd.h"
 #include "train/config.h"
@@ -32,6 +33,8 @@ ROW_FUNCTION(losses, sh_loss_kind, sh_loss_at)
 ROW_FUNCTION(optimizers, sh_optim_kind, sh_optim_at)
 ROW_FUNCTION(schedules, sh_schedule_kind, sh_schedule_at)
 ROW_FUNCTION(codecs, sh_codec_kind, sh_codec_at)
+ROW_FUNCTION(sync, sh_sync_kind, sh_sync_at)
+ROW_FUNCTION(graphs, sh_graph_kind, sh_graph_at)
 ROW_FUNCTION(readers, sh_reader, sh_reader_at)
 ROW_FUNCTION(data, sh_data_name, sh_data_name_at)
 
@@ -52,7 +55,8 @@ static const struct {
 } registries[] = {
     {"models", row_models},           {"layers", row_layers},       {"losses", row_losses},
     {"optimizers", row_optimizers},   {"schedules", row_schedules}, {"readers", row_readers},
-    {"collectives", row_collectives}, {"codecs", row_codecs},       {"data", row_data},
+    {"collectives", row_collectives}, {"codecs", row_codecs},       {"sync", row_sync},
+    {"graphs", row_graphs},           {"data", row_data},
 };
 
 const char *shoal_list_kind(size_t index) {

@@ -157,8 +157,11 @@ static sh_status join_and_measure(const bench *b, sh_transport *transport, bool 
     side s = {.bench = b, .rank = transport->rank, .ranks = transport->ranks};
     sh_engine_options options = {.timeout_ns = 60000000000, .task = task};
     SH_TRY(sh_engine_create(transport, &options, &s.engine));
-    sh_status status = measure_all(&s);
     *engine_out = s.engine;
+    sh_costs costs;
+    sh_status status = SH_OK;
+    if (b->options->algorithm == NULL) status = sh_engine_calibrate(s.engine, &costs);
+    if (status == SH_OK) status = measure_all(&s);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include "codec/codec.h"
 #include "comm/schedule.h"
 #include "data/parts.h"
+#include "sync/graph.h"
 
 #define AT(field) .at = offsetof(sh_config, field)
 
@@ -43,9 +44,24 @@ static const char *transport_choice(size_t index) {
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
-static const char *sync_choice(size_t index) {
-    static const char *const names[] = {"bsp"};
+static const char *placement_choice(size_t index) {
+    static const char *const names[] = {"range", "variable"};
     return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const char *auto_choice(size_t index) {
+    static const char *const names[] = {"auto", "on", "off"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const char *momentum_choice(size_t index) {
+    static const char *const names[] = {"auto", "average", "keep", "reset"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const char *graph_choice(size_t index) {
+    const sh_graph_kind *kind = index > 0 ? sh_graph_at(index - 1) : NULL;
+    return index == 0 ? "auto" : kind != NULL ? kind->name : NULL;
 }
 
 /* The all-reduces among the schedules. */
@@ -163,7 +179,7 @@ static const sh_option rows[] = {
     {.key = "target", .type = SH_OPTION_REAL, AT(target), .initial = "0", .least = 0, .most = 1,
      .group = "Run", .value = "ACCURACY", .help = "stop once the test accuracy is reached"},
     {.key = "workers", .letter = 'n', .type = SH_OPTION_INT, AT(workers), .initial = "1",
-     .least = 1, .most = 4096, .group = "Workers", .value = "N",
+     .least = 1, .most = 100000, .group = "Workers", .value = "N",
      .help = "workers that share every batch; under mpirun, its ranks"},
     {.key = "threads", .type = SH_OPTION_INT, AT(threads), .initial = "0", .least = 0,
      .most = 1024, .group = "Workers", .value = "N",
@@ -171,8 +187,42 @@ static const sh_option rows[] = {
     {.key = "transport", .type = SH_OPTION_STRING, AT(transport), .initial = "auto",
      .choices = transport_choice, .group = "Workers",
      .help = "auto: mpi under mpirun or srun, shared memory otherwise"},
-    {.key = "sync", .type = SH_OPTION_STRING, AT(sync), .initial = "bsp", .choices = sync_choice,
-     .group = "Workers", .help = "how workers agree on the parameters"},
+    {.key = "sync.name", .flag = "sync-name", .alias = "sync", .type = SH_OPTION_STRING,
+     AT(scheme.name), .initial = "bsp", .group = "Workers", .value = "SCHEME",
+     .help = "how workers agree on the parameters: bsp, local:8, ...; 'shoal list sync'"},
+    {.key = "sync.servers", .flag = "servers", .type = SH_OPTION_INT, AT(scheme.servers),
+     .initial = "0", .least = 0, .most = 4096, .group = "Workers", .value = "S",
+     .help = "parameter servers: parts of the parameters; 0: one on each worker"},
+    {.key = "sync.placement", .flag = "placement", .type = SH_OPTION_STRING,
+     AT(scheme.placement), .initial = "range", .choices = placement_choice, .group = "Workers",
+     .help = "parameter servers: equal ranges, or each variable whole on one server"},
+    {.key = "sync.staleness", .flag = "staleness", .type = SH_OPTION_STRING,
+     AT(scheme.staleness), .initial = "auto", .choices = auto_choice, .group = "Workers",
+     .help = "divide the rate by the staleness of a gradient; auto: as the scheme's paper does"},
+    {.key = "sync.compensation", .flag = "compensation", .type = SH_OPTION_REAL,
+     AT(scheme.compensation), .initial = "0", .least = 0, .most = 1e6, .group = "Workers",
+     .help = "delay compensation: lambda of DC-ASGD; 0: none"},
+    {.key = "sync.fetch_every", .flag = "fetch-every", .type = SH_OPTION_INT,
+     AT(scheme.fetch_every), .initial = "1", .least = 1, .most = 1e6, .group = "Workers",
+     .value = "N", .help = "async: pull weights every N steps, and go on alone in between"},
+    {.key = "sync.push_every", .flag = "push-every", .type = SH_OPTION_INT,
+     AT(scheme.push_every), .initial = "1", .least = 1, .most = 1e6, .group = "Workers",
+     .value = "N", .help = "async: push gradients every N steps, added up; at every pull anyway"},
+    {.key = "sync.momentum", .flag = "sync-momentum", .type = SH_OPTION_STRING,
+     AT(scheme.momentum), .initial = "auto", .choices = momentum_choice, .group = "Workers",
+     .help = "the optimizer's state where models are averaged; auto: average (diloco: keep)"},
+    {.key = "sync.graph", .flag = "graph", .type = SH_OPTION_STRING, AT(scheme.graph),
+     .initial = "auto", .choices = graph_choice, .group = "Workers",
+     .help = "gossip: who talks to whom; auto: ring (adpsgd: complete, sgp: exponential)"},
+    {.key = "sync.switch", .flag = "sync-switch", .type = SH_OPTION_REAL, AT(scheme.switch_at),
+     .initial = "0.5", .least = 0, .most = 1e12, .group = "Workers",
+     .help = "post-local: steps until workers go alone, or below 1 a part of the run"},
+    {.key = "sync.outer_lr", .flag = "outer-lr", .type = SH_OPTION_REAL, AT(scheme.outer_lr),
+     .initial = "0.7", .least = 0, .most = 100, .group = "Workers",
+     .help = "diloco: rate of the outer step"},
+    {.key = "sync.outer_momentum", .flag = "outer-momentum", .type = SH_OPTION_REAL,
+     AT(scheme.outer_momentum), .initial = "0.9", .least = 0, .most = 1, .group = "Workers",
+     .help = "diloco: Nesterov momentum of the outer step"},
     {.key = "allreduce", .type = SH_OPTION_STRING, AT(allreduce), .initial = "auto",
      .choices = allreduce_choice, .group = "Workers",
      .help = "how gradients are summed; auto: by size and measured costs"},
@@ -196,7 +246,7 @@ static const sh_option rows[] = {
     {.key = "shard_optimizer", .type = SH_OPTION_BOOL, AT(shard_optimizer), .initial = "false",
      .group = "Workers", .help = "each worker keeps the optimizer's state of its part alone"},
     {.key = "overlap", .type = SH_OPTION_BOOL, AT(overlap), .initial = "true",
-     .group = "Workers", .help = "sum gradients while backward still runs"},
+     .group = "Workers", .help = "sum gradients, or let models travel, while backward still runs"},
     {.key = "restarts", .type = SH_OPTION_INT, AT(restarts), .initial = "3", .least = 0,
      .most = 1e6, .group = "Workers", .value = "N",
      .help = "times that a run goes on from its last checkpoint after a worker died"},
@@ -233,9 +283,9 @@ static const sh_option rows[] = {
     {.key = "checkpoint.keep", .flag = "checkpoint-keep", .type = SH_OPTION_INT,
      AT(checkpoint_keep), .initial = "3", .least = 1, .most = 1000000, .group = "Output",
      .value = "K", .help = "checkpoints kept, the newest"},
-    {.key = "eval.every", .flag = "eval-every", .type = SH_OPTION_INT, AT(eval_every),
+    {.key = "eval.every", .flag = "eval-every", .type = SH_OPTION_REAL, AT(eval_every),
      .initial = "0", .least = 0, .most = 1e12, .group = "Output", .value = "STEPS",
-     .help = "steps between evaluations; 0: one per epoch"},
+     .help = "steps between evaluations, or below 1 a part of the run; 0: one per epoch"},
     {.key = "eval.batch", .flag = "eval-batch", .type = SH_OPTION_INT, AT(eval_batch),
      .initial = "0", .least = 0, .most = 1 << 20, .group = "Output", .value = "N",
      .help = "samples per evaluation step; 0: as in training"},
@@ -282,6 +332,8 @@ sh_status sh_config_check(const sh_config *config) {
         return sh_error_hint("use a larger batch (--batch), or fewer workers (-n %ld)",
                              (long)config->batch);
     }
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
     sh_codec codec;
     SH_TRY(sh_codec_parse(config->compress, &codec));
     SH_TRY(check_exact(config, &codec));

@@ -8,6 +8,7 @@
 #include "nn/loss.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
+#include "sync/sync.h"
 
 typedef struct sh_config {
     sh_node *model;
@@ -22,7 +23,7 @@ typedef struct sh_config {
     int64_t epochs, steps;
     int64_t workers, threads;
     char *transport;         // auto, shm, mpi
-    char *sync;              // bsp
+    sh_sync_options scheme;  // how workers agree on the parameters
     char *allreduce;         // auto, or a schedule's name
     double bucket_mb;        // 0: the measured default
     char *compress;          // a codec, as sh_codec_parse reads it
@@ -42,7 +43,8 @@ typedef struct sh_config {
     char *out, *name, *resume, *load;
     bool overwrite;
     int64_t checkpoint_every, checkpoint_keep;
-    int64_t eval_every, eval_batch;
+    double eval_every;
+    int64_t eval_batch;
     double target;  // stop once the test accuracy is there
     int64_t log_every;
     bool trace;

@@ -8,8 +8,6 @@
 
 _Static_assert(SH_FIXED_TERMS_MOST == 4096, "the option 'shards' knows the limit");
 
-static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
-
 /* Kernels see one thread, in every lane: the caller's is one too. */
 static void one_thread(void) { omp_set_num_threads(1); }
 
@@ -237,18 +235,18 @@ static sh_exact_batch global_of(const sh_exact *exact, const sh_batch *batch) {
 
 sh_status sh_exact_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
     sh_exact *exact;
-    int64_t begin = now(), exposed = run->spent.exposed_ns;
+    int64_t begin = sh_run_now(run), exposed = run->spent.exposed_ns;
     SH_TRY(get(run, &exact));
     SH_TRY(take_training(exact));
     SH_TRY(plan_shards(exact, (int64_t)batch->whole));
     sh_exact_batch global = global_of(exact, batch);
     sh_exact_compute(exact, &global);
     SH_TRY(sh_exact_sum(exact, &global, result_out));
-    int64_t computed = now();
+    int64_t computed = sh_run_now(run);
     sh_exact_update(exact);
     sh_trace_end(run->model.trace, "optim", "update", run->step, computed);
     run->spent.compute_ns += computed - begin - (run->spent.exposed_ns - exposed);
-    run->spent.update_ns += now() - computed;
+    run->spent.update_ns += sh_run_now(run) - computed;
     return SH_OK;
 }
 

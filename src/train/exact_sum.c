@@ -8,8 +8,6 @@
 
 enum { BLOCK = 2048 };
 
-static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
-
 static int64_t bits_of(double value) {
     int64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -46,7 +44,7 @@ static sh_status share_notes(sh_exact *exact) {
     shoal_run *run = exact->run;
     sh_team *team = &run->team;
     if (team->engine == NULL) return SH_OK;
-    int64_t begin = now(), *stops = exact->notes + sh_exact_notes(exact) - 1;
+    int64_t begin = sh_run_now(run), *stops = exact->notes + sh_exact_notes(exact) - 1;
     *stops = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
     sh_call call = {.what = SH_ALLREDUCE,
                     .data = exact->notes,
@@ -59,7 +57,7 @@ static sh_status share_notes(sh_exact *exact) {
     team->stops = *stops > 0;
     run->sent_bytes += call.sent_bytes;
     run->dense_bytes += call.sent_bytes;
-    run->spent.exposed_ns += now() - begin;
+    run->spent.exposed_ns += sh_run_now(run) - begin;
     return SH_OK;
 }
 
@@ -246,18 +244,18 @@ static sh_status start_bucket(sh_exact *exact, summing *s, size_t index) {
                              .shared = &exact->shared,
                              .step = run->step,
                              .bucket = (int)index};
-    int64_t begin = now();
+    int64_t begin = sh_run_now(run);
     sh_status status = sh_engine_start(run->team.engine, &bucket->call);
-    run->spent.exposed_ns += now() - begin;
+    run->spent.exposed_ns += sh_run_now(run) - begin;
     return status;
 }
 
 static sh_status take_bucket(sh_exact *exact, summing *s, size_t index) {
     shoal_run *run = exact->run;
     sh_exact_bucket *bucket = &exact->buckets[index];
-    int64_t begin = now();
+    int64_t begin = sh_run_now(run);
     sh_status status = sh_engine_wait(run->team.engine, &bucket->call);
-    run->spent.exposed_ns += now() - begin;
+    run->spent.exposed_ns += sh_run_now(run) - begin;
     run->sent_bytes += bucket->call.sent_bytes;
     run->dense_bytes += bucket->call.sent_bytes;
     s->first = bucket->first;

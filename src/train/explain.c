@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/run.h"
+#include "train/explain.h"
 
 static const sh_op *op_of(const sh_plan *plan, const sh_layer *layer) {
     for (size_t i = 0; i < plan->op_count; i++)
@@ -67,5 +67,6 @@ shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
     fprintf(file, "\n%zu parameters; %.1f MFLOP per sample forward, %.2f GFLOP per training step\n",
             net->params.total, flops * 1e-6, 3 * flops * (double)run->config.batch * 1e-9);
     print_memory(run, plan, file);
+    sh_explain_team(run, file);
     return SHOAL_OK;
 }

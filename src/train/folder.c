@@ -1,6 +1,7 @@
 /* The run's folder: run file, metrics, log, trace and checkpoints; what is there already is never
  * overwritten without being told so. */
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,9 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json.h"
 #include "ckpt/folder.h"
-#include "tensor/kernels/machine.h"
+#include "obs/metrics_read.h"
+#include "train/costs.h"
 #include "train/run.h"
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for names"); }
@@ -63,34 +64,23 @@ static sh_status choose_folder(shoal_run *run) {
         "--resume continues it, --overwrite starts afresh, --out DIR goes elsewhere");
 }
 
+static void find_peak(void *mib_out, const char *event, const json_t *object) {
+    double peak = sh_metrics_number(object, "peak_rss_mib");
+    if (strcmp(event, "end") == 0 && !isnan(peak)) *(double *)mib_out = peak;
+}
+
 /* The peak memory that the newest run in the folder this run would have reports at its end. */
 bool sh_run_measured_mib(const shoal_run *run, double *mib_out) {
     const char *name = run->config.name != NULL ? run->config.name : "run";
     char *folder =
         run->config.out != NULL ? sh_strdup(run->config.out) : default_folder(name, true);
     char *path = folder != NULL ? sh_path_join(folder, "metrics.jsonl") : NULL;
-    sh_mapped file = {0};
-    bool found = false;
-    if (path != NULL && sh_file_exists(path) && sh_file_map(path, &file) == SH_OK) {
-        const char *text = (const char *)file.data, *end = text + file.bytes;
-        while (text < end) {
-            const char *newline = memchr(text, '\n', (size_t)(end - text));
-            size_t length = newline != NULL ? (size_t)(newline - text) : (size_t)(end - text);
-            char fault[SH_JSON_FAULT];
-            json_t *line = sh_json_read_map(text, length, fault);
-            json_t *peak = line != NULL ? json_object_get(line, "peak_rss_mib") : NULL;
-            if (json_is_number(peak)) {
-                *mib_out = json_number_value(peak);
-                found = true;
-            }
-            json_decref(line);
-            text += length + 1;
-        }
-        sh_file_unmap(&file);
-    }
+    double peak_mib = NAN;
+    if (path != NULL && sh_file_exists(path)) sh_metrics_read(path, find_peak, &peak_mib);
     sh_free(path);
     sh_free(folder);
-    return found;
+    if (!isnan(peak_mib)) *mib_out = peak_mib;
+    return !isnan(peak_mib);
 }
 
 static sh_status in_folder(const shoal_run *run, const char *name, char **path_out) {
@@ -142,7 +132,7 @@ static sh_status open_files(shoal_run *run) {
     if (!run->config.trace) return SH_OK;
 
     SH_TRY(in_folder(run, "trace.json", &path));
-    status = sh_chrome_trace_open(path, 0, &sh_clock_real, &run->trace_file);
+    status = sh_chrome_trace_open(path, 0, run->clock, &run->trace_file);
     sh_free(path);
     SH_TRY(status);
     run->trace = sh_chrome_trace_sink(run->trace_file);
@@ -150,7 +140,7 @@ static sh_status open_files(shoal_run *run) {
     return SH_OK;
 }
 
-enum { SLOTS_MOST = 2 + SH_EXCHANGE_STATES };
+enum { SLOTS_MOST = 2 + SH_EXCHANGE_STATES + SH_SYNC_STATES };
 
 static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slots[SLOTS_MOST]) {
     size_t count = 0;
@@ -161,6 +151,7 @@ static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slot
     size_t state_count = sh_team_states(&run->team, states);
     for (size_t i = 0; i < state_count; i++)
         slots[count++] = (sh_checkpoint_slot){states[i].name, states[i].block, states[i].params};
+    for (size_t i = 0; i < run->kept.count; i++) slots[count++] = run->kept.slots[i];
     return (sh_checkpoint){
         .params = &run->model.net->params,
         .weights = run->model.blocks.weights,
@@ -288,18 +279,8 @@ sh_status sh_run_save(shoal_run *run) {
     return status;
 }
 
-/* One file per machine and set of libraries: another processor has other winners. */
-static char *kernels_path(const shoal_run *run) {
-    if (run->cache_folder == NULL) return NULL;
-    char machine[SH_MACHINE_TEXT], hash[SH_BLAKE2_HEX];
-    sh_machine_text(machine);
-    sh_blake2_hex(machine, strlen(machine), hash);
-    hash[16] = '\0';
-    return sh_format("%s/kernels-%s.json", run->cache_folder, hash);
-}
-
 void sh_run_load_kernels(shoal_run *run) {
-    char *path = kernels_path(run);
+    char *path = sh_choices_path(run->cache_folder);
     sh_mapped file;
     if (path != NULL && sh_file_exists(path) && sh_file_map(path, &file) == SH_OK) {
         if (sh_tuner_load(run->model.tuner, path, (const char *)file.data, file.bytes, true) !=
@@ -311,7 +292,7 @@ void sh_run_load_kernels(shoal_run *run) {
 }
 
 void sh_run_save_kernels(shoal_run *run) {
-    char *path = sh_tuner_changed(run->model.tuner) ? kernels_path(run) : NULL;
+    char *path = sh_tuner_changed(run->model.tuner) ? sh_choices_path(run->cache_folder) : NULL;
     char *text = path != NULL ? sh_tuner_print(run->model.tuner, false) : NULL;
     if (text != NULL && (sh_make_folders(run->cache_folder) != SH_OK ||
                          sh_file_write(path, text, strlen(text)) != SH_OK))

@@ -18,6 +18,8 @@ typedef struct attempt {
     const sh_job *job;
     const sh_config *config;
     sh_shm *fabric;
+    sh_shm *mail;  // of the scheme, with its services behind the workers; NULL: it has none
+    int services;
     sh_board *board;
     _Atomic int *stop;
     pid_t *pids;  // per rank; 0: has ended
@@ -29,6 +31,8 @@ typedef struct attempt {
     bool died;       // a worker left without a word, or hung: worth another attempt
     sh_error error;  // of the first that failed; code SH_OK: none yet
 } attempt;
+
+enum { PROCESSES_MOST = 4096 };
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
 
@@ -119,6 +123,13 @@ static void kill_rest(attempt *a) {
         if (a->pids[r] != 0) kill(a->pids[r], SIGKILL);
 }
 
+/* A worker's services die with it. */
+static void mark_mail_dead(attempt *a, int rank) {
+    sh_shm_mark_dead(a->mail, rank);
+    for (int index = rank; index < a->services; index += a->ranks)
+        sh_shm_mark_dead(a->mail, a->ranks + index);
+}
+
 static void reap(attempt *a, bool expected) {
     int status;
     pid_t pid;
@@ -132,6 +143,7 @@ static void reap(attempt *a, bool expected) {
         if (expected || (WIFEXITED(status) && (WEXITSTATUS(status) == 0 || is_stop(board))))
             continue;
         sh_shm_mark_dead(a->fabric, rank);
+        if (a->mail != NULL) mark_mail_dead(a, rank);
         a->failed = true;
         if (WIFEXITED(status) && board->status != SH_OK)
             take_last_words(a, rank);
@@ -184,6 +196,7 @@ static sh_status fork_workers(attempt *a, int notes_fd) {
             sh_worker_main(&(sh_worker){.job = a->job,
                                         .config = a->config,
                                         .fabric = a->fabric,
+                                        .mail = a->mail,
                                         .rank = r,
                                         .ranks = a->ranks,
                                         .notes_fd = notes_fd,
@@ -195,6 +208,14 @@ static sh_status fork_workers(attempt *a, int notes_fd) {
     return SH_OK;
 }
 
+static sh_status create_mail(attempt *a) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(a->config->scheme.name, &scheme));
+    if (!scheme.kind->mails) return SH_OK;
+    a->services = sh_scheme_services(scheme, &a->config->scheme, a->ranks);
+    return sh_shm_create(a->ranks + a->services, &a->mail);
+}
+
 static sh_status run_attempt(attempt *a) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -202,6 +223,7 @@ static sh_status run_attempt(attempt *a) {
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     a->notes_fd = ends[0];
     sh_status status = sh_shm_create(a->ranks, &a->fabric);
+    if (status == SH_OK) status = create_mail(a);
     if (status == SH_OK) {
         a->board = sh_shm_board(a->fabric);
         status = fork_workers(a, ends[1]);
@@ -209,6 +231,7 @@ static sh_status run_attempt(attempt *a) {
     close(ends[1]);
     if (status == SH_OK) status = supervise(a);
     close(ends[0]);
+    sh_shm_destroy(a->mail);
     sh_shm_destroy(a->fabric);
     return status;
 }
@@ -251,6 +274,12 @@ static sh_status prepare_restart(sh_config *config, const sh_outcome *outcome) {
 
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
     sh_config config;
+    if (job->config->workers > PROCESSES_MOST) {
+        SH_FAIL(SH_E_USAGE, "%ld workers are too many processes for one machine",
+                (long)job->config->workers);
+        return sh_error_hint(
+            "mpirun starts them on many machines, 'shoal simulate' simulates them");
+    }
     SH_TRY(sh_config_copy(job->config, &config));
     sh_status status;
     for (int64_t attempts = 0;; attempts++) {

@@ -55,6 +55,7 @@ typedef struct sh_worker {
     const sh_job *job;
     const sh_config *config;
     sh_shm *fabric;
+    sh_shm *mail;  // of the scheme; NULL: it has none
     int rank, ranks;
     int notes_fd;             // to the parent
     const _Atomic int *stop;  // set by the parent

@@ -4,9 +4,17 @@
 
 #include "tensor/kernels/reduce.h"
 #include "train/run.h"
+#include "train/scheme.h"
+#include "train/sparse.h"
+#include "train/totals.h"
 
-static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
 static double seconds_between(int64_t begin, int64_t end) { return (double)(end - begin) * 1e-9; }
+
+/* Since the first step, without evaluation and checkpoints: what schemes are compared by. */
+static double training_s(const shoal_run *run) {
+    int64_t aside_ns = run->spent.eval_ns + run->spent.checkpoint_ns;
+    return seconds_between(run->loop_ns + aside_ns, sh_run_now(run));
+}
 
 /* What has been summed up since the last line of metrics. */
 typedef struct interval {
@@ -16,8 +24,8 @@ typedef struct interval {
 
 static double part(int64_t some, int64_t all) { return all > 0 ? (double)some / (double)all : NAN; }
 
-static double rate(const interval *since) {
-    double seconds = seconds_between(since->begin_ns, now());
+static double rate(const shoal_run *run, const interval *since) {
+    double seconds = seconds_between(since->begin_ns, sh_run_now(run));
     return seconds > 0 ? (double)since->samples / seconds : 0.0;
 }
 
@@ -36,8 +44,9 @@ static sh_status write_step(shoal_run *run, const interval *since) {
         {"train_accuracy", SH_METRIC_REAL,
          .r = classes ? part(since->correct, since->counted) : NAN},
         {"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->step - 1)},
-        {"samples_per_s", SH_METRIC_REAL, .r = rate(since)},
-        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
+        {"samples_per_s", SH_METRIC_REAL, .r = rate(run, since)},
+        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, sh_run_now(run))},
+        {"train_s", SH_METRIC_REAL, .r = training_s(run)},
         {"sent_bytes", SH_METRIC_INT, .i = (int64_t)run->sent_bytes},
         {"dense_bytes", SH_METRIC_INT, .i = (int64_t)run->dense_bytes},
         {"grad_norm", SH_METRIC_REAL, .r = run->config.clip_norm > 0 ? run->grad_norm : NAN},
@@ -52,7 +61,8 @@ static sh_status write_eval(shoal_run *run) {
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
         {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
-        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
+        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, sh_run_now(run))},
+        {"train_s", SH_METRIC_REAL, .r = training_s(run)},
         {"test_loss", SH_METRIC_REAL, .r = run->test.loss},
         {"test_accuracy", SH_METRIC_REAL, .r = run->test.accuracy},
         {"validation_loss", SH_METRIC_REAL, .r = run->validation.loss},
@@ -64,7 +74,7 @@ static sh_status write_eval(shoal_run *run) {
 
 static sh_status evaluate(shoal_run *run) {
     if (run->data.test == NULL && run->data.validation == NULL) return SH_OK;
-    int64_t begin = now();
+    int64_t begin = sh_run_now(run);
     sh_team_phase(&run->team, SH_PHASE_EVALUATE, run->step);
     SH_TRY(sh_team_average_states(run));
     if (run->data.validation != NULL)
@@ -75,7 +85,7 @@ static sh_status evaluate(shoal_run *run) {
         SH_TRY(sh_run_evaluate(run, run->data.test, &run->test));
     double score = isnan(run->test.accuracy) ? -run->test.loss : run->test.accuracy;
     if (isnan(run->best) || score > run->best) run->best = score;
-    run->spent.eval_ns += now() - begin;
+    run->spent.eval_ns += sh_run_now(run) - begin;
     sh_trace_end(run->model.trace, "eval", "evaluation", run->step, begin);
     return write_eval(run);
 }
@@ -86,7 +96,7 @@ static sh_status save(shoal_run *run) {
                 (long)run->step);
         return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)");
     }
-    int64_t begin = now();
+    int64_t begin = sh_run_now(run);
     sh_team_phase(&run->team, SH_PHASE_CHECKPOINT, run->step);
     SH_TRY(sh_team_average_states(run));
     SH_TRY(sh_team_gather_slots(run));
@@ -94,7 +104,7 @@ static sh_status save(shoal_run *run) {
     if (sh_team_leads(&run->team)) SH_TRY(sh_run_save(run));
     sh_team_drop_slots(run);
     run->saved = true;
-    run->spent.checkpoint_ns += now() - begin;
+    run->spent.checkpoint_ns += sh_run_now(run) - begin;
     sh_trace_end(run->model.trace, "checkpoint", "checkpoint", run->step, begin);
     return SH_OK;
 }
@@ -117,13 +127,20 @@ static void report(shoal_run *run, double loss, double samples_per_s, bool epoch
     run->hooks.progress(run->hooks.user, &progress);
 }
 
+static void add_result(interval *since, const sh_loss_result *result, int64_t samples) {
+    since->loss_sum += result->sum;
+    since->counted += result->counted;
+    since->correct += result->correct;
+    since->samples += samples;
+}
+
 /* Takes one batch through; the position moves past it. */
 static sh_status one_step(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
     const sh_batch *batch;
-    int64_t begin = now();
+    int64_t begin = sh_run_now(run);
     sh_team_phase(&run->team, SH_PHASE_STEP, run->step + 1);
     SH_TRY(sh_loader_next(run->loader, &batch));
-    run->spent.data_ns += now() - begin;
+    run->spent.data_ns += sh_run_now(run) - begin;
     sh_trace_end(run->model.trace, "data", "wait for batch", run->step, begin);
     SH_ASSERT(batch != NULL);
     sh_loss_result result;
@@ -135,10 +152,7 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
     run->step++;
     run->samples += count;
     run->samples_here += count;
-    since->loss_sum += result.sum;
-    since->counted += result.counted;
-    since->correct += result.correct;
-    since->samples += count;
+    add_result(since, &result, count);
     *loss_out = result.sum / (double)result.counted;
     *epoch_end_out = ++run->batch == run->steps_per_epoch;
     if (*epoch_end_out) {
@@ -146,6 +160,47 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
         run->epoch++;
     }
     return sh_team_balance(run, own, run->spent.compute_ns - computed);
+}
+
+/* The step after which the workers of a scheme meet again: something is due, or the run ends. */
+static int64_t next_meeting(const shoal_run *run) {
+    int64_t next = run->steps, every[] = {run->eval_every, run->config.checkpoint_every};
+    for (size_t i = 0; i < SH_COUNT(every); i++) {
+        int64_t stride = every[i] > 0 ? every[i] : run->steps_per_epoch;
+        int64_t due = (run->step / stride + 1) * stride;
+        if (due < next) next = due;
+    }
+    return next;
+}
+
+/* Between meetings each worker knows its own loss alone; rank 0 tells its. */
+static sh_status tell(shoal_run *run, interval *since, int64_t before, double loss) {
+    int64_t every = run->config.log_every;
+    if (run->step > 0 && run->step / every != before / every) {
+        SH_TRY(write_step(run, since));
+        *since = (interval){.begin_ns = sh_run_now(run)};
+    }
+    if (run->step > 0) report(run, loss, rate(run, since), false);
+    return SH_OK;
+}
+
+/* The steps of a scheme's worker up to the next meeting, and the meeting. In a free scheme others
+ * may do them all: the loss then stays as it was. */
+static sh_status span(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
+    int64_t epoch = run->epoch;
+    sh_scheme_aim(run, next_meeting(run));
+    for (bool meets = false; !meets;) {
+        sh_loss_result result = {0};
+        int64_t step = run->step, samples = run->samples_here;
+        sh_team_phase(&run->team, SH_PHASE_STEP, step + 1);
+        SH_TRY(sh_scheme_step(run, &result, &meets));
+        add_result(since, &result, run->samples_here - samples);
+        if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
+        if (!meets) SH_TRY(tell(run, since, step, *loss_out));
+    }
+    SH_TRY(sh_scheme_meet(run));
+    *epoch_end_out = run->epoch > epoch;
+    return SH_OK;
 }
 
 static bool is_due(int64_t step, int64_t every, bool epoch_end, bool last) {
@@ -172,31 +227,36 @@ static bool wants_stop(const shoal_run *run) {
 }
 
 static sh_status loop(shoal_run *run) {
-    interval since = {.begin_ns = now()};
+    run->loop_ns = sh_run_now(run);
+    run->first_step = run->step;
+    interval since = {.begin_ns = run->loop_ns};
+    double loss = NAN;
     while (run->step < run->steps) {
-        double loss;
         bool epoch_end;
-        SH_TRY(one_step(run, &since, &loss, &epoch_end));
+        SH_TRY((run->scheme != NULL ? span : one_step)(run, &since, &loss, &epoch_end));
         bool last = run->step == run->steps, saved = false;
-        double samples_per_s = rate(&since);
+        double samples_per_s = rate(run, &since);
         if (run->step % run->config.log_every == 0 || epoch_end || last) {
             SH_TRY(write_step(run, &since));
-            since = (interval){.begin_ns = now()};
+            since = (interval){.begin_ns = sh_run_now(run)};
         }
-        int64_t aside = now();
-        if (is_due(run->step, run->config.eval_every, epoch_end, last)) SH_TRY(evaluate(run));
+        int64_t aside = sh_run_now(run);
+        if (is_due(run->step, run->eval_every, epoch_end, last)) SH_TRY(evaluate(run));
         bool done = reached_target(run);
         if (is_due(run->step, run->config.checkpoint_every, epoch_end, last || done)) {
             SH_TRY(save(run));
             saved = true;
         }
-        since.begin_ns += now() - aside;  // neither counts in the speed
+        since.begin_ns += sh_run_now(run) - aside;  // neither counts in the speed
         report(run, loss, samples_per_s, epoch_end || last || done);
         if (done || last) break;
-        if (wants_stop(run)) return interrupted(run, saved);
+        if (wants_stop(run)) {
+            SH_TRY(sh_scheme_finish(run));
+            return interrupted(run, saved);
+        }
         SH_TRY(sh_team_check_replicas(run));
     }
-    return SH_OK;
+    return sh_scheme_finish(run);
 }
 
 static void report_bytes(const shoal_run *run) {
@@ -209,16 +269,22 @@ static void report_bytes(const shoal_run *run) {
 }
 
 static sh_status finish(shoal_run *run) {
+    sh_totals totals;
+    double train_s = training_s(run);
     SH_TRY(sh_team_report_time(run));
+    SH_TRY(sh_totals_count(run, &totals));
     if (!sh_team_leads(&run->team)) return SH_OK;
     report_bytes(run);
+    SH_TRY(sh_totals_tell_staleness(run));
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    double total = seconds_between(run->start_ns, now());
+    double total = seconds_between(run->start_ns, sh_run_now(run));
     const sh_time_spent *s = &run->spent;
+    bool simulated = run->team.seat.spend != NULL;  // writes nothing that differs the next time
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
         {"seconds", SH_METRIC_REAL, .r = total},
+        {"train_s", SH_METRIC_REAL, .r = train_s},
         {"samples", SH_METRIC_INT, .i = run->samples},
         {"data_s", SH_METRIC_REAL, .r = (double)s->data_ns * 1e-9},
         {"compute_s", SH_METRIC_REAL, .r = (double)s->compute_ns * 1e-9},
@@ -226,7 +292,13 @@ static sh_status finish(shoal_run *run) {
         {"exposed_s", SH_METRIC_REAL, .r = (double)s->exposed_ns * 1e-9},
         {"eval_s", SH_METRIC_REAL, .r = (double)s->eval_ns * 1e-9},
         {"checkpoint_s", SH_METRIC_REAL, .r = (double)s->checkpoint_ns * 1e-9},
-        {"peak_rss_mib", SH_METRIC_REAL, .r = (double)usage.ru_maxrss / 1024.0},
+        {"workers", SH_METRIC_INT, .i = run->team.ranks},
+        {"updates", SH_METRIC_INT, .i = (int64_t)totals.updates},
+        {"all_sent_bytes", SH_METRIC_INT, .i = (int64_t)totals.sent_bytes},
+        {"all_dense_bytes", SH_METRIC_INT, .i = (int64_t)totals.dense_bytes},
+        {"staleness_mean", SH_METRIC_REAL, .r = totals.staleness_mean},
+        {"staleness_most", SH_METRIC_REAL, .r = totals.staleness_most},
+        {"peak_rss_mib", SH_METRIC_REAL, .r = simulated ? NAN : (double)usage.ru_maxrss / 1024.0},
     };
     SH_INFO(&run->log,
             "time: %.1f s; data %.1f, forward and backward %.1f, update %.1f, evaluation %.1f, "
@@ -240,8 +312,10 @@ static sh_status finish(shoal_run *run) {
 static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
 static sh_status begin(shoal_run *run) {
+    SH_TRY(sh_run_begin_sparse(run));
     SH_TRY(sh_run_loader(run, 0, &run->loader));
     SH_TRY(sh_team_prepare(run, true));
+    SH_TRY(sh_scheme_begin(run));
     if (!sh_team_leads(&run->team)) return SH_OK;
     sh_run_save_kernels(run);
     int64_t samples = (int64_t)sh_loader_samples(run->loader);
@@ -265,7 +339,7 @@ static void note_stop(shoal_run *run) {
     SH_INFO(&run->log, "%s", error.text);
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
-        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, now())},
+        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, sh_run_now(run))},
         {"reason", SH_METRIC_TEXT, .s = error.text},
     };
     sh_metrics_write(run->metrics, "stopped", fields, SH_COUNT(fields));
@@ -273,12 +347,14 @@ static void note_stop(shoal_run *run) {
 }
 
 shoal_status shoal_run_train(shoal_run *run) {
-    run->start_ns = now();
+    run->start_ns = sh_run_now(run);
     SHOAL_TRY(sh_run_make_optimizer(run));
     SHOAL_TRY(sh_team_compare(run));
+    SHOAL_TRY(sh_kept_init(run));
     SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
     if (sh_team_leads(&run->team)) SHOAL_TRY(sh_run_open_folder(run));
     SHOAL_TRY(sh_team_spread_folder(run));
+    SHOAL_TRY(sh_team_take_costs(run));
     SHOAL_TRY(sh_team_spread(run));
     if (run->step >= run->steps) {
         SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);
@@ -286,6 +362,8 @@ shoal_status shoal_run_train(shoal_run *run) {
     }
     run->saved = run->step > 0;
     sh_status status = begin(run);
+    // In virtual time the length of a folder's name, which travels before, must not show.
+    if (run->team.seat.spend != NULL) run->start_ns = sh_run_now(run);
     if (status == SH_OK) status = loop(run);
     if (status == SH_OK) status = finish(run);
     if (status != SH_OK) note_stop(run);

@@ -19,7 +19,8 @@ sh_status sh_model_init(sh_model *model, sh_net *net, const sh_loss *loss, sh_tu
     size_t bytes = weights + net->states.total * sizeof(float) + SH_ALIGN;
     SH_TRY(sh_memory_check("the model", bytes));
     SH_TRY(sh_arena_init(&model->weights, "parameters", bytes));
-    model->blocks.weights = sh_arena_take(&model->weights, weights);
+    model->own_weights = sh_arena_take(&model->weights, weights);
+    model->blocks.weights = model->own_weights;
     model->blocks.states = sh_arena_take(&model->weights, net->states.total * sizeof(float));
     sh_net_init(net, seed, model->blocks.weights, model->blocks.states);
     return SH_OK;
@@ -50,14 +51,23 @@ sh_status sh_model_take_gradients(sh_model *model) {
     return SH_OK;
 }
 
+static void bind_plans(sh_model *model) {
+    for (int i = 0; i < model->plan_count; i++)
+        sh_plan_bind(model->plans[i], &model->blocks, model->work.base);
+}
+
+void sh_model_place_weights(sh_model *model, float *memory) {
+    model->blocks.weights = memory != NULL ? memory : model->own_weights;
+    bind_plans(model);
+}
+
 /* A larger plan needs a larger block; the older plans move along. */
 static sh_status grow_work(sh_model *model, size_t bytes) {
     if (bytes <= model->work.size_bytes) return SH_OK;
     SH_TRY(sh_memory_check("a step", bytes));
     sh_arena_fini(&model->work);
     SH_TRY(sh_arena_init(&model->work, "activations", bytes));
-    for (int i = 0; i < model->plan_count; i++)
-        sh_plan_bind(model->plans[i], &model->blocks, model->work.base);
+    bind_plans(model);
     return SH_OK;
 }
 

@@ -19,6 +19,7 @@ typedef struct sh_model {
     const sh_trace *trace;  // borrowed, may be NULL
     sh_blocks blocks;
     sh_arena weights, gradients;  // weights also hold the states
+    float *own_weights;           // in that arena, also while blocks.weights lie elsewhere
     sh_block_source gradient_source;
     sh_arena work;  // shared by all plans
     sh_plan *plans[SH_PLANS_MOST];
@@ -31,6 +32,10 @@ typedef struct sh_model {
 sh_status sh_model_init(sh_model *model, sh_net *net, const sh_loss *loss, sh_tuner *tuner,
                         uint64_t seed);
 void sh_model_fini(sh_model *model);
+
+/* From now on the weights are those in `memory` (total floats, 64-byte aligned, borrowed until they
+ * move again); NULL: the model's own again, with what is in them. Contents are not copied. */
+void sh_model_place_weights(sh_model *model, float *memory);
 
 /* The gradient block, zeroed; training plans take it themselves. Collective where workers share. */
 sh_status sh_model_take_gradients(sh_model *model);

@@ -9,6 +9,8 @@
 #include "obs/run_log.h"
 #include "shoal/shoal.h"
 #include "train/config.h"
+#include "sync/sync.h"
+#include "train/kept.h"
 #include "train/model.h"
 #include "train/team.h"
 
@@ -40,13 +42,17 @@ struct shoal_run {
     shoal_hooks hooks;
     char *data_folder, *cache_folder;  // copies of the hooks'
     sh_log log;                        // to the hooks, and into the run's log once it has a folder
+    const sh_clock *clock;
     sh_data data;
     sh_model model;
     sh_optim optim;  // made when training begins
     sh_schedule schedule;
     sh_loader *loader;
     sh_team team;
-    struct sh_exact *exact;  // with --exact, made when it is needed (exact.h)
+    struct sh_exact *exact;        // with --exact, made when it is needed (exact.h)
+    sh_kept kept;                  // by the scheme, for checkpoints
+    struct sh_sparse_run *sparse;  // where steps are sparse (sparse.h)
+    struct sh_scheme_run *scheme;  // unless the workers sum every step (scheme.h)
 
     char *folder;  // NULL until training begins
     sh_metrics *metrics;
@@ -59,6 +65,7 @@ struct shoal_run {
     int64_t samples_here;        // seen by this process
     int64_t steps;               // of the whole run
     int64_t steps_per_epoch;
+    int64_t eval_every;                // steps; 0: an epoch
     uint64_t sent_bytes, dense_bytes;  // by this worker, and what it would be without a codec
     double codec_momentum;             // that the codec applies instead of the optimizer
     bool codec_nesterov;
@@ -66,10 +73,14 @@ struct shoal_run {
     bool saved;                     // there is a checkpoint to go back to
     double best;                    // test accuracy, or minus the test loss
     double grad_norm;               // before clipping, of the last step
+    double backward_part;           // simulated: of the step's time
     shoal_result test, validation;  // the last evaluation; samples 0: none
     sh_time_spent spent;
-    int64_t start_ns;
+    int64_t first_step;         // where this process began
+    int64_t start_ns, loop_ns;  // began to train; its first step
 };
+
+static inline int64_t sh_run_now(const shoal_run *run) { return sh_clock_now_ns(run->clock); }
 
 /* As shoal_run_open, for a worker of a team; `seat` NULL: alone. */
 sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
@@ -82,6 +93,10 @@ int sh_run_threads(const shoal_run *run);
 sh_status sh_run_prepare(shoal_run *run, bool evaluates);
 /* One optimizer step on a batch: forward, loss, backward, update. */
 sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
+/* Forward and backward alone: the gradient block gets the gradient of the batch's summed losses,
+ * divided by `rows`. */
+sh_status sh_run_gradient(shoal_run *run, const sh_batch *batch, double rows,
+                          sh_loss_result *result_out);
 /* Updates parameters whose gradients have arrived: sh_reducer_options.arrived. */
 bool sh_run_update_bucket(void *user, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);

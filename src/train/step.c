@@ -6,8 +6,8 @@
 #include "tensor/kernels/reduce.h"
 #include "train/exact.h"
 #include "train/run.h"
-
-static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
+#include "train/scheme.h"
+#include "train/sparse.h"
 
 /* Samples of a global batch of `whole` that this worker takes. */
 static int64_t own_count(const shoal_run *run, int64_t whole) {
@@ -60,12 +60,6 @@ static sh_status prepare_eval(shoal_run *run, const sh_dataset *dataset) {
     return SH_OK;
 }
 
-static bool drops_paths(const sh_net *net) {
-    for (size_t i = 0; i < net->layer_count; i++)
-        if (net->layers[i]->kind == sh_layer_find("droppath")) return true;
-    return false;
-}
-
 /* All workers meet in every synchronised batchnorm: none may skip it. */
 static sh_status check_meetings(const shoal_run *run) {
     if (!run->config.sync_batchnorm || run->team.engine == NULL) return SH_OK;
@@ -83,7 +77,6 @@ static sh_status check_meetings(const shoal_run *run) {
 }
 
 sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
-    run->drops_paths = drops_paths(run->model.net);
     SH_TRY(check_meetings(run));
     if (run->config.exact) return sh_exact_prepare(run, evaluates);
     size_t sizes[2], count = sh_loader_sizes(run->loader, sizes);
@@ -172,9 +165,9 @@ static void update(shoal_run *run, const sh_bucket *bucket, double scale, const 
         .lr = sh_schedule_lr(&run->schedule, run->step),
         .step = run->step + 1,
     };
-    int64_t begin = now();
+    int64_t begin = sh_run_now(run);
     sh_optim_apply(&run->optim, &step);
-    run->spent.update_ns += now() - begin;
+    run->spent.update_ns += sh_run_now(run) - begin;
     sh_trace_end(run->model.trace, "optim", "update", run->step, begin);
 }
 
@@ -286,6 +279,32 @@ static sh_status add_nothing(shoal_run *run) {
     return SH_OK;
 }
 
+/* In the simulator a third of a step's time passes in forward and the rest in backward, evenly over
+ * the parameters, so that sums overlap it as they do on real workers. */
+static void pass_time(const shoal_run *run, double part) {
+    const sh_seat *seat = &run->team.seat;
+    if (seat->spend != NULL && part > 0) seat->spend(seat->self, run->step, part);
+}
+
+static void ready_in_time(void *self, size_t param) {
+    shoal_run *run = self;
+    pass_time(run, run->backward_part / (double)run->model.net->params.count);
+    sh_reducer_ready(run->team.reducer, param);
+}
+
+static void run_backward(shoal_run *run, sh_plan *plan, bool sends) {
+    if (run->scheme != NULL) {  // which lets the time of the whole step pass itself
+        sh_plan_backward(plan, sh_scheme_poll, run);
+        return;
+    }
+    if (run->team.seat.spend == NULL) {
+        sh_plan_backward(plan, sends ? sh_reducer_ready : NULL, run->team.reducer);
+        return;
+    }
+    sh_plan_backward(plan, sends ? ready_in_time : NULL, run);
+    if (!sends && run->team.reducer != NULL) pass_time(run, run->backward_part);
+}
+
 /* Forward and backward over one part of the worker's batch; the last part hands gradients on. */
 static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64_t count,
                               const void *x, const void *y, double scale, bool last,
@@ -298,27 +317,25 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
     total->sum += result.sum;
     total->counted += result.counted;
     total->correct += result.correct;
-    bool sends = last && run->team.engine != NULL;
+    if (run->team.reducer != NULL) pass_time(run, run->backward_part / 2);
+    bool sends = last && run->team.reducer != NULL;
     if (sends) SH_TRY(start_team(run, total));
     // A part of another size has a plan of its own, which has not seen the parts before.
     const bool *before = run->model.param_unused;
     if (step->accumulate && before != plan->param_unused)
         memcpy(plan->param_unused, before, run->model.net->params.count * sizeof *before);
-    sh_plan_backward(plan, sends ? sh_reducer_ready : NULL, run->team.reducer);
+    run_backward(run, plan, sends);
     run->model.param_unused = plan->param_unused;
     return SH_OK;
 }
 
-sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
-    if (run->config.exact) return sh_exact_step(run, batch, result_out);
+/* Forward and backward over a worker's batch, part by part. */
+static sh_status compute_batch(shoal_run *run, const sh_batch *batch, double rows,
+                               sh_loss_result *total) {
     const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
     const int64_t own = (int64_t)batch->count, pieces = run->config.accumulate;
     // A share that moves has parts of its own; otherwise all steps but an epoch's last are alike.
     const int64_t part = run->config.balance ? (own + pieces - 1) / pieces : part_size(run);
-    double rows;
-    SH_TRY(counted_rows(run, batch, &s, &rows));
-    sh_loss_result total = {0};
-    int64_t begin = now(), updating = run->spent.update_ns, exposed = run->spent.exposed_ns;
     bool together = run->config.sync_batchnorm && run->team.engine != NULL;
     for (int64_t at = 0; at < own; at += part) {
         int64_t count = own - at < part ? own - at : part;
@@ -334,14 +351,39 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
         };
         const void *x = (const char *)batch->x + (size_t)at * s.x_bytes;
         const void *y = (const char *)batch->y + (size_t)at * s.y_bytes;
-        SH_TRY(compute_part(run, &step, count, x, y, 1.0 / rows, at + count == own, &total));
+        run->backward_part = 2.0 / 3 * (double)count / (double)own;
+        SH_TRY(compute_part(run, &step, count, x, y, 1.0 / rows, at + count == own, total));
     }
-    if (own == 0) SH_TRY(add_nothing(run));
+    return SH_OK;
+}
+
+sh_status sh_run_gradient(shoal_run *run, const sh_batch *batch, double rows,
+                          sh_loss_result *result_out) {
+    *result_out = (sh_loss_result){0};
+    if (batch->count == 0)
+        memset(run->model.blocks.gradients, 0, run->model.net->params.total * sizeof(float));
+    return compute_batch(run, batch, rows, result_out);
+}
+
+sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
+    if (run->config.exact) {
+        pass_time(run, 1);
+        return sh_exact_step(run, batch, result_out);
+    }
+    if (run->sparse != NULL) return sh_run_step_sparse(run, batch, result_out);
+    const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
+    double rows;
+    SH_TRY(counted_rows(run, batch, &s, &rows));
+    sh_loss_result total = {0};
+    int64_t begin = sh_run_now(run), updating = run->spent.update_ns,
+            exposed = run->spent.exposed_ns;
+    SH_TRY(compute_batch(run, batch, rows, &total));
+    if (batch->count == 0) SH_TRY(add_nothing(run));
     if (run->team.engine != NULL) SH_TRY(finish_team(run, &total));
     if (run->team.engine == NULL || updates_at_end(run)) SH_TRY(update_all(run));
     SH_TRY(run->team.status);
-    run->spent.compute_ns +=
-        now() - begin - (run->spent.update_ns - updating) - (run->spent.exposed_ns - exposed);
+    run->spent.compute_ns += sh_run_now(run) - begin - (run->spent.update_ns - updating) -
+                             (run->spent.exposed_ns - exposed);
     *result_out = total;
     return SH_OK;
 }
@@ -351,7 +393,7 @@ sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_resul
     sh_loader_options options = {.batch = (size_t)eval_batch(run),
                                  .share = sh_team_share(&run->team),
                                  .epochs = 1,
-                                 .depth = 2};
+                                 .depth = run->team.seat.spend != NULL ? 0 : 2};
     sh_loader *loader = NULL;
     SH_TRY(sh_loader_create(dataset, &options, &loader));
     sh_loss_result total = {0};

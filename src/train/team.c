@@ -1,5 +1,6 @@
 #include "train/team.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,9 +8,6 @@
 #include "train/run.h"
 
 enum { TEXT_MOST = 1 << 26 };  // bytes of a text that rank 0 sends around
-
-/* Measured with LeNet and GPT on two workers (docs/data-parallel.md). */
-static const double default_bucket_mib = 4.0;
 
 sh_batch_share sh_team_share(const sh_team *team) {
     if (team->engine == NULL) return (sh_batch_share){0};
@@ -20,7 +18,7 @@ sh_batch_share sh_team_share(const sh_team *team) {
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step) {
     if (team->board == NULL) return;
     atomic_store_explicit(&team->board->step, step, memory_order_relaxed);
-    int64_t now_ns = sh_clock_now_ns(&sh_clock_real);
+    int64_t now_ns = sh_clock_now_ns(team->seat.clock);
     sh_board_phase(team->board, phase, now_ns);
     double limit_s = team->patience != NULL ? sh_patience_turn(team->patience, phase, now_ns) : 0;
     if (limit_s > 0) sh_engine_set_timeout(team->engine, (int64_t)(limit_s * 1e9));
@@ -44,8 +42,7 @@ static sh_status broadcast(sh_team *team, void *data, size_t bytes) {
     return bytes > 0 ? sh_engine_run(team->engine, &call) : SH_OK;
 }
 
-/* Rank 0's text to everyone; sh_free it. Rank 0 gives its own, which stays its own. */
-static sh_status broadcast_text(sh_team *team, const char *text, char **text_out) {
+sh_status sh_team_tell(sh_team *team, const char *text, char **text_out) {
     uint64_t bytes = sh_team_leads(team) ? strlen(text) + 1 : 0;
     SH_TRY(broadcast(team, &bytes, sizeof bytes));
     if (bytes == 0 || bytes > TEXT_MOST)
@@ -77,6 +74,10 @@ static sh_status reduce(sh_team *team, double *values, size_t count, sh_reduce_o
 
 sh_status sh_team_sum(sh_team *team, double *values, size_t count) {
     return reduce(team, values, count, SH_SUM);
+}
+
+sh_status sh_team_most(sh_team *team, double *values, size_t count) {
+    return reduce(team, values, count, SH_MAX);
 }
 
 static sh_status data_sum(void *self, double *values, size_t count) {
@@ -144,7 +145,7 @@ sh_status sh_team_compare(shoal_run *run) {
     if (team->engine == NULL) return SH_OK;
     char *mine = facts_of(run), *first = NULL, a[128], b[128];
     if (mine == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
-    sh_status status = broadcast_text(team, mine, &first);
+    sh_status status = sh_team_tell(team, mine, &first);
     bool differs = status == SH_OK && first_difference(first, mine, a, b);
     sh_free(first);
     sh_free(mine);
@@ -196,6 +197,7 @@ sh_status sh_team_spread(shoal_run *run) {
     size_t count = at.step > 0 ? sh_team_states(team, states) : 0;
     for (size_t i = 0; i < count; i++)
         SH_TRY(broadcast(team, states[i].block, states[i].params->total * sizeof(float)));
+    if (at.step > 0) SH_TRY(sh_kept_spread(run));
     sh_team_drop_slots(run);
     return SH_OK;
 }
@@ -204,7 +206,7 @@ sh_status sh_team_spread_folder(shoal_run *run) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return SH_OK;
     char *folder = NULL;
-    SH_TRY(broadcast_text(team, run->folder, &folder));
+    SH_TRY(sh_team_tell(team, run->folder, &folder));
     sh_free(run->folder);
     run->folder = folder;
     return SH_OK;
@@ -216,7 +218,7 @@ static sh_status spread_kernels(shoal_run *run) {
     char *mine = sh_team_leads(team) ? sh_tuner_print(run->model.tuner, false) : NULL, *first;
     if (sh_team_leads(team) && mine == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices");
-    sh_status status = broadcast_text(team, mine, &first);
+    sh_status status = sh_team_tell(team, mine, &first);
     sh_free(mine);
     SH_TRY(status);
     if (!sh_team_leads(team))
@@ -257,17 +259,23 @@ static sh_status find_codec(shoal_run *run, sh_codec *codec_out) {
     return sh_codec_check(codec_out);
 }
 
+static bool sums_steps(const shoal_run *run) {
+    sh_scheme scheme;
+    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->step == NULL;
+}
+
 sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
     sh_team *team = &run->team;
     if (team->engine == NULL || run->config.exact) return SH_OK;
     SH_TRY(sh_model_take_gradients(&run->model));
+    if (!sums_steps(run)) return SH_OK;  // its scheme works on them
     team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
     team->unused = sh_alloc(run->model.net->params.count + 1, sizeof *team->unused);
     if (team->used == NULL || team->unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     sh_codec codec;
     SH_TRY(find_codec(run, &codec));
-    double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : default_bucket_mib;
+    double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : SH_BUCKET_MIB;
     sh_reducer_options options = {.engine = team->engine,
                                   .params = &run->model.net->params,
                                   .gradients = run->model.blocks.gradients,
@@ -280,7 +288,7 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
                                   .overlap = run->config.overlap,
                                   .arrived = arrived,
                                   .user = run,
-                                  .clock = &sh_clock_real};
+                                  .clock = run->clock};
     return sh_reducer_create(&options, &team->reducer);
 }
 
@@ -338,6 +346,19 @@ sh_status sh_team_average_states(shoal_run *run) {
     return sh_engine_run(team->engine, &call);
 }
 
+/* Whether all ranks but rank 0 have the same parameters: then rank 0 is the one that drifted. */
+static sh_status others_agree(sh_team *team, const char *hash, bool *agree_out) {
+    double number = 0, ends[2] = {-INFINITY, -INFINITY};
+    for (int i = 0; i < 8; i++) number = number * 64 + (hash[i] & 63);  // 48 bits: exact
+    if (!sh_team_leads(team)) {
+        ends[0] = number;
+        ends[1] = -number;
+    }
+    SH_TRY(reduce(team, ends, 2, SH_MAX));
+    *agree_out = team->ranks > 2 && ends[0] == -ends[1];
+    return SH_OK;
+}
+
 sh_status sh_team_check_replicas(shoal_run *run) {
     sh_team *team = &run->team;
     int64_t every = run->config.check_every;
@@ -350,9 +371,11 @@ sh_status sh_team_check_replicas(shoal_run *run) {
     double others = drifted > 0 ? 1 : 0, sums[2] = {others, drifted};
     SH_TRY(sh_team_sum(team, sums, 2));
     if (sums[0] == 0) return SH_OK;
-    if (sums[0] == 1)
+    bool agree = false;
+    if (sums[0] == team->ranks - 1) SH_TRY(others_agree(team, hash, &agree));
+    if (sums[0] == 1 || agree)
         SH_FAIL(SH_E_NUMERIC, "step %ld: the parameters of rank %.0f differ from the others'",
-                (long)run->step, sums[1]);
+                (long)run->step, agree ? 0.0 : sums[1]);
     else
         SH_FAIL(SH_E_NUMERIC, "step %ld: the parameters of %.0f of %d ranks differ from rank 0's",
                 (long)run->step, sums[0], team->ranks);

@@ -10,12 +10,25 @@
 
 struct shoal_run;
 
+/* Of a bucket, unless the run file says it: measured with LeNet and GPT on two workers
+ * (docs/data-parallel.md). */
+static const double SH_BUCKET_MIB = 4.0;
+
 /* Where a worker sits. */
 typedef struct sh_seat {
     sh_engine *engine;      // borrowed
     sh_board_rank *board;   // borrowed
     int threads;            // that this worker computes with
     sh_patience *patience;  // borrowed; NULL: a parent watches over the workers
+    const sh_clock *clock;  // NULL: the real one
+    const sh_data *data;    // borrowed, where workers share one memory; NULL: it opens its own
+    /* Opens an endpoint of the mail that schemes use; NULL: this seat has none. */
+    sh_status (*open_mail)(void *self, int endpoint, sh_transport **mail_out);
+    /* In the simulator: lets the time pass that this part (0 to 1) of a step's forward and backward
+     * takes. NULL: it passes by itself. */
+    void (*spend)(void *self, int64_t step, double part);
+    bool timing_only;  // nothing is computed: there are no weights
+    void *self;
 } sh_seat;
 
 typedef struct sh_team {
@@ -24,6 +37,7 @@ typedef struct sh_team {
     int threads;            // 0: all cores
     sh_board_rank *board;   // NULL: one worker
     sh_patience *patience;  // NULL: somebody else's
+    sh_seat seat;           // as it was given; zeros: one worker
     sh_shared gradients;
     sh_status status;  // of what failed inside an update
     sh_reducer *reducer;
@@ -64,8 +78,15 @@ void sh_team_adopt_states(sh_team *team, int64_t workers);
 /* Before a checkpoint: one residual describes all workers. */
 sh_status sh_team_settle_states(sh_team *team);
 
+/* What messages cost: as remembered, or measured once. Rank 0 decides for all. */
+sh_status sh_team_take_costs(struct shoal_run *run);
+
+/* Rank 0's text to everyone; sh_free it. Rank 0 gives its own, which stays its own. */
+sh_status sh_team_tell(sh_team *team, const char *text, char **text_out);
 /* Sums doubles over the ranks; one worker: nothing to do. */
 sh_status sh_team_sum(sh_team *team, double *values, size_t count);
+/* The most of the ranks, one by one. */
+sh_status sh_team_most(sh_team *team, double *values, size_t count);
 /* What data in parts needs of the team. Borrows it. */
 sh_data_team sh_team_for_data(sh_team *team);
 /* The same from inside a layer: sh_step_context.sum. A failure is kept in team->status. */

@@ -68,6 +68,15 @@ static void leave_last_words(sh_board_rank *board, sh_status status) {
     sh_board_phase(board, SH_PHASE_END, sh_clock_now_ns(&sh_clock_real));
 }
 
+static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
+    const sh_worker *worker = self;
+    SH_TRY(sh_shm_attach(worker->mail, endpoint, sh_cores(), mail_out));
+    // The parent watches over one board: the worker's waits for mail belong there.
+    if (endpoint == worker->rank)
+        (*mail_out)->board = &sh_shm_board(worker->fabric)->rank[worker->rank];
+    return SH_OK;
+}
+
 static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     int cores = sh_cores();
     sh_take_cores(worker->rank, worker->ranks);
@@ -85,7 +94,9 @@ static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     hooks.stop = worker_stop;
     sh_seat seat = {.engine = engine,
                     .board = board,
-                    .threads = sh_threads_each(worker->config, worker->ranks, cores)};
+                    .threads = sh_threads_each(worker->config, worker->ranks, cores),
+                    .open_mail = worker->mail != NULL ? open_mail : NULL,
+                    .self = (void *)(uintptr_t)worker};
     SH_TRY(sh_run_open(worker->config, &hooks, &seat, &run));
     sh_status status = worker->job->body(run, worker->job->argument);
     if (worker->rank == 0 && worker->job->timing != NULL)

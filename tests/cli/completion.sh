@@ -20,7 +20,7 @@ expect_offer() {
     grep -qxF -- "$wanted" "$WORK/offered" || fail "'$*' does not offer '$wanted'"
 }
 
-for command in train eval predict explain bench list data doctor; do
+for command in train eval predict explain bench compare list data doctor; do
     expect_offer "$command" shoal ""
 done
 expect_offer train shoal tr
@@ -37,6 +37,8 @@ expect_offer train shoal bench ""
 expect_offer allreduce shoal bench a
 expect_offer allreduce shoal explain all
 expect_offer all-to-all shoal explain all
+expect_offer gossip shoal explain gos
+expect_offer torus shoal explain gossip --graph to
 expect_offer lenet.yaml shoal explain len
 expect_offer halving-doubling shoal explain allreduce --algorithm hal
 expect_offer --per-node shoal explain allreduce --per

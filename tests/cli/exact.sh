@@ -7,9 +7,9 @@
 net="[{conv: 8, padding: 1}, batchnorm, relu, maxpool, flatten, {dropout: 0.3}, dense]"
 run=(--model "$net" --data digits --hold-out 0.03 --batch 50 --optimizer adamw --exact --log-every 7 --quiet)
 
-# Everything but times and bytes.
+# Everything but times, bytes and the number of workers.
 numbers() {
-    sed -E 's/,"(samples_per_s|seconds|[a-z]+_s|peak_rss_mib|sent_bytes|dense_bytes)":[^,}]*//g' \
+    sed -E 's/,"(samples_per_s|seconds|[a-z]+_s|peak_rss_mib|workers|sent_bytes|dense_bytes|all_sent_bytes|all_dense_bytes)":[^,}]*//g' \
         "$1/metrics.jsonl"
 }
 same_end() {

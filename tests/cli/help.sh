@@ -11,7 +11,7 @@ grep -qE '^shoal [0-9]+\.[0-9]+' stdout || fail "$(cat stdout)"
 
 expect_exit 0 "$SHOAL" list commands
 mapfile -t commands < <(sed -nE 's/^  ([a-z]+)  .*/\1/p' stdout)
-[ "${#commands[@]}" -eq 8 ] || fail "commands: ${commands[*]}"
+[ "${#commands[@]}" -eq 10 ] || fail "commands: ${commands[*]}"
 for command in "${commands[@]}"; do
     expect_text "  $command " overview
     expect_exit 0 "$SHOAL" "$command" --help

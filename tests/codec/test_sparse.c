@@ -244,6 +244,17 @@ TEST(dgc, warms_up_in_stages) {
     }
 }
 
+TEST(dgc, sends_small_parameters_whole) {
+    sh_codec codec;
+    CHECK_OK(sh_codec_parse("dgc:0.1%", &codec));
+    sh_codec_tensor small = {.rows = 1, .columns = 4095, .count = 4095};
+    sh_codec_tensor large = {.rows = 1, .columns = 4096, .count = 4096};
+    assert_true(sh_codec_is_dense(&codec, &small));
+    assert_int_equal(sh_codec_bytes(&codec, &small, 0), 4095 * sizeof(float));
+    assert_false(sh_codec_is_dense(&codec, &large));
+    assert_int_equal(sh_codec_bytes(&codec, &large, 0), sh_sparse_bytes(4));
+}
+
 TEST(dgc, keeps_mass_through_the_warm_up) {
     enum { N = 30000 };
     sh_codec codec = codec_of("dgc:0.1%");

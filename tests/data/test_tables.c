@@ -4,6 +4,7 @@
 #include "data/dataset.h"
 #include "data/number.h"
 #include "data/reader.h"
+#include "data/view.h"
 #include "files.h"
 
 static sh_status csv(const char *text, const char *column, sh_source **source_out) {
@@ -138,7 +139,7 @@ TEST(libsvm, names_the_line_of_faults) {
         {"one 1:1\n", "line 1: no label at 'one'", SH_E_FORMAT},
         {"1:1 2:1\n", "line 1: no space behind the label", SH_E_FORMAT},
         {"1 1:inf\n", "line 1: inf is not a finite", SH_E_NUMERIC},
-        {"1 99999999999999999999:1\n", "too large to expand", SH_E_FORMAT},
+        {"1 99999999999999999999:1\n", "an index too large", SH_E_FORMAT},
         {"# nothing\n", "no samples", SH_E_FORMAT},
         {"1\n2\n", "labels without features", SH_E_FORMAT},
     };
@@ -150,11 +151,46 @@ TEST(libsvm, names_the_line_of_faults) {
     CHECK_FAILS(SH_E_SHAPE, "has 3 features, training has 2", libsvm("1 3:1\n", 2, &source));
 }
 
-TEST(libsvm, refuses_absurd_expansion) {
+TEST(libsvm, keeps_rows_of_zeros_sparse) {
+    sh_source *source = NULL;
+    CHECK_OK(libsvm("+1 1:0.5 300:2\n-1\n-1 7:-3\n", 0, &source));
+    assert_int_equal(source->sparse.rows, 3);
+    assert_int_equal(source->sparse.width, 300);
+    assert_null(source->cells);
+    assert_memory_equal(source->sparse.start, ((size_t[]){0, 2, 2, 3}), 4 * sizeof(size_t));
+    assert_memory_equal(source->sparse.index, ((uint32_t[]){0, 299, 6}), 12);
+    assert_memory_equal(source->labels, ((int32_t[]){1, 0, 0}), 12);
+    sh_dataset *dataset = NULL;
+    CHECK_OK(sh_view_create(source, 0, 3, NULL, &dataset));
+    sh_normal normal = {0};
+    CHECK_OK(sh_view_measure(dataset, "auto", NULL, &normal));
+    assert_int_equal(normal.count, 0);
+    CHECK_FAILS(SH_E_UNSUPPORTED, "sparse", sh_view_measure(dataset, "unit", NULL, &normal));
+    float x[300];
+    int32_t y = -1;
+    dataset->get(dataset, 0, x, &y);
+    assert_int_equal(y, 1);
+    for (size_t i = 0; i < 300; i++) assert_true(x[i] == (i == 0 ? 0.5f : i == 299 ? 2 : 0));
+    uint64_t fingerprint = sh_view_fingerprint(dataset);
+    sh_dataset_destroy(dataset);
+    sh_source_release(source);
+    CHECK_OK(libsvm("+1 1:0.5 300:2.5\n-1\n-1 7:-3\n", 0, &source));
+    CHECK_OK(sh_view_create(source, 0, 3, NULL, &dataset));
+    assert_true(fingerprint != sh_view_fingerprint(dataset));
+    sh_dataset_destroy(dataset);
+    sh_source_release(source);
+    CHECK_FAILS(SH_E_FORMAT, "line 1: index 7 comes after 300",
+                libsvm("1 300:1 7:1\n", 0, &source));
+    CHECK_FAILS(SH_E_FORMAT, "index 300 comes after 300", libsvm("1 300:1 300:1\n", 0, &source));
+}
+
+TEST(libsvm, huge_indices_cost_no_memory) {
     char text[1024] = "";
     for (int i = 0; i < 40; i++) strcat(text, "1 4000000:1\n");
     sh_source *source = NULL;
-    CHECK_FAILS(SH_E_UNSUPPORTED, "too sparse", libsvm(text, 0, &source));
+    CHECK_OK(libsvm(text, 0, &source));
+    assert_int_equal(source->sparse.start[40], 40);
+    sh_source_release(source);
 }
 
 TEST(libsvm, fits_narrow_tests_to_training) {

@@ -88,13 +88,14 @@ static void check(sides s, int variant, sh_gemm_library library, int threads) {
 
 /* Sides from 1 to 70 in a fixed random order, and shapes that cross every block of the kernel. */
 static sides side_at(size_t index) {
+    // Last: packed rows of A with k cut and ragged edges; turned round in whole tiles, with ragged
+    // edges, and in two chunks.
     static const sides some[] = {
-        {1, 1, 1},     {1, 70, 3},     {70, 1, 9},      {6, 16, 8},      {7, 17, 9},
-        {12, 32, 320}, {5, 15, 321},   {64, 10, 500},   {128, 10, 64},   {10, 64, 64},
-        {3, 1600, 20}, {130, 40, 650}, {3, 5, 0},       {40, 3, 0},      {250, 33, 47},
-        {17, 9, 33},   {16, 15, 7},    {130, 130, 130}, {127, 150, 397},  // rows of A are packed, k
-                                                                          // is cut, every edge is
-                                                                          // ragged
+        {1, 1, 1},      {1, 70, 3},     {70, 1, 9},      {6, 16, 8},      {7, 17, 9},
+        {12, 32, 320},  {5, 15, 321},   {64, 10, 500},   {128, 10, 64},   {10, 64, 64},
+        {3, 1600, 20},  {130, 40, 650}, {3, 5, 0},       {40, 3, 0},      {250, 33, 47},
+        {17, 9, 33},    {16, 15, 7},    {130, 130, 130}, {127, 150, 397}, {16, 64, 24},
+        {65, 270, 397}, {19, 1600, 30},
     };
     if (index < SH_COUNT(some)) return some[index];
     sh_rng rng = sh_rng_stream(11, SH_RNG_TEST, (uint32_t)index, 0);

@@ -1,5 +1,6 @@
-/* LIBSVM (also SVMlight): per line a label and index:value pairs with indices from 1, expanded to
- * dense rows. Two passes: the first finds the sizes, the second fills. */
+/* LIBSVM (also SVMlight): per line a label and index:value pairs with indices from 1. Rows that are
+ * mostly zeros stay sparse, others are expanded. Two passes: the first finds the sizes, the second
+ * fills. */
 #include <math.h>
 #include <string.h>
 
@@ -7,15 +8,19 @@
 #include "data/number.h"
 #include "data/reader.h"
 
-enum { WIDTH_MOST = 1 << 22 };
+/* Below 256 features, or where a sixteenth of them is there, dense rows are the better ones: they
+ * are normalised, and the kernels of dense layers like them. */
+enum { WIDTH_MOST = 1 << 22, SPARSE_WIDTH = 256, SPARSE_PART = 16 };
 
 typedef struct libsvm {
     const char *name;
     const uint8_t *at, *end;
     size_t line;  // from 1
-    size_t rows, width;
+    size_t rows, width, values;
+    size_t last;  // index of the value before in this row, 0: none
     /* second pass; NULL in the first: */
-    float *cells;  // (rows, width)
+    float *cells;       // (rows, width)
+    sh_sparse *sparse;  // or this one
     double *targets;
 } libsvm;
 
@@ -49,8 +54,8 @@ static sh_status take_index(libsvm *l, size_t *index_out) {
         index = index * 10 + (size_t)(*l->at - '0');
         if (index > WIDTH_MOST) {
             l->at = start;
-            fail_here(l, "an index too large to expand");
-            return sh_error_hint("Shoal keeps dense rows of at most %d features", WIDTH_MOST);
+            fail_here(l, "an index too large");
+            return sh_error_hint("Shoal takes rows of at most %d features", WIDTH_MOST);
         }
     }
     if (l->at == start || l->at == l->end || *l->at != ':') {
@@ -64,6 +69,25 @@ static sh_status take_index(libsvm *l, size_t *index_out) {
     }
     l->at++;
     *index_out = index;
+    return SH_OK;
+}
+
+static sh_status put(libsvm *l, size_t index, float value) {
+    if (l->cells != NULL) {
+        l->cells[l->rows * l->width + index - 1] = value;
+    } else if (l->sparse != NULL) {
+        if (index <= l->last) {
+            SH_FAIL(SH_E_FORMAT, "'%s', line %zu: index %zu comes after %zu", l->name, l->line,
+                    index, l->last);
+            return sh_error_hint("in sparse files the indices of a line must ascend");
+        }
+        l->sparse->index[l->values] = (uint32_t)(index - 1);
+        l->sparse->value[l->values] = value;
+    } else if (index > l->width) {
+        l->width = index;
+    }
+    l->last = index;
+    l->values++;
     return SH_OK;
 }
 
@@ -82,18 +106,17 @@ static sh_status take_row(libsvm *l) {
         }
         SH_TRY(take_index(l, &index));
         SH_TRY(take_finite(l, "no value", &value));
-        if (l->cells != NULL)
-            l->cells[l->rows * l->width + index - 1] = (float)value;
-        else if (index > l->width)
-            l->width = index;
+        SH_TRY(put(l, index, (float)value));
     }
     l->rows++;
+    l->last = 0;
+    if (l->sparse != NULL) l->sparse->start[l->rows] = l->values;
     return SH_OK;
 }
 
 /* One pass over all lines; blank ones and comments count for nothing. */
 static sh_status pass(libsvm *l) {
-    l->rows = 0;
+    l->rows = l->values = l->last = 0;
     for (l->line = 1; l->at < l->end; l->line++) {
         skip_spaces(l);
         if (!at_line_end(l)) SH_TRY(take_row(l));
@@ -103,7 +126,7 @@ static sh_status pass(libsvm *l) {
     return SH_OK;
 }
 
-static sh_status check_size(const libsvm *l, const sh_read *read, size_t bytes) {
+static sh_status check_size(const libsvm *l, const sh_read *read) {
     if (l->rows == 0) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", l->name);
     if (l->width == 0) return SH_FAIL(SH_E_FORMAT, "'%s' holds labels without features", l->name);
     if (read->width > 0 && l->width > (size_t)read->width) {
@@ -111,26 +134,33 @@ static sh_status check_size(const libsvm *l, const sh_read *read, size_t bytes) 
                 (long long)read->width);
         return sh_error_hint("check that both files belong together");
     }
-    size_t width = read->width > 0 ? (size_t)read->width : l->width;
-    size_t dense = l->rows * width * sizeof(float), most = ((size_t)64 << 20) + 1024 * bytes;
-    if (dense <= most) return SH_OK;
-    SH_FAIL(SH_E_UNSUPPORTED, "'%s' is too sparse: %zu samples of %zu features take %.1f GiB dense",
-            l->name, l->rows, width, (double)dense / 0x1p30);
-    return sh_error_hint("choose fewer features, for example by hashing them");
+    return SH_OK;
+}
+
+static bool is_sparse(const libsvm *l) {
+    return l->width >= SPARSE_WIDTH && l->values <= l->rows * (l->width / SPARSE_PART);
+}
+
+/* Memory of the kind that suits the rows, and the second pass into it. */
+static sh_status fill_rows(libsvm *l, const uint8_t *data, sh_source *source) {
+    source->cell = SH_CELL_F32;
+    l->at = data;
+    if (is_sparse(l)) {
+        SH_TRY(sh_sparse_init(&source->sparse, l->rows, l->width, l->values));
+        l->sparse = &source->sparse;
+        return pass(l);
+    }
+    source->cells = source->memory[0] = l->cells = sh_alloc(l->rows * l->width, sizeof *l->cells);
+    if (l->cells != NULL) return pass(l);
+    return SH_FAIL(SH_E_MEMORY, "out of memory for %zu samples of %zu features of '%s'", l->rows,
+                   l->width, l->name);
 }
 
 static sh_status fill(libsvm *l, const sh_read *read, const uint8_t *data, sh_source *source) {
-    float *cells = sh_alloc(l->rows * l->width, sizeof *cells);
-    source->memory[0] = cells;
     l->targets = sh_alloc(l->rows, sizeof *l->targets);
-    if (cells == NULL || l->targets == NULL)
-        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu samples of %zu features of '%s'",
-                       l->rows, l->width, l->name);
-    l->cells = cells;
-    l->at = data;
-    SH_TRY(pass(l));
-    source->cells = cells;
-    source->cell = SH_CELL_F32;
+    if (l->targets == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for the labels of '%s'", l->name);
+    SH_TRY(fill_rows(l, data, source));
     source->stored = source->info.count = l->rows;
     source->info.sample = SH_SHAPE((int64_t)l->width);
     SH_TRY(sh_source_check(source));
@@ -141,7 +171,7 @@ sh_status sh_libsvm_parse(const sh_read *read, const uint8_t *data, size_t bytes
                           sh_source **source_out) {
     libsvm l = {.name = read->path, .at = data, .end = data + bytes};
     SH_TRY(pass(&l));
-    SH_TRY(check_size(&l, read, bytes));
+    SH_TRY(check_size(&l, read));
     if (read->width > 0) l.width = (size_t)read->width;
     sh_source *source = NULL;
     SH_TRY(sh_source_create(read->path, &source));
@@ -184,7 +214,8 @@ static bool libsvm_detects(const char *path, const uint8_t *head, size_t head_by
 extern const sh_reader sh_reader_libsvm;
 const sh_reader sh_reader_libsvm = {
     .name = "libsvm",
-    .help = "label index:value ..., made dense; labels -1 and +1 become classes 0 and 1",
+    .help =
+        "label index:value ..., sparse where mostly zeros; labels -1 and +1 become classes 0 and 1",
     .detects = libsvm_detects,
     .open = libsvm_open,
 };

@@ -2,6 +2,7 @@
  *
  *   synthetic:classes=10,shape=3x32x32,count=4096      images of bytes, one pattern per class
  *   synthetic:tokens=65,context=256,count=4096         windows of random tokens
+ *   synthetic:features=47236,nonzeros=73,zipf=1.1      sparse rows of two classes (data/sparse.h)
  *
  * A modest pool is filled once and repeats, so that making data costs no training time. Images are
  * the mean of their class's pattern and of noise, so that a network can learn them. */
@@ -16,7 +17,8 @@ static const char prefix[] = "synthetic:";
 enum { POOL_BYTES = 8 << 20, POOL_SAMPLES_LEAST = 16, CONTEXT_MOST = 1 << 20 };
 
 typedef struct plan {
-    int64_t classes, count, tokens, context;
+    int64_t classes, count, tokens, context, features, nonzeros;
+    double zipf;
     sh_shape shape;
 } plan;
 
@@ -24,7 +26,7 @@ static sh_status fail_spec(const char *spec, const char *at, const char *why) {
     SH_FAIL(SH_E_USAGE, "'%s': %s at '%s'", spec, why, at);
     return sh_error_hint(
         "for example synthetic:classes=10,shape=3x32x32,count=4096 or "
-        "synthetic:tokens=65,context=256,count=4096");
+        "synthetic:tokens=65,context=256,count=4096 or synthetic:features=47236,nonzeros=73");
 }
 
 /* A positive number that ends at a comma, an x or the end. */
@@ -40,6 +42,17 @@ static bool take_number(const char **at_inout, int64_t most, int64_t *number_out
     *at_inout = at;
     *number_out = number;
     return true;
+}
+
+/* 0 to 2, with at most four decimals. */
+static bool take_exponent(const char **at_inout, double *number_out) {
+    const char *at = *at_inout;
+    size_t whole = strspn(at, "0123456789"), all = whole;
+    if (at[whole] == '.') all += 1 + strspn(at + whole + 1, "0123456789");
+    if (whole != 1 || all > 6) return false;
+    *number_out = strtod(at, NULL);
+    *at_inout = at + all;
+    return *number_out <= 2;
 }
 
 static bool take_shape(const char **at_inout, sh_shape *shape_out) {
@@ -65,7 +78,8 @@ static bool take_key(const char **at_inout, const char *key) {
 }
 
 static sh_status parse(const char *spec, plan *plan_out) {
-    plan p = {.classes = 10, .count = 4096, .shape = SH_SHAPE(1, 28, 28), .context = 0};
+    plan p = {
+        .nonzeros = 73, .classes = 10, .count = 4096, .shape = SH_SHAPE(1, 28, 28), .context = 0};
     const char *at = spec + strlen(prefix);
     while (*at != '\0') {
         const char *start = at;
@@ -78,6 +92,12 @@ static sh_status parse(const char *spec, plan *plan_out) {
             good = take_number(&at, 65536, &p.tokens);
         else if (take_key(&at, "context"))
             good = take_number(&at, CONTEXT_MOST, &p.context);
+        else if (take_key(&at, "features"))
+            good = take_number(&at, 1 << 22, &p.features);
+        else if (take_key(&at, "nonzeros"))
+            good = take_number(&at, 1024, &p.nonzeros);
+        else if (take_key(&at, "zipf"))
+            good = take_exponent(&at, &p.zipf);
         else if (take_key(&at, "shape"))
             good = take_shape(&at, &p.shape);
         else
@@ -153,6 +173,26 @@ static sh_status make_tokens(const sh_read *read, const plan *p, sh_source *sour
     return SH_OK;
 }
 
+static sh_status make_sparse(const sh_read *read, const plan *p, sh_source *source) {
+    const sh_sparse_plan rows = {.rows = source->info.count,
+                                 .width = (size_t)p->features,
+                                 .nonzeros = (size_t)p->nonzeros,
+                                 .zipf = p->zipf,
+                                 .seed = read->options != NULL ? read->options->seed : 0,
+                                 .stream = read->part};
+    int32_t *labels = sh_alloc(rows.rows, sizeof *labels);
+    if (labels == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", read->path);
+    source->memory[1] = labels;
+    SH_TRY(sh_sparse_make(&rows, &source->sparse, labels));
+    source->info.sample = SH_SHAPE(p->features);
+    source->info.target = SH_TARGET_CLASS;
+    source->info.classes = 2;
+    source->cell = SH_CELL_F32;
+    source->labels = labels;
+    source->stored = rows.rows;
+    return SH_OK;
+}
+
 static sh_status synthetic_open(const sh_read *read, sh_source **source_out) {
     plan p;
     SH_TRY(parse(read->path, &p));
@@ -163,7 +203,9 @@ static sh_status synthetic_open(const sh_read *read, sh_source **source_out) {
     sh_source *source = NULL;
     SH_TRY(sh_source_create(read->path, &source));
     source->info.count = (size_t)(read->part == SH_PART_TEST ? (p.count + 7) / 8 : p.count);
-    sh_status status = p.tokens > 0 ? make_tokens(read, &p, source) : make_images(read, &p, source);
+    sh_status status = p.features > 0 ? make_sparse(read, &p, source)
+                       : p.tokens > 0 ? make_tokens(read, &p, source)
+                                      : make_images(read, &p, source);
     if (status == SH_OK) status = sh_source_check(source);
     if (status != SH_OK) {
         sh_source_release(source);

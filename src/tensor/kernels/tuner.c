@@ -150,6 +150,28 @@ int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candida
     return winner;
 }
 
+const char *sh_tuner_recall(sh_tuner *tuner, const char *key) {
+    choice *known = find(tuner, key);
+    if (known == NULL) return NULL;
+    known->used = true;
+    return known->candidate;
+}
+
+sh_status sh_tuner_keep(sh_tuner *tuner, const char *key, const char *figures) {
+    SH_TRY(put(tuner, key, figures, (choice){.used = true, .measured = true}));
+    tuner->changed = true;
+    return SH_OK;
+}
+
+const char *sh_tuner_find(const sh_tuner *tuner, const char *beginning) {
+    for (size_t i = 0; i < tuner->count; i++)
+        if (strncmp(tuner->choices[i].key, beginning, strlen(beginning)) == 0)
+            return tuner->choices[i].key;
+    return NULL;
+}
+
+bool sh_tuner_measures(const sh_tuner *tuner) { return is_measuring(tuner); }
+
 sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes,
                         bool measured) {
     char fault[SH_JSON_FAULT];

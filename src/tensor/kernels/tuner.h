@@ -35,6 +35,14 @@ void sh_tuner_forbid(sh_tuner *tuner);
 int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candidates, int count,
                     void (*run)(void *context, int candidate), void *context);
 
+/* Other figures that are measured once per machine (what messages cost): as they were kept, NULL:
+ * never; and kept from now on. */
+const char *sh_tuner_recall(sh_tuner *tuner, const char *key);
+sh_status sh_tuner_keep(sh_tuner *tuner, const char *key, const char *figures);
+/* The first key that begins so, in the order they were kept; NULL: none. */
+const char *sh_tuner_find(const sh_tuner *tuner, const char *beginning);
+bool sh_tuner_measures(const sh_tuner *tuner);
+
 /* Whether sh_tuner_choose would answer without measuring. A choice that names none of the
  * candidates (of another build) does not count as known. */
 bool sh_tuner_knows(const sh_tuner *tuner, const char *key, const char *const *candidates,

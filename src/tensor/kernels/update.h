@@ -27,6 +27,10 @@ typedef struct sh_update {
 typedef struct sh_update_kernels {
     void (*sgd)(const sh_update *update);       // w -= lr g
     void (*momentum)(const sh_update *update);  // w -= lr m
+    /* The same bits where nobody else writes w; where others do, at the same time, every element of
+     * it is loaded and stored once, by relaxed atomics (Hogwild). m is the caller's own. */
+    void (*sgd_shared)(const sh_update *update);
+    void (*momentum_shared)(const sh_update *update);
     void (*nesterov)(const sh_update *update);  // w -= lr (g + momentum m)
     void (*adam)(const sh_update *update);      // shrink, then w -= lr unbias1 m / (root of v)
     void (*adagrad)(const sh_update *update);   // m += g^2; w -= lr g / (sqrt(m) + epsilon)

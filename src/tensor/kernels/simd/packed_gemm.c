@@ -4,6 +4,10 @@
  *
  *   per tile and k: 2 vector loads of B, 6 broadcasts of A, 12 fused multiply-adds
  *
+ * Packing an element of B takes as long as the sums of some ten rows. With few rows therefore
+ * the weights of a dense layer are not packed: C is computed turned round, with B (n, k) read as
+ * it lies in the place of A, and written through a buffer that stays in L2.
+ *
  * Threads split the longer side of C and share nothing, so there is no barrier and every element of
  * C is summed in the same order at any thread count. */
 #include "tensor/kernels/packed_gemm.h"
@@ -17,6 +21,8 @@ enum {
     NC_MOST = 1536,         // columns of B packed at a time: at most 2.25 MiB
     MC = 120,               // rows of A per block: at most 180 KiB
     PACK_A_LEAST = 8 * NR,  // columns that pay for packing rows of A that lie well already
+    TURN_MOST = 8 * NR,     // rows of C up to which packing B (n, k) does not pay
+    TURN_CHUNK = 1536,      // rows of a turned C in its buffer: at most 768 KiB
     UNROLL = 8,
 };
 
@@ -55,7 +61,6 @@ typedef struct tile_end {
     bool add;           // C holds earlier sums
     const float *bias;  // at this tile's column, NULL until the last block of k
     bool relu;          // in the last block of k
-    bool transposed;    // C is stored (n, m): tile rows are its columns
 } tile_end;
 
 static inline __attribute__((always_inline)) v8 relu8(v8 x) {
@@ -96,13 +101,13 @@ static inline __attribute__((always_inline)) void fetch_early(int rows, const ti
     }
 }
 
-/* Edges and transposed output go element by element. */
-static void finish_part(int rows, const float *tile, const tile_end *end) {
+/* Edges go element by element. */
+static void finish_part(int rows, int64_t tile_row, const float *tile, const tile_end *end) {
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < end->columns; j++) {
-            float *c = end->transposed ? &end->c[j * end->row + i] : &end->c[i * end->row + j];
-            float x = tile[i * NR + j];
-            if (end->bias != NULL) x += end->transposed ? end->bias[i] : end->bias[j];
+            float *c = &end->c[i * end->row + j];
+            float x = tile[i * tile_row + j];
+            if (end->bias != NULL) x += end->bias[j];
             if (end->add) x += *c;
             *c = end->relu && x < 0 ? 0 : x;
         }
@@ -113,7 +118,7 @@ static inline __attribute__((always_inline)) void tile_rows(int rows, int64_t k,
                                                             int64_t row, int64_t step,
                                                             const float *b, const tile_end *end) {
     v8 sum[MR][2];
-    bool full = end->columns == NR && !end->transposed;
+    bool full = end->columns == NR;
     if (full) fetch_early(rows, end);
     multiply(rows, k, a, row, step, b, sum);
     if (full) {
@@ -125,7 +130,7 @@ static inline __attribute__((always_inline)) void tile_rows(int rows, int64_t k,
         *(v8 *)(tile + i * NR) = sum[i][0];
         *(v8 *)(tile + i * NR + 8) = sum[i][1];
     }
-    finish_part(rows, tile, end);
+    finish_part(rows, NR, tile, end);
 }
 
 /* The two strides of A that occur are made constants for the compiler. */
@@ -142,7 +147,7 @@ static void tile_any(int rows, int64_t k, const float *a, int64_t row, bool pack
 #undef CASE
 }
 
-/* A product in the orientation that is computed: C or its transpose. */
+/* A product as it is computed: the one asked for, its transpose, or a part of either. */
 typedef struct problem {
     int64_t m, n, k;
     const float *a, *b;
@@ -151,7 +156,8 @@ typedef struct problem {
     bool b_by_n;  // B is stored (n, k)
     float *c;
     int64_t c_stride;
-    bool transposed, accumulate, relu;
+    bool turned;  // C is stored (n, m)
+    bool accumulate, relu;
     const float *bias;
 } problem;
 
@@ -161,67 +167,126 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* Equal blocks of k, none larger than KC_MOST: a short last block would waste a pass over C. */
 static int64_t block_of_k(int64_t k) { return k == 0 ? 1 : ceil_div(k, ceil_div(k, KC_MOST)); }
 
-static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t j0, int64_t j1,
-                           int64_t p, int64_t kc, const float *panels, const float *slivers) {
+/* Rows [i0, i1) and columns [j0, j1) of a product. */
+static problem part_of(const problem *q, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+    problem part = *q;
+    part.m = i1 - i0;
+    part.n = j1 - j0;
+    part.a += q->a_by_k ? i0 : i0 * q->a_stride;
+    part.b += q->b_by_n ? j0 * q->b_stride : j0;
+    part.c += q->turned ? j0 * q->c_stride + i0 : i0 * q->c_stride + j0;
+    if (q->bias != NULL) part.bias += q->turned ? i0 : j0;
+    return part;
+}
+
+/* All tiles of rows [i0, i1) for the block of k at p. */
+static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t p, int64_t kc,
+                           const float *panels, const float *slivers) {
     bool last = p + kc == q->k;
-    for (int64_t j = j0; j < j1; j += NR) {
-        const float *panel = panels + (j - j0) / NR * kc * NR;
+    for (int64_t j = 0; j < q->n; j += NR) {
         for (int64_t i = i0; i < i1; i += MR) {
             const float *a =
                 slivers != NULL ? slivers + (i - i0) / MR * kc * MR : q->a + i * q->a_stride + p;
             tile_end end = {
-                .c = q->transposed ? q->c + j * q->c_stride + i : q->c + i * q->c_stride + j,
+                .c = q->c + i * q->c_stride + j,
                 .row = q->c_stride,
-                .columns = (int)least(NR, j1 - j),
+                .columns = (int)least(NR, q->n - j),
                 .add = q->accumulate || p > 0,
-                .bias = last && q->bias != NULL ? q->bias + (q->transposed ? i : j) : NULL,
+                .bias = last && q->bias != NULL ? q->bias + j : NULL,
                 .relu = last && q->relu,
-                .transposed = q->transposed,
             };
-            tile_any((int)least(MR, i1 - i), kc, a, q->a_stride, slivers != NULL, panel, &end);
+            tile_any((int)least(MR, i1 - i), kc, a, q->a_stride, slivers != NULL,
+                     panels + j / NR * kc * NR, &end);
         }
     }
 }
 
-/* Rows [i0, i1) and columns [j0, j1) by one thread. */
-static void multiply_part(const problem *q, int64_t i0, int64_t i1, int64_t j0, int64_t j1,
-                          float *scratch) {
-    int64_t kc_most = block_of_k(q->k), width = sh_round_up(least(NC_MOST, j1 - j0), NR);
-    float *panels = scratch, *slivers = scratch + kc_most * width;
-    bool pack_a = q->a_by_k || j1 - j0 >= PACK_A_LEAST;
-    for (int64_t jc = j0; jc < j1; jc += NC_MOST) {
-        int64_t je = least(j1, jc + NC_MOST);
-        for (int64_t p = 0; p < q->k; p += kc_most) {
-            int64_t kc = least(kc_most, q->k - p);
-            pack_panels(panels,
-                        q->b_by_n ? q->b + jc * q->b_stride + p : q->b + p * q->b_stride + jc,
-                        q->b_stride, q->b_by_n, kc, je - jc);
-            for (int64_t i = i0; i < i1; i += MC) {
-                int64_t ie = least(i1, i + MC);
-                if (pack_a)
-                    pack_slivers(
-                        slivers,
-                        q->a_by_k ? q->a + p * q->a_stride + i : q->a + i * q->a_stride + p,
-                        q->a_stride, q->a_by_k, kc, ie - i);
-                multiply_block(q, i, ie, jc, je, p, kc, panels, pack_a ? slivers : NULL);
-            }
+/* At most NC_MOST columns, not turned. */
+static void multiply_columns(const problem *q, bool pack_a, float *scratch) {
+    int64_t kc_most = block_of_k(q->k);
+    float *panels = scratch, *slivers = scratch + kc_most * sh_round_up(q->n, NR);
+    for (int64_t p = 0; p < q->k; p += kc_most) {
+        int64_t kc = least(kc_most, q->k - p);
+        pack_panels(panels, q->b_by_n ? q->b + p : q->b + p * q->b_stride, q->b_stride, q->b_by_n,
+                    kc, q->n);
+        for (int64_t i = 0; i < q->m; i += MC) {
+            int64_t ie = least(q->m, i + MC);
+            if (pack_a)
+                pack_slivers(slivers,
+                             q->a_by_k ? q->a + p * q->a_stride + i : q->a + i * q->a_stride + p,
+                             q->a_stride, q->a_by_k, kc, ie - i);
+            multiply_block(q, i, ie, p, kc, panels, pack_a ? slivers : NULL);
         }
     }
 }
 
-/* Of one thread. A problem may be turned round, so either side can be the columns. */
+/* Writes what lies turned in `sums`, rows of n, to C with all that belongs to its end. */
+static void turn_back(const problem *q, const float *sums) {
+    for (int64_t i = 0; i < q->m; i += 8) {
+        for (int64_t j = 0; j < q->n; j += 8) {
+            int wide = (int)least(8, q->m - i), rows = (int)least(8, q->n - j);
+            float tile[8 * 8];
+            if (wide == 8 && rows == 8)
+                transpose8(8, sums + i * q->n + j, q->n, tile, 8);
+            else
+                for (int u = 0; u < rows; u++)
+                    for (int v = 0; v < wide; v++) tile[u * 8 + v] = sums[(i + v) * q->n + j + u];
+            tile_end end = {.c = q->c + j * q->c_stride + i,
+                            .row = q->c_stride,
+                            .columns = wide,
+                            .add = q->accumulate,
+                            .bias = q->bias != NULL ? q->bias + i : NULL,
+                            .relu = q->relu};
+            finish_part(rows, 8, tile, &end);
+        }
+    }
+}
+
+static void multiply_turned(const problem *q, float *scratch) {
+    for (int64_t i = 0; i < q->m; i += TURN_CHUNK) {
+        problem part = part_of(q, i, least(q->m, i + TURN_CHUNK), 0, q->n), plain = part;
+        plain.c = scratch;
+        plain.c_stride = q->n;
+        plain.turned = plain.accumulate = plain.relu = false;
+        plain.bias = NULL;
+        multiply_columns(&plain, q->a_by_k || q->n > TURN_MOST,
+                         scratch + sh_round_up((size_t)(part.m * q->n), NR));
+        turn_back(&part, scratch);
+    }
+}
+
+/* The work of one thread. */
+static void multiply_part(const problem *q, float *scratch) {
+    for (int64_t j = 0; j < q->n; j += NC_MOST) {
+        problem part = part_of(q, 0, q->m, j, least(q->n, j + NC_MOST));
+        if (q->turned)
+            multiply_turned(&part, scratch);
+        else
+            multiply_columns(&part, q->a_by_k || q->n >= PACK_A_LEAST, scratch);
+    }
+}
+
+/* Vectors run along the long side of narrow results, and what would be packed for a few rows only
+ * stays where it is. */
+static bool turns(int64_t m, int64_t n, bool ta, bool tb) {
+    bool narrow = n < NR && m >= NR;
+    return narrow || (tb && !ta && m >= NR && m <= TURN_MOST && n >= 4 * m);
+}
+
+/* Of one thread, whichever way round. */
 static size_t thread_floats(int64_t m, int64_t n, int64_t k) {
     int64_t width = sh_round_up(least(NC_MOST, m > n ? m : n), NR);
-    return sh_round_up((size_t)(block_of_k(k) * (width + MC)) + PACK_SLACK, 16);
+    size_t floats = (size_t)(block_of_k(k) * (width + MC)) + PACK_SLACK;
+    if (turns(m, n, false, true))
+        floats += sh_round_up((size_t)(least(m, NC_MOST) * least(n, TURN_CHUNK)), NR);
+    return sh_round_up(floats, 16);
 }
 
 static size_t scratch_bytes(int64_t m, int64_t n, int64_t k, int threads) {
     return (size_t)threads * thread_floats(m, n, k) * sizeof(float);
 }
 
-/* Narrow results are computed transposed, so that vectors run along the long side. */
 static problem orient(const sh_gemm_args *args) {
-    bool flip = args->n < NR && args->m >= NR;
     problem straight = {
         .m = args->m,
         .n = args->n,
@@ -238,7 +303,7 @@ static problem orient(const sh_gemm_args *args) {
         .relu = args->relu,
         .bias = args->bias,
     };
-    if (!flip) return straight;
+    if (!turns(args->m, args->n, args->ta, args->tb)) return straight;
     problem q = straight;
     q.m = args->n;
     q.n = args->m;
@@ -248,7 +313,7 @@ static problem orient(const sh_gemm_args *args) {
     q.b = args->a;
     q.b_by_n = !args->ta;
     q.b_stride = straight.a_stride;
-    q.transposed = true;
+    q.turned = true;
     return q;
 }
 
@@ -272,19 +337,18 @@ static void run(const sh_gemm_args *args, void *scratch, int threads) {
     bool by_rows = q.m >= q.n;
     int64_t unit = by_rows ? MR : NR, side = by_rows ? q.m : q.n;
     int64_t share = ceil_div(ceil_div(side, unit), threads) * unit;
-    size_t floats = thread_floats(q.m, q.n, q.k);
+    size_t floats = thread_floats(args->m, args->n, args->k);
     const double work_least = 1 << 17;  // multiply-adds that pay for waking a team
     bool worth = threads > 1 && (double)q.m * (double)q.n * (double)q.k > work_least;
     if (!worth) {
-        multiply_part(&q, 0, q.m, 0, q.n, scratch);
+        multiply_part(&q, scratch);
         return;
     }
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
     for (int t = 0; t < threads; t++) {
         int64_t begin = least(side, t * share), end = least(side, begin + share);
-        float *own = (float *)scratch + (size_t)t * floats;
-        if (begin < end && by_rows) multiply_part(&q, begin, end, 0, q.n, own);
-        if (begin < end && !by_rows) multiply_part(&q, 0, q.m, begin, end, own);
+        problem part = by_rows ? part_of(&q, begin, end, 0, q.n) : part_of(&q, 0, q.m, begin, end);
+        if (begin < end) multiply_part(&part, (float *)scratch + (size_t)t * floats);
     }
 }
 

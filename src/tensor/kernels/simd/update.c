@@ -66,6 +66,41 @@ static void nesterov_block(sh_update u, size_t at, size_t count) {
     }
 }
 
+/* The same rules for weights that other cores read and write at the same time. A relaxed load and a
+ * relaxed store are a plain move each, but the compiler may neither tear nor invent them, and the
+ * thread sanitizer knows that the race is meant. Between the two another core's addition may be
+ * lost. What has no gradient is not written: every store takes a cache line from the other cores.
+ */
+static inline float relaxed_load(const float *from) {
+    float value;
+    __atomic_load(from, &value, __ATOMIC_RELAXED);
+    return value;
+}
+
+static inline void relaxed_store(float *to, float value) {
+    __atomic_store(to, &value, __ATOMIC_RELAXED);
+}
+
+static void sgd_shared_block(sh_update u, size_t at, size_t count) {
+    float *w = u.w + at;
+    const float *g = u.g + at;
+    for (size_t i = 0; i < count; i++) {
+        if (g[i] == 0 && u.decay == 0) continue;
+        float seen_w = relaxed_load(&w[i]);
+        relaxed_store(&w[i], madd(-u.lr, seen(&u, g[i], seen_w), seen_w));
+    }
+}
+
+static void momentum_shared_block(sh_update u, size_t at, size_t count) {
+    float *w = u.w + at, *m = u.m + at;
+    const float *g = u.g + at;
+    for (size_t i = 0; i < count; i++) {
+        float seen_w = relaxed_load(&w[i]);
+        m[i] = madd(u.momentum, m[i], u.keep * seen(&u, g[i], seen_w));
+        if (m[i] != 0) relaxed_store(&w[i], madd(-u.lr, m[i], seen_w));
+    }
+}
+
 /* A moving average m + mix (x - m). For squares it cannot become negative: x - m >= -m, mix < 1. */
 static inline float average(float m, float x, float mix) { return madd(mix, x - m, m); }
 static inline float average_square(float v, float x, float mix) {
@@ -192,6 +227,8 @@ static void lamb_apply_block(sh_update u, size_t at, size_t count) {
 
 static void sgd(const sh_update *update) { for_blocks(update, sgd_block); }
 static void momentum(const sh_update *update) { for_blocks(update, momentum_block); }
+static void sgd_shared(const sh_update *update) { for_blocks(update, sgd_shared_block); }
+static void momentum_shared(const sh_update *update) { for_blocks(update, momentum_shared_block); }
 static void nesterov(const sh_update *update) { for_blocks(update, nesterov_block); }
 static void adam(const sh_update *update) { for_blocks(update, adam_block); }
 static void adagrad(const sh_update *update) { for_blocks(update, adagrad_block); }
@@ -208,6 +245,8 @@ static void clamp(float *x, size_t count, float most) {
 const sh_update_kernels SH_SIMD(sh_update_table) = {
     .sgd = sgd,
     .momentum = momentum,
+    .sgd_shared = sgd_shared,
+    .momentum_shared = momentum_shared,
     .nesterov = nesterov,
     .adam = adam,
     .adagrad = adagrad,

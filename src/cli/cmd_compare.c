@@ -1,0 +1,176 @@
+/* shoal compare: several ways to train the same run, one after the other, and a table of them. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cli/simulation.h"
+
+typedef struct compare_options {
+    char *sync, *compress, *workers;
+    bool json, simulate;
+    sh_world world;
+} compare_options;
+
+#define AT(field) .at = offsetof(compare_options, field)
+
+static const sh_option rows[] = {
+    // clang-format off
+    {.key = "sync", .type = SH_OPTION_STRING, AT(sync), .value = "SCHEMES",
+     .help = "schemes, separated by commas: bsp,local:8; 'shoal list sync'"},
+    {.key = "compress", .type = SH_OPTION_STRING, AT(compress), .value = "CODECS",
+     .help = "codecs, separated by commas: none,topk:1%; 'shoal list codecs'"},
+    {.key = "workers", .letter = 'n', .type = SH_OPTION_STRING, AT(workers), .value = "NUMBERS",
+     .help = "numbers of workers, separated by commas: 1,2,4"},
+    {.key = "json", .type = SH_OPTION_BOOL, AT(json), .initial = "false",
+     .help = "print the rows and their curves as JSON"},
+    {.key = "simulate", .type = SH_OPTION_BOOL, AT(simulate), .initial = "false",
+     .help = "simulated workers on a virtual clock; the flags below describe their world"},
+    // clang-format on
+    SH_WORLD_ROWS(compare_options),
+};
+
+typedef struct view {
+    sh_args *args;
+    bool live;
+    char label[200];        // of the variant under way: "2/5 ssp:3"
+    int64_t first_samples;  // where its progress began
+} view;
+
+/* The runs have logs of their own; here only what is wrong with them is shown. */
+static void show_line(void *user, int level, const char *text) {
+    view *v = user;
+    if (level < 2) return;
+    shoal_hooks hooks = sh_args_hooks(v->args);
+    char *line = sh_format("%s: %s", v->label, text);
+    hooks.line(hooks.user, level, line != NULL ? line : text);
+    sh_free(line);
+}
+
+static void show_begin(void *user, size_t index, size_t count, const char *name) {
+    view *v = user;
+    snprintf(v->label, sizeof v->label, "%zu/%zu %s", index + 1, count, name);
+}
+
+static void start_progress(view *v, const shoal_progress *now) {
+    sh_progress_options options = {.file = stderr,
+                                   .label = v->label,
+                                   .live = v->live,
+                                   .clock = &sh_clock_real,
+                                   .epochs = now->epochs,
+                                   .steps = now->steps,
+                                   .first_step = now->step};
+    sh_progress_create(&options, &v->args->progress);  // a failure is no matter: it is only a view
+    v->first_samples = now->samples;
+}
+
+static void show_progress(void *user, const shoal_progress *now) {
+    view *v = user;
+    if (v->args->progress == NULL && !v->args->quiet) start_progress(v, now);
+    sh_progress_point point = {.epoch = now->epoch,
+                               .step = now->step,
+                               .samples = now->samples - v->first_samples,
+                               .loss = now->train_loss,
+                               .test_loss = now->test_loss,
+                               .accuracy = now->test_accuracy};
+    sh_progress_step(v->args->progress, &point);
+}
+
+/* A line that stays for each variant. */
+static void show_end(void *user, const shoal_compared *row) {
+    view *v = user;
+    sh_progress_destroy(v->args->progress);
+    v->args->progress = NULL;
+    char score[64] = "";
+    if (!isnan(row->accuracy))
+        snprintf(score, sizeof score, ", accuracy %.2f %%", 100 * row->accuracy);
+    else if (!isnan(row->loss))
+        snprintf(score, sizeof score, ", test loss %.4f", row->loss);
+    if (isnan(row->seconds))
+        sh_say(v->args, "%s: %s", v->label, row->outcome);
+    else
+        sh_say(v->args, "%s: %s after %.0f steps and %.1f s%s", v->label, row->outcome, row->steps,
+               row->seconds, score);
+}
+
+static shoal_status print_result(const view *v, const shoal_comparison *comparison) {
+    const compare_options *options = v->args->options;
+    if (!options->json) putchar('\n');
+    shoal_status status = shoal_comparison_print(comparison, options->json, stdout);
+    if (!options->json) {
+        const char *folder = shoal_comparison_folder(comparison);
+        printf("\ntable    %s/compare.md\npicture  %s/compare.svg\n", folder, folder);
+    }
+    return status;
+}
+
+static shoal_status compare(view *v) {
+    const compare_options *options = v->args->options;
+    shoal_hooks hooks = sh_args_hooks(v->args);
+    hooks.user = v;
+    hooks.line = show_line;
+    hooks.progress = show_progress;
+    hooks.stop = sh_wants_stop;
+    shoal_compare_options lists = {.sync = options->sync,
+                                   .compress = options->compress,
+                                   .workers = options->workers,
+                                   .begin = show_begin,
+                                   .end = show_end};
+    shoal_simulation simulation = sh_world_simulation(&options->world);
+    if (options->simulate) lists.simulation = &simulation;
+    shoal_comparison *comparison = NULL;
+    sh_catch_signals();
+    shoal_status status = shoal_compare(v->args->config, &hooks, &lists, &comparison);
+    sh_progress_clear(v->args->progress);
+    v->args->signal = sh_caught_signal();
+    if (comparison != NULL) {
+        shoal_status printed = print_result(v, comparison);
+        if (status == SHOAL_OK) status = printed;
+    }
+    if (status == SHOAL_E_INTERRUPTED) sh_say(v->args, "stopped; the rest was not run");
+    shoal_comparison_destroy(comparison);
+    return status;
+}
+
+/* A straggler that nobody simulates would be believed to be there. */
+static shoal_status check_world(const sh_args *args) {
+    const compare_options *options = args->options;
+    for (size_t i = 0; i < SH_COUNT(rows) && !options->simulate; i++) {
+        bool describes = rows[i].at >= offsetof(compare_options, world);
+        if (!args->set[i] || !describes) continue;
+        CLI_FAIL(SHOAL_E_USAGE, "--%s describes simulated workers", rows[i].key);
+        return CLI_HINT("add --simulate");
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status run_compare(sh_args *args) {
+    view v = {.args = args, .live = sh_is_terminal()};
+    CLI_TRY(check_world(args));
+    CLI_TRY(sh_args_config(args, args->operand_count > 0 ? args->operands[0] : NULL));
+    return compare(&v);
+}
+
+const sh_command sh_command_compare = {
+    .name = "compare",
+    .help = "train a run in several ways, and compare them in a table and a picture",
+    .usage =
+        "  shoal compare RUN.yaml --sync bsp,local:8 [--key value]...\n"
+        "  shoal compare RUN.yaml --compress none,fp16,topk:1% -n 4\n"
+        "  shoal compare --model mlp --data digits --epochs 10 --workers 1,2,4 --target 0.9\n"
+        "  shoal compare RUN.yaml -n 8 --sync bsp,ssp:3,async --simulate --straggler 3:4x\n\n"
+        "Every combination of the lists is trained with the same model, data, seed and number of\n"
+        "samples, one after the other, in runs/NAME-compare (or --out). There, compare.md has the\n"
+        "table, compare.json the numbers and compare.svg the accuracy over time.\n\n"
+        "--target does not stop a run here: it is the accuracy that the last column gives the "
+        "time\n"
+        "to. Accuracy is measured twenty times a run unless --eval-every says otherwise. What "
+        "does\n"
+        "not go together is a row that says so. Ctrl-C finishes the step and prints what is "
+        "there.\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(compare_options),
+    .takes_run_options = true,
+    .operands_most = 1,
+    .run = run_compare,
+};

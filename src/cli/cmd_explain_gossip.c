@@ -1,0 +1,49 @@
+/* shoal explain gossip: who talks to whom, and how fast the models agree. */
+#include "cli/common.h"
+#include "cli/explain.h"
+
+typedef struct gossip_options {
+    char *graph;
+    int64_t ranks;
+    bool json;
+} gossip_options;
+
+static const sh_option rows[] = {
+    {.key = "graph",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(gossip_options, graph),
+     .value = "NAME",
+     .help = "ring, torus, exponential or complete; default ring"},
+    {.key = "ranks",
+     .letter = 'n',
+     .type = SH_OPTION_INT,
+     .at = offsetof(gossip_options, ranks),
+     .least = 2,
+     .most = 4096,
+     .value = "N",
+     .help = "workers; default 4"},
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(gossip_options, json),
+     .initial = "false",
+     .help = "one JSON object"},
+};
+
+static shoal_status run_gossip(sh_args *args) {
+    const gossip_options *o = args->options;
+    shoal_gossip_options options = {.graph = o->graph, .ranks = o->ranks, .json = o->json};
+    return shoal_explain_gossip(&options, stdout);
+}
+
+const sh_command sh_command_explain_gossip = {
+    .name = "explain",
+    .help = "show the mixing matrix of a gossip graph and how fast the models agree",
+    .usage =
+        "  shoal explain gossip --graph ring -n 16\n"
+        "  shoal explain gossip --graph torus -n 64 --json\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(gossip_options),
+    .operands_least = 1,
+    .operands_most = 1,
+    .run = run_gossip,
+};

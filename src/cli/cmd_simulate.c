@@ -1,0 +1,140 @@
+/* shoal simulate: a run on simulated workers, on a virtual clock. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cli/simulation.h"
+
+typedef struct simulate_options {
+    sh_world world;
+    char *numerics;
+    bool json;
+} simulate_options;
+
+static const sh_option rows[] = {
+    SH_WORLD_ROWS(simulate_options),
+    {.key = "numerics",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(simulate_options, numerics),
+     .initial = "on",
+     .value = "on|off",
+     .help = "off: nothing is computed, only time passes"},
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(simulate_options, json),
+     .initial = "false",
+     .help = "print the result as JSON"},
+};
+
+typedef struct view {
+    sh_args *args;
+    shoal_progress last;
+} view;
+
+static void show_line(void *user, int level, const char *text) {
+    view *v = user;
+    shoal_hooks hooks = sh_args_hooks(v->args);
+    hooks.line(hooks.user, level, text);
+}
+
+/* An epoch or an evaluation is worth a line; virtual time needs no bar. */
+static void show_progress(void *user, const shoal_progress *now) {
+    view *v = user;
+    bool tested = !isnan(now->test_loss) && now->test_loss != v->last.test_loss;
+    if (now->epoch_end || tested)
+        sh_say(v->args, "step %lld of %lld  loss %.4f  test accuracy %.4f", (long long)now->step,
+               (long long)now->steps, now->train_loss, now->test_accuracy);
+    v->last = *now;
+}
+
+static void print_json(const view *v, const shoal_simulated *done, const char *folder,
+                       double real_s) {
+    const struct {
+        const char *key;
+        double value;
+    } fields[] = {
+        {"seconds", done->seconds},
+        {"steps", (double)done->steps},
+        {"seconds_per_step", done->seconds / (double)done->steps},
+        {"compute_s", done->compute_s},
+        {"messages", (double)done->messages},
+        {"bytes", (double)done->bytes},
+        {"events", (double)done->events},
+        {"train_loss", v->last.train_loss},
+        {"test_loss", v->last.test_loss},
+        {"test_accuracy", v->last.test_accuracy},
+        {"real_s", real_s},
+    };
+    printf("{\"run\": ");
+    sh_json_text(stdout, folder != NULL ? folder : "");
+    for (size_t i = 0; i < SH_COUNT(fields); i++) {
+        printf(", \"%s\": ", fields[i].key);
+        sh_json_number(stdout, fields[i].value);
+    }
+    printf("}\n");
+}
+
+static void print_summary(const view *v, const shoal_simulated *done, const char *folder,
+                          double real_s) {
+    if (folder != NULL) printf("run            %s\n", folder);
+    printf("virtual time   %.6f s\n", done->seconds);
+    printf("steps          %lld, %.6f s each\n", (long long)done->steps,
+           done->seconds / (double)done->steps);
+    printf("computing      %.6f s a step and worker, in the mean\n", done->compute_s);
+    printf("messages       %lld, %.1f MB\n", (long long)done->messages, (double)done->bytes / 1e6);
+    if (!isnan(v->last.train_loss)) printf("train loss     %.4f\n", v->last.train_loss);
+    if (!isnan(v->last.test_loss)) printf("test loss      %.4f\n", v->last.test_loss);
+    if (!isnan(v->last.test_accuracy)) printf("test accuracy  %.4f\n", v->last.test_accuracy);
+    printf("real time      %.1f s, %lld events\n", real_s, (long long)done->events);
+}
+
+static shoal_status simulation_of(const simulate_options *options, shoal_simulation *out) {
+    bool on = strcmp(options->numerics, "on") == 0;
+    if (!on && strcmp(options->numerics, "off") != 0) {
+        CLI_FAIL(SHOAL_E_USAGE, "--numerics '%.20s' is neither on nor off", options->numerics);
+        return CLI_HINT("--numerics off simulates timing only");
+    }
+    *out = sh_world_simulation(&options->world);
+    out->timing_only = !on;
+    return SHOAL_OK;
+}
+
+static shoal_status run_simulate(sh_args *args) {
+    const simulate_options *options = args->options;
+    shoal_simulation simulation;
+    CLI_TRY(sh_args_config(args, args->operand_count > 0 ? args->operands[0] : NULL));
+    CLI_TRY(simulation_of(options, &simulation));  // the texts are read anew by the line before
+    view v = {.args = args};
+    v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
+    shoal_hooks hooks = sh_args_hooks(args);
+    hooks.user = &v;
+    hooks.line = show_line;
+    hooks.progress = show_progress;
+    char *folder = NULL;
+    shoal_simulated done = {0};
+    int64_t begin = sh_clock_now_ns(&sh_clock_real);
+    shoal_status status = shoal_simulate(args->config, &hooks, &simulation, &folder, &done);
+    double real_s = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-9;
+    if (status == SHOAL_OK && done.steps > 0)
+        (options->json ? print_json : print_summary)(&v, &done, folder, real_s);
+    shoal_free(folder);
+    return status;
+}
+
+const sh_command sh_command_simulate = {
+    .name = "simulate",
+    .help = "train on simulated workers, on a virtual clock",
+    .usage =
+        "  shoal simulate RUN.yaml -n 64 --link 1Gbit,100us --compute exp:20ms\n"
+        "  shoal simulate RUN.yaml -n 8 --sync local:8 --straggler 3:4x\n"
+        "  shoal simulate RUN.yaml -n 4096 --link 10Gbit,50us --compute 30ms --numerics off\n\n"
+        "The workers' own code runs, as coroutines of one process; the same seed gives the same\n"
+        "bits. What is modelled and what is not: docs/simulator.md.\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(simulate_options),
+    .takes_run_options = true,
+    .operands_most = 1,
+    .run = run_simulate,
+};

@@ -1,0 +1,49 @@
+/* The flags that describe a simulated world, for every command that has one. */
+#ifndef SH_CLI_SIMULATION_H
+#define SH_CLI_SIMULATION_H
+
+#include "cli/common.h"
+
+typedef struct sh_world {
+    char *link, *racks, *sites, *compute, *straggler, *jitter, *cut, *pause, *die;
+} sh_world;
+
+#define SH_WORLD_ROW(options, name_, value_, help_)                                    \
+    {                                                                                  \
+        .key = #name_, .type = SH_OPTION_STRING, .at = offsetof(options, world.name_), \
+        .value = value_, .help = help_                                                 \
+    }
+
+/* Rows of a table whose struct `options` has a member `sh_world world`. */
+#define SH_WORLD_ROWS(options)                                                               \
+    SH_WORLD_ROW(options, link, "RATE,TIME",                                                 \
+                 "every worker's link, as 1Gbit,100us; without it links are free"),          \
+        SH_WORLD_ROW(options, racks, "N,RATE,TIME",                                          \
+                     "N workers a rack, and the link that they share to other racks"),       \
+        SH_WORLD_ROW(options, sites, "N,RATE,TIME",                                          \
+                     "N racks a site, and the link that they share to other sites"),         \
+        SH_WORLD_ROW(options, compute, "LAW",                                                \
+                     "time of a step: 20ms, exp:20ms or lognormal:20ms,0.5; else measured"), \
+        SH_WORLD_ROW(options, straggler, "LIST",                                             \
+                     "who takes longer: 3:4x; for a while: 3:4x@10s-20s; all: *:2x"),        \
+        SH_WORLD_ROW(options, jitter, "TIME",                                                \
+                     "messages are late by an exponential time of this mean"),               \
+        SH_WORLD_ROW(options, cut, "LIST",                                                   \
+                     "links that lose messages: 0-1@5s-9s, all of worker 0: 0-*@5s-9s"),     \
+        SH_WORLD_ROW(options, pause, "LIST", "workers that stand still: 3@5s-7s"),           \
+        SH_WORLD_ROW(options, die, "LIST", "workers that die: 3@12s")
+
+/* Borrows the texts. */
+static inline shoal_simulation sh_world_simulation(const sh_world *world) {
+    return (shoal_simulation){.link = world->link,
+                              .racks = world->racks,
+                              .sites = world->sites,
+                              .compute = world->compute,
+                              .straggler = world->straggler,
+                              .jitter = world->jitter,
+                              .cut = world->cut,
+                              .pause = world->pause,
+                              .die = world->die};
+}
+
+#endif

@@ -1,0 +1,141 @@
+#include "data/sparse.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rng.h"
+
+sh_status sh_sparse_init(sh_sparse *sparse, size_t rows, size_t width, size_t values) {
+    *sparse = (sh_sparse){
+        .rows = rows,
+        .width = width,
+        .start = sh_alloc(rows + 1, sizeof *sparse->start),
+        .index = sh_alloc(values + 1, sizeof *sparse->index),
+        .value = sh_alloc(values + 1, sizeof *sparse->value),
+    };
+    if (sparse->start != NULL && sparse->index != NULL && sparse->value != NULL) return SH_OK;
+    sh_sparse_fini(sparse);
+    return SH_FAIL(SH_E_MEMORY, "out of memory for %zu rows with %zu values", rows, values);
+}
+
+void sh_sparse_fini(sh_sparse *sparse) {
+    sh_free(sparse->start);
+    sh_free(sparse->index);
+    sh_free(sparse->value);
+    *sparse = (sh_sparse){0};
+}
+
+void sh_sparse_expand(const sh_sparse *sparse, size_t row, float *x_out) {
+    memset(x_out, 0, sparse->width * sizeof *x_out);
+    for (size_t i = sparse->start[row]; i < sparse->start[row + 1]; i++)
+        x_out[sparse->index[i]] = sparse->value[i];
+}
+
+/* ---- made from a seed ---- */
+
+/* What draws features, and the hidden model that gives labels. */
+typedef struct maker {
+    const sh_sparse_plan *plan;
+    double *below;     // (width): the probability of the k + 1 most frequent; NULL: even
+    uint32_t *number;  // (width): of the k-th most frequent feature
+    float *model;      // (width)
+    uint64_t *seen;    // (width): the row that last used it, from 1
+} maker;
+
+static sh_status maker_init(maker *m, const sh_sparse_plan *plan) {
+    *m = (maker){.plan = plan,
+                 .below = plan->zipf > 0 ? sh_alloc(plan->width, sizeof *m->below) : NULL,
+                 .number = sh_alloc(plan->width, sizeof *m->number),
+                 .model = sh_alloc(plan->width, sizeof *m->model),
+                 .seen = sh_alloc(plan->width, sizeof *m->seen)};
+    bool lacks = plan->zipf > 0 && m->below == NULL;
+    if (lacks || m->number == NULL || m->model == NULL || m->seen == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu features", plan->width);
+    sh_rng rng = sh_rng_stream(plan->seed, SH_RNG_SYNTHETIC, 0, 0);
+    sh_rng_shuffle(&rng, m->number, plan->width);
+    for (size_t k = 0; k < plan->width; k++) m->model[k] = sh_rng_normal(&rng);
+    double sum = 0;
+    for (size_t k = 0; m->below != NULL && k < plan->width; k++) {
+        sum += pow((double)(k + 1), -plan->zipf);
+        m->below[k] = sum;
+    }
+    for (size_t k = 0; m->below != NULL && k < plan->width; k++) m->below[k] /= sum;
+    return SH_OK;
+}
+
+static void maker_fini(maker *m) {
+    sh_free(m->below);
+    sh_free(m->number);
+    sh_free(m->model);
+    sh_free(m->seen);
+}
+
+static uint32_t draw_feature(const maker *m, sh_rng *rng) {
+    size_t low = 0, high = m->plan->width - 1;
+    if (m->below == NULL) return m->number[sh_rng_below(rng, m->plan->width)];
+    double at = (double)(sh_rng_u64(rng) >> 11) * 0x1p-53;
+    while (low < high) {  // the first whose sum lies above
+        size_t middle = (low + high) / 2;
+        if (m->below[middle] > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return m->number[low];
+}
+
+/* Ascending, as files have them: the kernels then walk through memory in one direction. */
+static void sort(uint32_t *index, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        uint32_t moved = index[i];
+        size_t k = i;
+        for (; k > 0 && index[k - 1] > moved; k--) index[k] = index[k - 1];
+        index[k] = moved;
+    }
+}
+
+static int32_t make_row(maker *m, size_t row, uint32_t *index, float *value) {
+    size_t nonzeros = m->plan->nonzeros;
+    sh_rng rng = sh_rng_stream(m->plan->seed, SH_RNG_SYNTHETIC, 1 + m->plan->stream, row);
+    for (size_t i = 0; i < nonzeros;) {
+        uint32_t feature = draw_feature(m, &rng);
+        if (m->seen[feature] == row + 1) continue;
+        m->seen[feature] = row + 1;
+        index[i++] = feature;
+    }
+    sort(index, nonzeros);
+    double squares = 0, margin = 0;
+    for (size_t i = 0; i < nonzeros; i++) {
+        value[i] = 0.1f + fabsf(sh_rng_normal(&rng));
+        squares += (double)value[i] * (double)value[i];
+        margin += (double)value[i] * (double)m->model[index[i]];
+    }
+    for (size_t i = 0; i < nonzeros; i++) value[i] *= (float)(1 / sqrt(squares));
+    bool turned = sh_rng_below(&rng, 20) == 0;
+    return (margin > 0) != turned;
+}
+
+sh_status sh_sparse_make(const sh_sparse_plan *plan, sh_sparse *sparse_out, int32_t *labels_out) {
+    // Redrawing what a row has already would take long where it has almost everything.
+    if (plan->nonzeros == 0 || plan->nonzeros > plan->width / 4) {
+        SH_FAIL(SH_E_USAGE, "%zu non-zeros in %zu features are not sparse", plan->nonzeros,
+                plan->width);
+        return sh_error_hint("take at most a quarter, as in features=47236,nonzeros=73");
+    }
+    maker m;
+    sh_sparse sparse = {0};
+    sh_status status = maker_init(&m, plan);
+    if (status == SH_OK)
+        status = sh_sparse_init(&sparse, plan->rows, plan->width, plan->rows * plan->nonzeros);
+    for (size_t row = 0; status == SH_OK && row < plan->rows; row++) {
+        size_t at = row * plan->nonzeros;
+        labels_out[row] = make_row(&m, row, sparse.index + at, sparse.value + at);
+        sparse.start[row + 1] = at + plan->nonzeros;
+    }
+    maker_fini(&m);
+    if (status != SH_OK) return status;
+    *sparse_out = sparse;
+    return SH_OK;
+}

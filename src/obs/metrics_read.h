@@ -1,0 +1,21 @@
+/* Reading metrics.jsonl again. The file may be of a run that was killed, or of anybody's making:
+ * a last line without its end is left out, any other line that is not a JSON object is a fault with
+ * its place. */
+#ifndef SH_OBS_METRICS_READ_H
+#define SH_OBS_METRICS_READ_H
+
+#include <jansson.h>
+
+#include "base/status.h"
+
+typedef void (*sh_metrics_line)(void *user, const char *event, const json_t *object);
+
+/* Calls `line` for each. `event` is "" where the object has none. */
+sh_status sh_metrics_read(const char *path, sh_metrics_line line, void *user);
+/* The same of a text; `path` is its name in messages. */
+sh_status sh_metrics_parse(const char *path, const char *text, size_t bytes, sh_metrics_line line,
+                           void *user);
+/* A number of the object; NaN where it has none of that name. */
+double sh_metrics_number(const json_t *object, const char *name);
+
+#endif

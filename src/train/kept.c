@@ -1,0 +1,52 @@
+#include "train/kept.h"
+
+#include "train/run.h"
+
+static sh_status add(sh_kept *kept, const sh_sync_state *state, const char *scheme,
+                     const sh_param_list *params) {
+    sh_checkpoint_slot *slot = &kept->slots[kept->count];
+    sh_param_list *list = &kept->lists[kept->count];
+    size_t total = state->count > 0 ? state->count : params->total;
+    slot->name = state->name;
+    if (state->count > 0) {
+        SH_TRY(sh_param_list_add(list, scheme, SH_SHAPE((int64_t)total), false, NULL));
+        slot->params = list;
+    }
+    slot->values = sh_alloc(total, sizeof *slot->values);
+    if (slot->values == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu floats of the scheme", total);
+    kept->count++;
+    return SH_OK;
+}
+
+sh_status sh_kept_init(shoal_run *run) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+    if (run->model.blocks.weights == NULL) return SH_OK;  // timing only
+    for (size_t i = 0; i < SH_SYNC_STATES && scheme.kind->states[i].name != NULL; i++)
+        SH_TRY(
+            add(&run->kept, &scheme.kind->states[i], scheme.kind->name, &run->model.net->params));
+    return SH_OK;
+}
+
+sh_status sh_kept_spread(shoal_run *run) {
+    for (size_t i = 0; i < run->kept.count; i++) {
+        const sh_checkpoint_slot *slot = &run->kept.slots[i];
+        const sh_param_list *params = slot->params != NULL ? slot->params : &run->model.net->params;
+        sh_call call = {.what = SH_BROADCAST,
+                        .data = slot->values,
+                        .count = params->total,
+                        .dtype = SH_DTYPE_F32,
+                        .bucket = -1};
+        SH_TRY(sh_engine_run(run->team.engine, &call));
+    }
+    return SH_OK;
+}
+
+void sh_kept_fini(sh_kept *kept) {
+    for (size_t i = 0; i < SH_SYNC_STATES; i++) {
+        sh_free(kept->slots[i].values);
+        sh_param_list_fini(&kept->lists[i]);
+    }
+    *kept = (sh_kept){0};
+}

@@ -1,0 +1,38 @@
+/* A run's side of its scheme (sync/sync.h), where that is not bulk-synchronous: the replica that
+ * the scheme works on, its mail, and the tasks of the services that sit on this worker. */
+#ifndef SH_TRAIN_SCHEME_H
+#define SH_TRAIN_SCHEME_H
+
+#include "train/run.h"
+
+/* Refuses a scheme that does not go with the other settings of a run. */
+sh_status sh_scheme_check_run(const shoal_run *run);
+/* Collective, when all ranks have the same parameters: makes the scheme and starts its services.
+ * Does nothing for a run whose steps are bulk-synchronous. */
+sh_status sh_scheme_begin(shoal_run *run);
+/* The workers meet again when step `to` is done. */
+void sh_scheme_aim(shoal_run *run, int64_t to);
+/* One step of this worker; the run's step and samples move to what is known of all workers. True in
+ * `*meets_out`: the workers meet now. */
+sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out);
+/* Lets mail travel while the gradient is computed; fits sh_on_grad_ready. */
+void sh_scheme_poll(void *self, size_t param);
+/* Collective: all replicas get the common model, and the run's position is that of all workers. */
+sh_status sh_scheme_meet(shoal_run *run);
+/* At the end of a run that went well: waits for the services. */
+sh_status sh_scheme_finish(shoal_run *run);
+
+/* What this worker and the services on it counted; zeros without a scheme. */
+typedef struct sh_scheme_counts {
+    int64_t updates;        // of this worker's own replica
+    int64_t shard_updates;  // of the services on it
+    uint64_t stale_updates, stale_sum, stale_most;
+    int shards;  // services of all workers, each of which counts its own updates
+} sh_scheme_counts;
+/* After finish. */
+sh_scheme_counts sh_scheme_count(const shoal_run *run);
+/* The service that leads, where it sat on this worker; NULL: none did. */
+const sh_service *sh_scheme_service(const shoal_run *run);
+void sh_scheme_end(shoal_run *run);
+
+#endif

@@ -1,0 +1,57 @@
+# Every scheme with parameter servers trains, tells its staleness, and what does not go together is
+# refused before training.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+common=(--model mlp --data digits --threads 1 --seed 3 --kernels default --batch 48 --lr 0.1 -n 3)
+
+accuracy() { sed -n 's/^test accuracy *0\.//p' "$WORK/stdout"; }
+
+for scheme in ps async ssp:0 ssp:2 softsync:1 softsync:3 ksync:2 backup:1 easgd:4; do
+    expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 6 --sync "$scheme" --out "${scheme/:/-}"
+    [ "$(accuracy)" -ge 8000 ] || fail "$scheme reaches only 0.$(accuracy)"
+    grep -q '"event":"staleness".*"counts":\[' "${scheme/:/-}/metrics.jsonl" ||
+        fail "$scheme: no histogram of the staleness"
+done
+
+# In step, servers do what bulk-synchronous workers do, with any number of servers and placement.
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 6 --optimizer adam --lr 0.002 --out bsp
+bsp=$(accuracy)
+for servers in 1 2 5; do
+    for placement in range variable; do
+        expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 6 --optimizer adam --lr 0.002 \
+            --sync ps --servers "$servers" --placement "$placement" --out "ps-$servers-$placement"
+        [ "$(accuracy)" = "$bsp" ] || fail "ps reaches 0.$(accuracy) and bsp 0.$bsp"
+    done
+done
+
+# The optimizer's state that the servers hold goes into the checkpoint.
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 4 --optimizer momentum --sync ps --out whole
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --optimizer momentum --sync ps --out half
+expect_exit 0 "$SHOAL" train half --resume --epochs 4
+expect_same whole/checkpoints/model-00000128.safetensors half/checkpoints/model-00000128.safetensors
+
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 6 --sync async --compensation 0.1 --staleness off \
+    --lr 0.05 --out compensated
+[ "$(accuracy)" -ge 8000 ] || fail "with compensation it reaches only 0.$(accuracy)"
+
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 6 --sync async --fetch-every 4 --push-every 2 --out periods
+[ "$(accuracy)" -ge 8000 ] || fail "with periods it reaches only 0.$(accuracy)"
+
+# Both ways are compressed, and what a codec cannot do here is refused.
+for codec in fp16 topk:10% onebit qsgd:4; do
+    expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 6 --sync async --compress "$codec" --out "c-${codec%%:*}"
+    [ "$(accuracy)" -ge 8000 ] || fail "async with $codec reaches only 0.$(accuracy)"
+done
+expect_complaint 2 "does not go with scheme 'async'" \
+    "$SHOAL" train "${common[@]}" --sync async --compress powersgd --out bad
+expect_complaint 2 "did not move" \
+    "$SHOAL" train "${common[@]}" --sync async --compress fp16 --fetch-every 2 --out bad
+expect_complaint 2 "in its own rhythm" "$SHOAL" train "${common[@]}" --sync ps --fetch-every 2 --out bad
+
+expect_complaint 2 "too much for 3 workers" "$SHOAL" train "${common[@]}" --sync ksync:4 --out bad
+expect_complaint 2 "too much for 3 workers" "$SHOAL" train "${common[@]}" --sync backup:3 --out bad
+expect_complaint 2 "whole tensors" "$SHOAL" train "${common[@]}" --sync async --optimizer lars --out bad
+expect_complaint 2 "no delay to compensate" \
+    "$SHOAL" train "${common[@]}" --sync ps --compensation 1 --out bad
+expect_complaint 2 "does not go with --exact" "$SHOAL" train "${common[@]}" --sync async --exact --out bad

@@ -1,0 +1,79 @@
+# shoal simulate: the workers' own code on a virtual clock, the same bits every time, and theory.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+mlp=(--model "{name: mlp, hidden: [32]}" --data digits --batch 64 --optimizer momentum --lr 0.05
+    --epochs 3 --quiet)
+world=(--link "1Gbit,100us" --compute exp:20ms --straggler 3:4x)
+
+# The same seed gives the same metrics and the same checkpoint; another one does not.
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" "${world[@]}" -n 4 --out first
+expect_text "virtual time" stdout
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" "${world[@]}" -n 4 --out second
+cmp first/metrics.jsonl second/metrics.jsonl || fail "metrics differ"
+for file in first/checkpoints/*; do
+    cmp "$file" "second/checkpoints/$(basename "$file")" || fail "$file differs"
+done
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" "${world[@]}" -n 4 --seed 2 --out other
+! cmp -s first/metrics.jsonl other/metrics.jsonl || fail "the seed changes nothing"
+
+# Simulated workers compute what real ones do: exact runs agree to the last bit.
+expect_exit 0 "$SHOAL" train "${mlp[@]}" -n 2 --exact --out real
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 3 --exact --compute 1ms --out simulated
+cmp real/checkpoints/model-*72.safetensors simulated/checkpoints/model-*72.safetensors ||
+    fail "simulated workers compute something else"
+
+# A straggler costs time in lockstep, and not what is learnt.
+loss() { awk '/^train loss/ { print $3 }' "$1"; }
+seconds() { awk '/^virtual time/ { print $3 }' "$1"; }
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --compute 20ms --out even
+cp stdout even.txt
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --compute 20ms --straggler 3:4x --out uneven
+cp stdout uneven.txt
+[ "$(loss even.txt)" = "$(loss uneven.txt)" ] || fail "the straggler changed the loss"
+awk -v a="$(seconds even.txt)" -v b="$(seconds uneven.txt)" 'BEGIN { exit !(b > 3.9 * a) }' ||
+    fail "a 4x straggler: $(seconds even.txt) s, then $(seconds uneven.txt) s"
+
+# Schemes run on it; only time passes with --numerics off, and as much of it.
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync local:8 "${world[@]}" --out local
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync local:8 "${world[@]}" --numerics off
+expect_no_text "train loss" stdout
+
+# Asynchronous workers repeat too, bit for bit.
+for out in async1 async2; do
+    expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync async "${world[@]}" --out "$out"
+done
+cmp async1/metrics.jsonl async2/metrics.jsonl || fail "asynchronous runs differ"
+for file in async1/checkpoints/*; do
+    cmp "$file" "async2/checkpoints/$(basename "$file")" || fail "$file differs"
+done
+
+# Free links and exponential times of mean 1: the time of a step is known. $1 scheme, $2 workers, $3
+# seconds: H(P) where all are waited for, 1 where each goes its way (a step is P updates).
+takes() {
+    expect_exit 0 "$SHOAL" simulate --model "{name: mlp, hidden: [8]}" --data digits --batch 64 \
+        --steps 20000 -n "$2" --sync "$1" --compute exp:1s --numerics off --json --quiet
+    local step
+    step=$(sed 's/.*"seconds_per_step": \([0-9.e+-]*\).*/\1/' stdout)
+    awk -v s="$step" -v w="$3" 'BEGIN { exit !(s > 0.99 * w && s < 1.01 * w) }' ||
+        fail "a step of $2 workers with $1 takes $step s, not $3"
+}
+takes bsp 2 1.5
+takes bsp 8 2.717857
+takes ps 4 2.083333
+takes async 4 1
+
+# Without --compute it is measured, and said so.
+expect_exit 0 "$SHOAL" simulate "${mlp[@]:0:${#mlp[@]}-1}" -n 2 --steps 3 --out measured
+expect_text "makes this run repeatable" stderr
+
+# Deaths, deadlocks and nonsense end with words.
+expect_complaint 1 "rank 1 has left" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute 10ms \
+    --die 1@50ms --out dead
+expect_complaint 1 "deadlock at" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute 10ms \
+    --cut 0-1@50ms-100s --out cut
+expect_complaint 2 "--straggler '9:4x'" "$SHOAL" simulate "${mlp[@]}" -n 3 --straggler 9:4x
+expect_complaint 2 "--compute" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute soon
+expect_complaint 2 "neither on nor off" "$SHOAL" simulate "${mlp[@]}" -n 3 --numerics maybe
+expect_complaint 1 "does not go with --compress" "$SHOAL" simulate "${mlp[@]}" -n 3 \
+    --compute 1ms --numerics off --compress fp16

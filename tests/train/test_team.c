@@ -1,0 +1,103 @@
+/* Workers that look at each other: a replica that drifted, and what messages cost. */
+#include "train/team.h"
+
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "comm/engines.h"
+#include "harness.h"
+#include "train/costs.h"
+#include "train/run.h"
+
+enum { PARAMS = 1000 };
+
+/* Which ranks drift, as bits, each by another amount unless `alike`. */
+typedef struct drift {
+    unsigned who;
+    bool alike;
+} drift;
+
+static sh_status look(sh_engine *engine, void *argument) {
+    const drift *job = argument;
+    float weights[PARAMS] = {0};
+    sh_net net = {.params.total = PARAMS};
+    shoal_run *run = sh_alloc(1, sizeof *run);
+    SH_ASSERT(run != NULL);
+    int rank = sh_engine_rank(engine);
+    run->team = (sh_team){.engine = engine, .rank = rank, .ranks = sh_engine_ranks(engine)};
+    run->config.check_every = 10;
+    run->model.net = &net;
+    run->model.blocks.weights = weights;
+    if (job->who >> rank & 1) weights[777] = job->alike ? 1e-7f : 1e-7f * (float)(rank + 1);
+    run->step = 19;  // not yet looked at
+    sh_status status = sh_team_check_replicas(run);
+    run->step = 20;
+    if (status == SH_OK) status = sh_team_check_replicas(run);
+    sh_free(run);
+    return status;
+}
+
+TEST(team, equal_replicas_are_left_alone) { CHECK_OK(run_engines(3, NULL, look, &(drift){0})); }
+
+TEST(team, the_replica_that_drifted_is_named) {
+    for (int rank = 0; rank < 4; rank++) {
+        char text[64];
+        snprintf(text, sizeof text, "step 20: the parameters of rank %d differ", rank);
+        CHECK_FAILS(SH_E_NUMERIC, text, run_engines(4, NULL, look, &(drift){1u << rank, false}));
+    }
+    CHECK_FAILS(SH_E_NUMERIC, "rank 1 differ", run_engines(2, NULL, look, &(drift){2, false}));
+}
+
+TEST(team, several_that_drifted_are_counted) {
+    CHECK_FAILS(SH_E_NUMERIC, "the parameters of 2 of 4 ranks differ from rank 0's",
+                run_engines(4, NULL, look, &(drift){6, false}));
+    CHECK_FAILS(SH_E_NUMERIC, "the parameters of 2 of 3 ranks differ from rank 0's",
+                run_engines(3, NULL, look, &(drift){6, false}));
+}
+
+TEST(costs, are_read_as_they_were_written) {
+    sh_costs costs = {.link = {4e-5, 8.5e-9, 5e-11},
+                      .node_link = {4e-7, 1e-10, 5e-11},
+                      .large = sh_algorithm_find(SH_ALLREDUCE, "ring")};
+    sh_costs read = {0};
+    char text[SH_COSTS_TEXT], again[SH_COSTS_TEXT];
+    assert_true(sh_costs_parse(sh_costs_print(&costs, text), &read));
+    assert_memory_equal(&read, &costs, sizeof costs);
+    costs.large = NULL;
+    costs.link.alpha_s = 1.0 / 3;  // rounded once, and then for good
+    assert_true(sh_costs_parse(sh_costs_print(&costs, text), &read));
+    assert_string_equal(sh_costs_print(&read, again), text);
+}
+
+TEST(costs, that_make_no_sense_are_measured_anew) {
+    static const char *const texts[] = {
+        "",
+        "link 1 1 1",
+        "link 0 1 1 node 1 1 1 large -",
+        "link nan 1 1 node 1 1 1 large -",
+        "link 1 -1 1 node 1 1 1 large -",
+        "link 1 1 1 node 1 1 1 large star",
+        "link 1 1 1 node 1 1 1 large mpi",
+        "link 1 1 1 node 1 1 1 large ring and more",
+    };
+    sh_costs costs;
+    for (size_t i = 0; i < SH_COUNT(texts); i++)
+        if (sh_costs_parse(texts[i], &costs)) fail_msg("'%s' was taken", texts[i]);
+}
+
+static sh_status calibrate(sh_engine *engine, void *argument) {
+    (void)argument;
+    sh_costs costs = {.link = {4e-5, 8.5e-9, 5e-11},
+                      .node_link = {4e-7, 1e-10, 5e-11},
+                      .large = sh_algorithm_find(SH_ALLREDUCE, "ring")};
+    SH_TRY(sh_engine_set_costs(engine, &costs));
+    sh_costs measured;
+    SH_TRY(sh_engine_calibrate(engine, &measured));
+    if (measured.large != NULL)
+        return SH_FAIL(SH_E_NUMERIC, "something was tried where all memory is mapped");
+    return sh_engine_barrier(engine);
+}
+
+TEST(costs, nothing_is_tried_where_memory_is_mapped) {
+    CHECK_OK(run_engines(3, NULL, calibrate, NULL));
+}
