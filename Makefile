@@ -4,7 +4,7 @@ DESTDIR ?=
 SECONDS ?= 30
 JOBS    ?= $(shell nproc)
 TESTS   ?= .
-BENCHES ?= run ddp allreduce
+BENCHES ?= run ddp allreduce async simulator
 CTEST   := ctest --output-on-failure --parallel $(JOBS) --tests-regex '$(TESTS)'
 
 .DEFAULT_GOAL := build

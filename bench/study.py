@@ -14,22 +14,26 @@ from common import say
 # One evaluation and one checkpoint, at the end. A dead worker is an error, not something to go on
 # from: the time would count twice.
 ALWAYS = ["--eval-every", "1000000000", "--checkpoint-every", "1000000000", "--restarts", "0"]
-MODEL = os.environ.get("MODEL", "lenet")
 DIVERGED = ("the loss is", "not finite")  # in the words of a run whose numbers failed
 
 
 def metrics(folder):
-    """What a finished run says of itself: accuracy of the last test, seconds, bytes."""
-    last = {}
+    """What a finished run says of itself: accuracy of the last test, seconds, bytes of the whole run
+    and of the steps between its last two lines."""
+    last, before = {}, {}
     with open(os.path.join(folder, "metrics.jsonl")) as file:
         for line in file:
             entry = json.loads(line)
+            before[entry["event"]] = last.get(entry["event"], {})
             last[entry["event"]] = entry
     step, end = last["step"], last["end"]
+    late = {"late_" + key: step[key] - before["step"].get(key, 0)
+            for key in ("sent_bytes", "dense_bytes") if step.get(key) is not None}
     train_s = end["seconds"] - end["eval_s"] - end["checkpoint_s"]
-    return {"accuracy": last["eval"]["test_accuracy"], "steps": end["step"],
+    return {"accuracy": last["eval"]["test_accuracy"],
+            "validation": last["eval"].get("validation_accuracy"), "steps": end["step"],
             "train_s": round(train_s, 2), "exposed_s": end.get("exposed_s"),
-            "sent_bytes": step.get("sent_bytes"), "dense_bytes": step.get("dense_bytes")}
+            "sent_bytes": step.get("sent_bytes"), "dense_bytes": step.get("dense_bytes"), **late}
 
 
 class Study:
@@ -41,6 +45,7 @@ class Study:
         self.epochs = common.number("EPOCHS", epochs, int)
         self.path = os.environ.get("RESULTS") or os.path.join(common.out_folder(), name + ".jsonl")
         self.results = self.read()
+        self.end = time.monotonic() + 60 * common.number("MINUTES", "inf", zero=True)
 
     def read(self):
         """{arguments: result}. A line that was cut off when a study was killed is left out."""
@@ -81,17 +86,17 @@ class Study:
                 return {"diverged": str(why).splitlines()[1]}
             return dict(metrics(folder), wall_s=round(wall, 2), steal=round(steal, 4))
 
-    def run(self, rows):
+    def run(self, rows, seeds=None):
         """Makes the runs that are missing, all rows of a seed before the next seed. After MINUTES no
         further one is started; 0 prints what is there. Returns how many failed."""
-        wanted = [self.arguments(row, seed) for seed in self.seeds for row in rows]
+        wanted = [self.arguments(row, seed) for seed in seeds or self.seeds for row in rows]
+        wanted = list({" ".join(arguments): arguments for arguments in wanted}.values())
         missing = [arguments for arguments in wanted if " ".join(arguments) not in self.results]
         say(f"bench: {len(wanted) - len(missing)} of {len(wanted)} runs are in "
             f"{os.path.relpath(self.path)}")
-        end = time.monotonic() + 60 * common.number("MINUTES", "inf", zero=True)
         failed, known = 0, dict(common.header(self.shoal), load=common.note_load())
         for at, arguments in enumerate(missing):
-            if time.monotonic() >= end:
+            if time.monotonic() >= self.end:
                 say(f"bench: the time is up; {len(missing) - at} runs are missing")
                 break
             say(f"bench: {at + 1}/{len(missing)} {' '.join(arguments)}")
@@ -106,19 +111,22 @@ class Study:
             self.keep(dict(result, arguments=" ".join(arguments), **known))
         return failed
 
-    def of(self, row):
+    def of(self, row, seeds=None):
         """The results of a row, one per seed that is there."""
-        kept = (self.results.get(" ".join(self.arguments(row, seed))) for seed in self.seeds)
+        kept = (self.results.get(" ".join(self.arguments(row, seed)))
+                for seed in seeds or self.seeds)
         return [result for result in kept if result]
 
-    def complete(self, rows, print_table):
-        """Runs and prints; also what is there when it is stopped by Ctrl-C."""
+    def complete(self, rows, print_table, before=None):
+        """Runs and prints; also what is there when it is stopped by Ctrl-C. rows() is asked after
+        before() has made the runs that decide on them, and returns how many of those failed."""
         failed = 0
         try:
-            failed = self.run(rows)
+            failed += before() if before else 0
+            failed += self.run(rows())
         except KeyboardInterrupt:
             say("bench: stopped; the same command goes on from here")
-        print("; ".join(dict.fromkeys(f"{r['machine']}; {r['shoal']}" for row in rows
+        print("; ".join(dict.fromkeys(f"{r['machine']}; {r['shoal']}" for row in rows()
                                       for r in self.of(row))) or "nothing measured yet")
         print(f"MNIST, {self.epochs} epochs, test accuracy in per cent: mean and standard deviation "
               f"over seeds\n")

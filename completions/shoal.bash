@@ -42,7 +42,7 @@ _shoal() {
         ;;
     explain,explain)
         mapfile -t COMPREPLY < <(
-            compgen -W "$(_shoal_names "$program" collectives | sort -u)" -- "$word" || true
+            compgen -W "gossip $(_shoal_names "$program" collectives | sort -u)" -- "$word" || true
             compgen -f -- "$word"
         )
         ;;
@@ -51,9 +51,9 @@ _shoal() {
             sed -nE "s/^  ${COMP_WORDS[2]} ([a-z-]+) .*/\\1/p")" -- "$word")
         ;;
     bench,bench)
-        mapfile -t COMPREPLY < <(compgen -W "train allreduce" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "train allreduce hogwild" -- "$word")
         ;;
-    *,--model | *,--optimizer | *,--schedule)
+    *,--model | *,--optimizer | *,--schedule | *,--graph)
         # The registry prints a name first in each row; a kind is the plural of its flag.
         mapfile -t COMPREPLY < <(compgen -W "$(_shoal_names "$program" "${previous#--}s")" -- "$word")
         ;;
