@@ -21,7 +21,7 @@ static uint64_t bit_of(const sh_mail *mail, int peer) {
     return host < SH_BOARD_WAITS ? UINT64_C(1) << host : 0;
 }
 
-static void await(sh_mail *mail, const sh_message *message, const char *what) {
+static void await(sh_mail *mail, sh_message *message, const char *what) {
     sh_transport *transport = mail->transport;
     sh_board_rank *board = transport->board;
     int64_t bytes = (int64_t)message->bytes;
@@ -29,8 +29,13 @@ static void await(sh_mail *mail, const sh_message *message, const char *what) {
                                              mail->step, -1, message->peer, bytes);
     // Relaxed: only reports read it.
     atomic_store_explicit(&board->waits_for, bit_of(mail, message->peer), memory_order_relaxed);
-    while (message->state == SH_MESSAGE_PENDING)
-        if (!sh_transport_progress(transport)) sh_transport_idle(transport);
+    // Once anybody has left, those who live may have stopped to answer, too.
+    while (message->state == SH_MESSAGE_PENDING) {
+        if (sh_transport_progress(transport)) continue;
+        if (sh_transport_health(transport) != SH_OK) break;
+        sh_transport_idle(transport);
+    }
+    if (message->state == SH_MESSAGE_PENDING) sh_cancel(transport, message);
     atomic_store_explicit(&board->waits_for, 0, memory_order_relaxed);
     sh_board_end(board, operation, sh_clock_now_ns(transport->clock));
 }

@@ -176,7 +176,7 @@ static sh_status pull_centre(ps_server *server, ps_client *client) {
     return SH_OK;
 }
 
-sh_status ps_push(ps_server *server, ps_client *client) {
+static sh_status take_push(ps_server *server, ps_client *client) {
     client->clock++;
     server->pushes += client->request.sum;
     int rank = (int)(client - server->clients);
@@ -187,6 +187,12 @@ sh_status ps_push(ps_server *server, ps_client *client) {
     if (!server->policy->rounds) return push_now(server, client);
     client->pushed = true;
     return push_to_round(server);
+}
+
+sh_status ps_push(ps_server *server, ps_client *client) {
+    SH_TRY(take_push(server, client));
+    ps_snapshot_note(server);
+    return SH_OK;
 }
 
 sh_status ps_settle(ps_server *server) {

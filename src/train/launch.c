@@ -17,14 +17,14 @@
 typedef struct attempt {
     const sh_job *job;
     const sh_config *config;
-    sh_shm *fabric;
-    sh_shm *mail;  // of the scheme, with its services behind the workers; NULL: it has none
-    int services;
-    sh_board *board;
+    sh_generations *generations;
     _Atomic int *stop;
-    pid_t *pids;  // per rank; 0: has ended
-    int ranks, left;
-    int notes_fd;
+    pid_t *pids;   // per slot; 0: has ended
+    int *roll;     // (slots) of the next generation
+    pid_t ending;  // it hung and was killed; 0: nobody
+    int slots, left;
+    int notes_fd, notes_write_fd;
+    int64_t *restarts;  // so far
     sh_outcome *outcome;
     sh_watch watch;
     bool failed;     // nobody needs to go on
@@ -55,6 +55,8 @@ static void show_note(attempt *a, const sh_note *note) {
         case SH_NOTE_TIMING:
             a->outcome->timing = note->timing;
             return;
+        case SH_NOTE_STATE:
+            return;
     }
 }
 
@@ -80,81 +82,251 @@ static bool is_stop(const sh_board_rank *board) {
     return board->status == (int32_t)SH_E_INTERRUPTED;
 }
 
+static int newest(const attempt *a) { return sh_generations_newest(a->generations); }
+
+static sh_board *board_of(const attempt *a) {
+    return sh_shm_board(sh_generation_fabric(a->generations, newest(a)));
+}
+
+/* Of the team as it is now; -1: the slot's worker has not joined. */
+static int rank_of(const attempt *a, int slot) {
+    return sh_generation_rank(a->generations, newest(a), slot);
+}
+
 static void take_last_words(attempt *a, int rank) {
-    const sh_board_rank *board = &a->board->rank[rank];
+    const sh_board_rank *board = &board_of(a)->rank[rank];
     if (!is_cause(board)) return;
     char text[SH_BOARD_TEXT + 32];
     snprintf(text, sizeof text, "rank %d: %s", rank, board->error);
     fail(a, (sh_status)board->status, rank == 0 ? board->error : text, board->hint);
 }
 
-static void take_death(attempt *a, int rank, int status) {
-    const sh_board_rank *board = &a->board->rank[rank];
-    char line[SH_BOARD_TEXT], text[2 * SH_BOARD_TEXT];
-    sh_board_line(board, rank, now(), line, sizeof line);
-    if (WIFSIGNALED(status))
-        snprintf(text, sizeof text, "worker %d (pid %d) was ended by signal %d (%s); %s", rank,
-                 board->pid, WTERMSIG(status), strsignal(WTERMSIG(status)), line);
-    else
-        snprintf(text, sizeof text, "worker %d (pid %d) ended with code %d and no word; %s", rank,
-                 board->pid, WEXITSTATUS(status), line);
-    bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    fail(a, SH_E_PEER, text,
-         killed ? "if nobody killed it, the system ran out of memory: 'dmesg' tells" : "");
-    a->died = true;
+static void say(const sh_job *job, int level, const char *text) {
+    if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, level, text);
 }
 
 static void warn(void *user, const char *text) {
     const attempt *a = user;
-    if (a->job->hooks->line != NULL) a->job->hooks->line(a->job->hooks->user, SH_LOG_WARN, text);
+    say(a->job, SH_LOG_WARN, text);
+}
+
+static void kill_rest(attempt *a) {
+    for (int slot = 0; slot < a->slots; slot++)
+        if (a->pids[slot] != 0) kill(a->pids[slot], SIGKILL);
+}
+
+/* ---- Workers ---- */
+
+static sh_status fork_worker(attempt *a, int slot, bool joins) {
+    sh_slot_set(a->generations, slot, SH_SLOT_STARTS, newest(a));
+    pid_t pid = fork();
+    if (pid < 0) return SH_FAIL(SH_E_IO, "cannot start worker %d: %s", slot, strerror(errno));
+    if (pid == 0) {
+        close(a->notes_fd);
+        sh_worker_main(&(sh_worker){.job = a->job,
+                                    .config = a->config,
+                                    .generations = a->generations,
+                                    .slot = slot,
+                                    .slots = a->slots,
+                                    .joins = joins,
+                                    .notes_fd = a->notes_write_fd,
+                                    .stop = a->stop,
+                                    .now = {.generation = newest(a)}});
+    }
+    a->pids[slot] = pid;
+    a->left++;
+    return SH_OK;
+}
+
+/* ---- Generations ---- */
+
+static bool holds_model(const attempt *a, int slot) {
+    return a->pids[slot] != 0 && sh_slot_get(a->generations, slot) >= SH_SLOT_TRAINS;
+}
+
+static bool is_ready(const attempt *a, int slot) {
+    return a->pids[slot] != 0 && sh_slot_get(a->generations, slot) == SH_SLOT_READY;
+}
+
+/* The living go on: those who hold the model in the order they had, behind them who waits to join.
+ * Returns how many hold it. */
+static int call_roll(attempt *a, int *count_out) {
+    int holders = 0, ranks = sh_generation_ranks(a->generations, newest(a));
+    for (int rank = 0; rank < ranks; rank++) {
+        int slot = sh_generation_slot(a->generations, newest(a), rank);
+        if (holds_model(a, slot)) a->roll[holders++] = slot;
+    }
+    *count_out = holders;
+    for (int slot = 0; slot < a->slots; slot++)
+        if (is_ready(a, slot)) a->roll[(*count_out)++] = slot;
+    return holders;
+}
+
+static void begin_generation(attempt *a, int count) {
+    sh_generations_publish(a->generations, a->roll, count);
+    sh_board *board = board_of(a);
+    for (int rank = 0; rank < count; rank++) {
+        board->rank[rank].pid = a->pids[a->roll[rank]];
+        sh_board_phase(&board->rank[rank], SH_PHASE_START, now());
+    }
+    // Those who leave the one before may still wait there for somebody who dies now.
+    sh_generations_forget(a->generations, newest(a) - 1);
+}
+
+/* Somebody of the team has died, and was marked so. False: the others cannot go on without it. */
+static bool go_on_without(attempt *a) {
+    int count, ranks = sh_generation_ranks(a->generations, newest(a));
+    if (!a->job->restarts || *a->restarts >= a->config->restarts) return false;
+    if (sh_generations_spent(a->generations) || call_roll(a, &count) == 0) return false;
+    for (int rank = 0; rank < ranks; rank++) {
+        int slot = sh_generation_slot(a->generations, newest(a), rank);
+        if (a->pids[slot] != 0 && sh_slot_get(a->generations, slot) == SH_SLOT_STARTS) return false;
+    }
+    begin_generation(a, count);
+    return true;
+}
+
+/* A death costs one restart, that of the worker; with --elastic none takes its place. */
+static void replace(attempt *a, int slot) {
+    char text[160];
+    const int64_t most = a->config->restarts;
+    if (*a->restarts >= most) {
+        snprintf(text, sizeof text, "worker %d does not come back: its restarts are used up", slot);
+        warn(a, text);
+        return;
+    }
+    ++*a->restarts;
+    if (a->config->elastic) {
+        snprintf(text, sizeof text, "restart %ld of %ld: the others go on without worker %d",
+                 (long)*a->restarts, (long)most, slot);
+        warn(a, text);
+    } else if (fork_worker(a, slot, true) == SH_OK) {
+        snprintf(text, sizeof text,
+                 "restart %ld of %ld: the others go on, worker %d starts again (pid %d) and joins "
+                 "them",
+                 (long)*a->restarts, (long)most, slot, (int)a->pids[slot]);
+        warn(a, text);
+    } else {
+        warn(a, sh_error_last()->text);
+    }
+}
+
+/* Who came back is let in when all others have met. */
+static void tend(attempt *a) {
+    bool wished = false, waits = true;
+    int count, living = 0;
+    for (int slot = 0; slot < a->slots; slot++) {
+        bool member = rank_of(a, slot) >= 0;
+        if (!member && is_ready(a, slot)) wished = true;
+        if (!member || a->pids[slot] == 0) continue;
+        living++;
+        waits = waits && sh_slot_get(a->generations, slot) == SH_SLOT_WAITS &&
+                sh_slot_generation(a->generations, slot) == newest(a);
+    }
+    bool spent = sh_generations_spent(a->generations);
+    sh_generations_wish(a->generations, wished && !spent);
+    if (living == 0 && a->left > 0) kill_rest(a);  // the run has ended before they could join
+    if (living == 0 || !waits) return;
+    if (spent) {
+        fail(a, SH_E_PEER, "the workers lost each other too often", "");
+        a->died = a->failed = true;
+        return;
+    }
+    call_roll(a, &count);
+    begin_generation(a, count);
+}
+
+/* ---- Ends ---- */
+
+static void describe_death(attempt *a, int slot, int status, char *text_out, size_t size) {
+    int rank = rank_of(a, slot);
+    char line[SH_BOARD_TEXT] = "it had not joined yet";
+    int pid = (int)a->pids[slot];
+    if (rank >= 0) sh_board_line(&board_of(a)->rank[rank], rank, now(), line, sizeof line);
+    if (WIFSIGNALED(status))
+        snprintf(text_out, size, "worker %d (pid %d) was ended by signal %d (%s); %s", slot, pid,
+                 WTERMSIG(status), strsignal(WTERMSIG(status)), line);
+    else
+        snprintf(text_out, size, "worker %d (pid %d) ended with code %d and no word; %s", slot, pid,
+                 WEXITSTATUS(status), line);
+}
+
+static void take_death(attempt *a, int slot, int status) {
+    char text[2 * SH_BOARD_TEXT];
+    bool member = rank_of(a, slot) >= 0;
+    describe_death(a, slot, status, text, sizeof text);
+    a->pids[slot] = 0;
+    if (member) {
+        sh_watch_record(board_of(a), now(), a->outcome->folder);
+        sh_generation_mark_dead(a->generations, newest(a), slot);
+        sh_generation_mark_dead(a->generations, newest(a) - 1, slot);
+    }
+    if (!a->failed && (!member || go_on_without(a))) {
+        warn(a, text);
+        replace(a, slot);
+        return;
+    }
+    bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    fail(a, SH_E_PEER, text,
+         killed ? "if nobody killed it, the system ran out of memory: 'dmesg' tells" : "");
+    a->died = a->failed = true;
 }
 
 /* Every rank's state is told while it can still be read. */
 static void take_hang(attempt *a) {
     char text[1024];
-    sh_watch_tell(a->board, now(), warn, a);
-    sh_watch_blame(a->board, now(), text, sizeof text);
+    sh_board *board = board_of(a);
+    sh_watch_tell(board, now(), warn, a);
+    int rank = sh_watch_blame(board, now(), text, sizeof text);
+    int slot = sh_generation_slot(a->generations, newest(a), rank), count;
+    if (a->job->restarts && *a->restarts < a->config->restarts && holds_model(a, slot) &&
+        call_roll(a, &count) > 1) {
+        warn(a, text);
+        a->ending = a->pids[slot];
+        kill(a->ending, SIGKILL);
+        return;
+    }
     fail(a, SH_E_PEER, text, "flight.txt in the run's folder has the last operations of each");
     a->died = a->failed = true;
 }
 
-static void kill_rest(attempt *a) {
-    for (int r = 0; r < a->ranks; r++)
-        if (a->pids[r] != 0) kill(a->pids[r], SIGKILL);
+static int slot_of(const attempt *a, pid_t pid) {
+    int slot = 0;
+    while (slot < a->slots && a->pids[slot] != pid) slot++;
+    return slot < a->slots ? slot : -1;
 }
 
-/* A worker's services die with it. */
-static void mark_mail_dead(attempt *a, int rank) {
-    sh_shm_mark_dead(a->mail, rank);
-    for (int index = rank; index < a->services; index += a->ranks)
-        sh_shm_mark_dead(a->mail, a->ranks + index);
+static void take_end(attempt *a, int slot, int status, bool expected) {
+    int rank = rank_of(a, slot);
+    const sh_board_rank *board = rank >= 0 ? &board_of(a)->rank[rank] : NULL;
+    bool well = WIFEXITED(status) &&
+                (WEXITSTATUS(status) == 0 || (board != NULL && is_stop(board)));
+    bool speaks = WIFEXITED(status) && board != NULL && board->status != SH_OK;
+    a->left--;
+    if (a->pids[slot] == a->ending) a->ending = 0;
+    if (!expected && !well && !speaks) {
+        take_death(a, slot, status);
+        return;
+    }
+    a->pids[slot] = 0;
+    if (expected || well) return;
+    sh_generation_mark_dead(a->generations, newest(a), slot);
+    a->failed = true;
+    take_last_words(a, rank);
 }
 
 static void reap(attempt *a, bool expected) {
     int status;
     pid_t pid;
     while (a->left > 0 && (pid = waitpid(-1, &status, expected ? 0 : WNOHANG)) > 0) {
-        int rank = 0;
-        while (rank < a->ranks && a->pids[rank] != pid) rank++;
-        if (rank == a->ranks) continue;  // a child of somebody else's
-        a->pids[rank] = 0;
-        a->left--;
-        const sh_board_rank *board = &a->board->rank[rank];
-        if (expected || (WIFEXITED(status) && (WEXITSTATUS(status) == 0 || is_stop(board))))
-            continue;
-        sh_shm_mark_dead(a->fabric, rank);
-        if (a->mail != NULL) mark_mail_dead(a, rank);
-        a->failed = true;
-        if (WIFEXITED(status) && board->status != SH_OK)
-            take_last_words(a, rank);
-        else
-            take_death(a, rank, status);
+        int slot = slot_of(a, pid);
+        if (slot >= 0) take_end(a, slot, status, expected);  // else a child of somebody else's
     }
 }
 
 /* After a failure the others get a moment to say what they know, then they are ended. */
 static void end_attempt(attempt *a) {
-    if (a->died) sh_watch_record(a->board, now(), a->outcome->folder);
+    if (a->died) sh_watch_record(board_of(a), now(), a->outcome->folder);
     int64_t until = now() + 2000000000;
     while (a->left > 0 && !a->died && a->error.code == SH_OK && now() < until) {
         read_notes(a, 50);
@@ -173,47 +345,30 @@ static sh_status supervise(attempt *a) {
     while (a->left > 0 && !a->failed) {
         read_notes(a, 100);
         reap(a, false);
+        if (!a->failed) tend(a);
         if (hooks->stop != NULL && hooks->stop(hooks->user)) atomic_store(a->stop, 1);
-        if (!a->failed && sh_watch_hangs(&a->watch, a->board, now())) take_hang(a);
+        if (!a->failed && a->ending == 0 && sh_watch_hangs(&a->watch, board_of(a), now()))
+            take_hang(a);
     }
     read_notes(a, 0);
     if (a->failed) end_attempt(a);
-    if (is_stop(&a->board->rank[0])) take_last_words(a, 0);
+    if (is_stop(&board_of(a)->rank[0])) take_last_words(a, 0);
     return a->error.code == SH_OK ? SH_OK : sh_error_adopt(&a->error);
 }
 
-static sh_status fork_workers(attempt *a, int notes_fd) {
-    for (int r = 0; r < a->ranks; r++) {
-        pid_t pid = fork();
-        if (pid < 0) {
-            sh_status status = SH_FAIL(SH_E_IO, "cannot start worker %d: %s", r, strerror(errno));
-            kill_rest(a);
-            reap(a, true);
-            return status;
-        }
-        if (pid == 0) {
-            close(a->notes_fd);
-            sh_worker_main(&(sh_worker){.job = a->job,
-                                        .config = a->config,
-                                        .fabric = a->fabric,
-                                        .mail = a->mail,
-                                        .rank = r,
-                                        .ranks = a->ranks,
-                                        .notes_fd = notes_fd,
-                                        .stop = a->stop});
-        }
-        a->pids[r] = pid;
-        a->left++;
+/* The first generation has a rank for each slot. */
+static sh_status fork_workers(attempt *a) {
+    for (int slot = 0; slot < a->slots; slot++) a->roll[slot] = slot;
+    sh_generations_publish(a->generations, a->roll, a->slots);
+    for (int slot = 0; slot < a->slots; slot++) {
+        sh_status status = fork_worker(a, slot, false);
+        if (status == SH_OK) continue;
+        const sh_error error = *sh_error_last();
+        kill_rest(a);
+        reap(a, true);
+        return sh_error_adopt(&error);
     }
     return SH_OK;
-}
-
-static sh_status create_mail(attempt *a) {
-    sh_scheme scheme;
-    SH_TRY(sh_scheme_parse(a->config->scheme.name, &scheme));
-    if (!scheme.kind->mails) return SH_OK;
-    a->services = sh_scheme_services(scheme, &a->config->scheme, a->ranks);
-    return sh_shm_create(a->ranks + a->services, &a->mail);
 }
 
 static sh_status run_attempt(attempt *a) {
@@ -222,42 +377,37 @@ static sh_status run_attempt(attempt *a) {
         return SH_FAIL(SH_E_IO, "cannot make a pipe to the workers: %s", strerror(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     a->notes_fd = ends[0];
-    sh_status status = sh_shm_create(a->ranks, &a->fabric);
-    if (status == SH_OK) status = create_mail(a);
-    if (status == SH_OK) {
-        a->board = sh_shm_board(a->fabric);
-        status = fork_workers(a, ends[1]);
-    }
-    close(ends[1]);
+    a->notes_write_fd = ends[1];
+    sh_status status = sh_generations_create(a->config, &a->generations);
+    if (status == SH_OK) status = fork_workers(a);
     if (status == SH_OK) status = supervise(a);
+    close(ends[1]);
     close(ends[0]);
-    sh_shm_destroy(a->mail);
-    sh_shm_destroy(a->fabric);
+    sh_generations_destroy(a->generations);
     return status;
 }
 
-static sh_status one_attempt(const sh_job *job, const sh_config *config, sh_outcome *outcome,
-                             bool *died_out) {
+static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t *restarts,
+                             sh_outcome *outcome, bool *died_out) {
     attempt a = {.job = job,
                  .config = config,
-                 .ranks = (int)config->workers,
+                 .slots = (int)config->workers,
+                 .restarts = restarts,
                  .outcome = outcome,
                  .watch = {.limit_s = config->watchdog}};
-    a.pids = sh_alloc((size_t)a.ranks, sizeof *a.pids);
+    a.pids = sh_alloc((size_t)a.slots, sizeof *a.pids);
+    a.roll = sh_alloc((size_t)a.slots, sizeof *a.roll);
     a.stop = mmap(NULL, sizeof *a.stop, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sh_status status = SH_OK;
-    if (a.pids == NULL || a.stop == MAP_FAILED)
-        status = SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", a.ranks);
+    if (a.pids == NULL || a.roll == NULL || a.stop == MAP_FAILED)
+        status = SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", a.slots);
     else
         status = run_attempt(&a);
     if (a.stop != MAP_FAILED) munmap(a.stop, sizeof *a.stop);
+    sh_free(a.roll);
     sh_free(a.pids);
     *died_out = a.died;
     return status;
-}
-
-static void say(const sh_job *job, int level, const char *text) {
-    if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, level, text);
 }
 
 /* Goes on from the newest checkpoint, or from the start where there is none yet. */
@@ -282,10 +432,10 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
     }
     SH_TRY(sh_config_copy(job->config, &config));
     sh_status status;
-    for (int64_t attempts = 0;; attempts++) {
+    for (int64_t restarts = 0;; restarts++) {
         bool died = false;
-        status = one_attempt(job, &config, outcome, &died);
-        if (status == SH_OK || !died || !job->restarts || attempts >= config.restarts) break;
+        status = one_attempt(job, &config, &restarts, outcome, &died);
+        if (status == SH_OK || !died || !job->restarts || restarts >= config.restarts) break;
         if (job->hooks->stop != NULL && job->hooks->stop(job->hooks->user)) break;
         sh_error error = *sh_error_last();
         if (config.elastic && config.workers > 1) config.workers--;
@@ -293,7 +443,7 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
         char text[1400];
         snprintf(text, sizeof text, "%s", error.text);
         say(job, SH_LOG_WARN, text);
-        snprintf(text, sizeof text, "restart %ld of %ld, %s, with %ld worker%s", (long)attempts + 1,
+        snprintf(text, sizeof text, "restart %ld of %ld, %s, with %ld worker%s", (long)restarts + 1,
                  (long)config.restarts,
                  config.resume != NULL ? "from the last checkpoint" : "from the beginning",
                  (long)config.workers, config.workers == 1 ? "" : "s");
