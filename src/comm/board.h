@@ -2,7 +2,7 @@
  * also after the rank has died. It is the flight recorder (the last 32 operations), the source of
  * "who waits for whom", and how a worker's last words reach the parent.
  *
- * A rank writes only its own entry. Readers may see an entry that is being written: texts are
+ * A rank writes only its own entry; of its tasks the main and the comm task do. Readers may see an entry that is being written: texts are
  * fixed-size and always end, so the worst is a mixed line in a report about a crash. */
 #ifndef SH_COMM_BOARD_H
 #define SH_COMM_BOARD_H
@@ -36,7 +36,8 @@ typedef struct sh_board_rank {
     _Alignas(64) _Atomic int64_t beat_ns;  // last sign of life; relaxed: only its age matters
     _Atomic int phase;                     // sh_phase
     _Atomic int64_t step;
-    _Atomic uint64_t waits_for;  // bit r: waits for rank r (the first 64 ranks)
+    _Atomic uint64_t waits_for;  // bit r: waits for rank r (the first 64 ranks), in a collective
+    _Atomic uint64_t mail_from;  // the same, for its mail; another task may write it
     _Atomic bool dead;           // set by the parent
     _Atomic uint64_t count;      // operations so far; the newest is operations[(count - 1) % 32]
     sh_operation operations[SH_BOARD_OPERATIONS];
@@ -52,6 +53,12 @@ typedef struct sh_board {
 
 static inline size_t sh_board_bytes(int ranks) {
     return sizeof(sh_board) + (size_t)ranks * sizeof(sh_board_rank);
+}
+
+/* For whom a rank waits, whatever for. */
+static inline uint64_t sh_board_waits(const sh_board_rank *board) {
+    return atomic_load_explicit(&board->waits_for, memory_order_relaxed) |
+           atomic_load_explicit(&board->mail_from, memory_order_relaxed);
 }
 
 /* Notes the start of an operation and returns its entry, to be ended with sh_board_end. */

@@ -203,10 +203,25 @@ static sh_status receive_push(ps_server *server, ps_client *client) {
     return sh_mail_receive(&server->service->mail, &client->payload);
 }
 
+static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
+
+static bool sends(const ps_client *client) {
+    return is_pending(&client->head) || is_pending(&client->values) ||
+           is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
+}
+
+/* It has the last reply, or asks no more than to meet; that the reply has left may be heard later.
+ */
+static bool is_answered(const ps_server *server, int peer) {
+    if (peer < 0 || peer >= server->service->workers) return true;
+    const ps_client *client = &server->clients[peer];
+    return client->waits || (client->reads == NULL && !sends(client));
+}
+
 static sh_status take_request(ps_server *server, bool *moved_out) {
-    if (server->incoming.state == SH_MESSAGE_PENDING) return SH_OK;
-    *moved_out = true;
     int peer = server->incoming.peer;
+    if (is_pending(&server->incoming) || !is_answered(server, peer)) return SH_OK;
+    *moved_out = true;
     if (server->incoming.state != SH_MESSAGE_DONE) return refuse(server, peer, "is too long");
     SH_TRY(check(server, peer, server->incoming.bytes));
     ps_client *client = &server->clients[peer];
@@ -230,13 +245,6 @@ static sh_status push_came(ps_server *server, ps_client *client) {
     uint32_t what = client->request.what | (client->will_meet ? SH_PS_MEET : 0);
     client->will_meet = false;
     return act(server, client, what);
-}
-
-static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
-
-static bool sends(const ps_client *client) {
-    return is_pending(&client->head) || is_pending(&client->values) ||
-           is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
 }
 
 static sh_status look_after(ps_server *server, bool *moved_out) {

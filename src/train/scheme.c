@@ -280,8 +280,16 @@ static void move_on(shoal_run *run) {
     run->samples_here += samples;
 }
 
+/* Where no parent watches over the workers, each watches its own waits. */
+static void set_patience(shoal_run *run) {
+    const sh_patience *patience = run->team.patience;
+    if (patience != NULL)
+        run->scheme->replica.mail.timeout_ns = (int64_t)(patience->limit_s * 1e9);
+}
+
 sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out) {
     struct sh_scheme_run *s = run->scheme;
+    set_patience(run);
     uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
     int64_t waited = s->replica.waited_ns;
     int64_t begin = sh_run_now(run);
@@ -308,6 +316,7 @@ static void move_to(shoal_run *run, int64_t step) {
 sh_status sh_scheme_meet(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     s->sync.failed = true;  // unless all of this goes well
+    set_patience(run);
     if (s->asks) SH_TRY(wait_for_control(run));
     bool stop = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
     double most[] = {(double)s->replica.done, stop || (s->asks && s->stop[0] > 0) ? 1 : 0};

@@ -92,9 +92,9 @@ static int suspicion(const sh_board *board, int rank) {
     if (atomic_load_explicit(&entry->phase, memory_order_relaxed) == SH_PHASE_END) return -1;
     char state = process_state(entry->pid);
     int points = state == 'T' || state == 't' ? 1000 : 0;
-    if (atomic_load_explicit(&entry->waits_for, memory_order_relaxed) == 0) points += 100;
+    if (sh_board_waits(entry) == 0) points += 100;
     for (int r = 0; r < board->ranks && rank < SH_BOARD_WAITS; r++) {
-        uint64_t waits = atomic_load_explicit(&board->rank[r].waits_for, memory_order_relaxed);
+        uint64_t waits = sh_board_waits(&board->rank[r]);
         points += (int)(waits >> rank & 1);
     }
     return points;

@@ -26,6 +26,8 @@ typedef struct rank_side {
     sh_engine *engine;
     shoal_run *run;
     sh_patience patience;
+    int *hosts;  // per endpoint of the scheme's mail; NULL: it has none
+    int endpoints;
 } rank_side;
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
@@ -102,8 +104,33 @@ static sh_status join(rank_side *side) {
     return SH_OK;
 }
 
+/* ---- mail ---- */
+
+static sh_status place_mail(rank_side *side) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(side->config.scheme.name, &scheme));
+    if (!scheme.kind->mails) return SH_OK;
+    int workers = (int)side->config.workers;
+    side->endpoints = workers + sh_scheme_services(scheme, &side->config.scheme, workers);
+    side->hosts = sh_alloc((size_t)side->endpoints, sizeof *side->hosts);
+    if (side->hosts == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %d endpoints", side->endpoints);
+    for (int i = 0; i < side->endpoints; i++) side->hosts[i] = sh_mail_host(i, workers, false);
+    return SH_OK;
+}
+
+static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
+    const rank_side *side = self;
+    SH_TRY(sh_engine_attend(side->engine, sh_mpi_start_mail));
+    SH_TRY(sh_mpi_open_mail(side->transport, side->hosts, side->endpoints, endpoint, mail_out));
+    // What the worker waits for belongs on the board that peers look at.
+    if (endpoint == side->transport->rank) (*mail_out)->board = side->transport->board;
+    return SH_OK;
+}
+
 static sh_status work(rank_side *side) {
     SH_TRY(join(side));
+    SH_TRY(place_mail(side));
     shoal_hooks hooks = *side->job->hooks;
     hooks.user = side;
     hooks.line = rank_line;
@@ -113,7 +140,9 @@ static sh_status work(rank_side *side) {
     sh_seat seat = {.engine = side->engine,
                     .board = side->transport->board,
                     .threads = thread_count(side),
-                    .patience = &side->patience};
+                    .patience = &side->patience,
+                    .open_mail = side->hosts != NULL ? open_mail : NULL,
+                    .self = side};
     SH_TRY(sh_run_open(&side->config, &hooks, &seat, &side->run));
     return side->job->body(side->run, side->job->argument);
 }
@@ -130,7 +159,7 @@ static void warn(void *user, const char *text) {
 static void tell_waits(rank_side *side) {
     const sh_transport *transport = side->transport;
     char text[1024];
-    if (atomic_load_explicit(&transport->board->waits_for, memory_order_relaxed) == 0) return;
+    if (sh_board_waits(transport->board) == 0) return;
     if (side->run != NULL)
         sh_watch_record_rank(transport->board, transport->rank, now(), side->run->folder);
     if (transport->boards == NULL) {
@@ -194,6 +223,7 @@ sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome) {
     if (!in_order) return fail(side, status);  // tasks of the run may still look at it
     status = leave(side, outcome, status);
     sh_config_fini(&side->config);
+    sh_free(side->hosts);
     sh_free(side);
     return status;
 }
