@@ -10,6 +10,14 @@ const char *sh_phase_name(int phase) {
     return known ? phase_names[phase] : "?";
 }
 
+const char *sh_board_name(const sh_board *board, int rank, char text_out[SH_BOARD_NAME]) {
+    int workers = board->ranks - board->servers;
+    bool works = rank < workers;
+    snprintf(text_out, SH_BOARD_NAME, "%s %d", works ? "worker" : "server",
+             works ? rank : rank - workers);
+    return text_out;
+}
+
 void sh_board_phase(sh_board_rank *board, sh_phase phase, int64_t now_ns) {
     atomic_store_explicit(&board->phase, (int)phase, memory_order_relaxed);
     atomic_store_explicit(&board->beat_ns, now_ns, memory_order_relaxed);
@@ -17,7 +25,8 @@ void sh_board_phase(sh_board_rank *board, sh_phase phase, int64_t now_ns) {
 
 sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *what, int64_t step,
                              int bucket, int peer, int64_t bytes) {
-    // Under MPI two tasks of a rank write, the comm task and one that waits for mail: each its entry.
+    // Under MPI two tasks of a rank write, the comm task and one that waits for mail: each its
+    // entry.
     uint64_t count = atomic_fetch_add_explicit(&board->count, 1, memory_order_relaxed);
     sh_operation *operation = &board->operations[count % SH_BOARD_OPERATIONS];
     *operation = (sh_operation){.step = step,

@@ -2,8 +2,9 @@
  * also after the rank has died. It is the flight recorder (the last 32 operations), the source of
  * "who waits for whom", and how a worker's last words reach the parent.
  *
- * A rank writes only its own entry; of its tasks the main and the comm task do. Readers may see an entry that is being written: texts are
- * fixed-size and always end, so the worst is a mixed line in a report about a crash. */
+ * A rank writes only its own entry; of its tasks the main and the comm task do. Readers may see an
+ * entry that is being written: texts are fixed-size and always end, so the worst is a mixed line in
+ * a report about a crash. */
 #ifndef SH_COMM_BOARD_H
 #define SH_COMM_BOARD_H
 
@@ -48,6 +49,7 @@ typedef struct sh_board_rank {
 
 typedef struct sh_board {
     int ranks;
+    int servers;  // so many of the last are parameter servers, the others workers
     _Alignas(64) sh_board_rank rank[];
 } sh_board;
 
@@ -67,6 +69,9 @@ sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *w
 void sh_board_end(sh_board_rank *board, sh_operation *operation, int64_t now_ns);
 void sh_board_phase(sh_board_rank *board, sh_phase phase, int64_t now_ns);
 const char *sh_phase_name(int phase);
+/* "worker 2", "server 0". Returns text_out. */
+enum { SH_BOARD_NAME = 24 };
+const char *sh_board_name(const sh_board *board, int rank, char text_out[SH_BOARD_NAME]);
 
 /* One line: "rank 2: step 118, allreduce ring of bucket 3, waits for rank 0 since 5.2 s". */
 void sh_board_line(const sh_board_rank *board, int rank, int64_t now_ns, char *text_out,

@@ -200,12 +200,8 @@ static sh_status open_page(sh_mpi *mpi) {
 /* The last ranks are each alone from now on, and the others a team. */
 static sh_status set_apart(sh_mpi *mpi, int apart) {
     int rank = mpi->world.rank, others = mpi->world.ranks - apart;
-    if (others < 1) {
-        SH_FAIL(SH_E_USAGE, "%d ranks were started, and %d of them are to be servers",
-                mpi->world.ranks, apart);
-        return sh_error_hint("start more: at least %d", apart + 1);
-    }
-    if (apart == 0) return SH_OK;
+    if (apart == 0 || others < 1) return SH_OK;
+    if (mpi->base.boards != NULL) mpi->base.boards->servers = apart;
     bool alone = rank >= others;
     int error = mpi->module->split(alone ? rank : 0);
     if (error != 0) return sh_mpi_fail(mpi, error, "its start");

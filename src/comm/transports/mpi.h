@@ -42,8 +42,8 @@ typedef struct sh_mpi_options {
     int ranks;               // as the launcher says; 0: unknown
     const sh_clock *clock;   // NULL: the real one
     size_t part_bytes;       // longest single MPI message; 0: what serves best
-    int apart;  // so many of the last ranks are each alone, the only rank of their transport; the
-                // others' has these left out. Mail joins all
+    int apart;  // so many of the last ranks are each alone, the only rank of their transport; that
+                // of the others leaves them out. Mail joins all. Ignored where none would be left
 } sh_mpi_options;
 
 /* Starts MPI, once in the life of a process, on the task that will also close the transport.
