@@ -270,6 +270,18 @@ static sh_status look_after(ps_server *server, bool *moved_out) {
     return try_meet(server);
 }
 
+/* Whose requests are still to come, for the board. */
+static void note_waits(const ps_server *server) {
+    uint64_t waits = 0;
+    for (int i = 0; i < server->service->workers && i < SH_BOARD_WAITS; i++) {
+        const ps_client *client = &server->clients[i];
+        if (!client->left && !client->meets && !client->waits) waits |= UINT64_C(1) << i;
+    }
+    // Relaxed: only reports read it.
+    atomic_store_explicit(&server->service->mail.transport->board->mail_from, waits,
+                          memory_order_relaxed);
+}
+
 static sh_status run(ps_server *server) {
     sh_transport *transport = server->service->mail.transport;
     SH_TRY(expect_request(server));
@@ -280,6 +292,7 @@ static sh_status run(ps_server *server) {
         if (moved) continue;
         SH_TRY(sh_transport_health(transport));  // nobody else tells that a worker has died
         if (holds(server)) SH_TRY(reply_to_all(server));  // the user may want to stop
+        note_waits(server);
         sh_transport_idle(transport);
     }
     sh_cancel(transport, &server->incoming);

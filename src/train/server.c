@@ -156,7 +156,11 @@ static sh_status serve(served *s) {
                               .step = s->words.step,
                               .stops = server->stops,
                               .user = server->user};
+    const sh_transport *transport = s->mail.transport;
+    sh_operation *operation = sh_board_begin(transport->board, sh_clock_now_ns(transport->clock),
+                                             "service", s->words.step, -1, -1, 0);
     SH_TRY(scheme.kind->serve(&s->service));
+    sh_board_end(transport->board, operation, sh_clock_now_ns(transport->clock));
     const counts counted = {.staleness = s->service.staleness,
                             .updates = s->service.updates,
                             .dropped = s->service.dropped};

@@ -120,6 +120,8 @@ static sh_status measure(const sh_simulation *s, double *seconds_out) {
     shoal_run *run = NULL;
     shoal_timing timing = {0};
     sh_status status = sh_options_set(sh_config_table, "sync", "bsp", &config);
+    if (status == SH_OK)
+        status = sh_options_set(sh_config_table, "sync.server_ranks", "shared", &config);
     if (status == SH_OK) status = sh_run_open(&config, &hooks, NULL, &run);
     if (status == SH_OK) status = (sh_status)shoal_run_bench(run, 3, 40, 0.5, &timing);
     if (run != NULL) shoal_run_close(run);
