@@ -64,7 +64,7 @@ static sh_status ask_one(sh_sync *sync, ps_worker *w, int server, uint32_t what)
                                     .what = what,
                                     .step = replica->step,
                                     .version = link->version,
-                                    .round = what & SH_PS_PUSH ? w->round : -1,
+                                    .round = what & (SH_PS_PUSH | SH_PS_VOID) ? w->round : -1,
                                     .goal = replica->goal,
                                     .wants = w->policy.period,
                                     .sum = w->summed > 0 ? w->summed : 1};
@@ -94,7 +94,7 @@ sh_status ps_read_head(sh_sync *sync, ps_link *link, int server) {
         return SH_FAIL(SH_E_FORMAT, "server %d sent something that is no reply", server);
     if (reply->failed != SH_OK)
         return SH_FAIL((sh_status)reply->failed, "%.*s", SH_PS_TEXT - 1, reply->text);
-    if (reply->version < 0 || reply->granted < 0 || reply->done < 0)
+    if (reply->version < 0 || reply->granted < 0 || reply->done < 0 || reply->told >> 1 != 0)
         return SH_FAIL(SH_E_FORMAT, "server %d sent numbers that cannot be", server);
     return SH_OK;
 }

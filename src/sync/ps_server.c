@@ -52,8 +52,12 @@ static sh_status send_weights(ps_server *server, ps_client *client) {
 static sh_status reply(ps_server *server, ps_client *client, int64_t granted, bool meeting) {
     client->reply = (sh_ps_reply){.magic = SH_PS_MAGIC,
                                   .granted = granted,
+                                  .told = client->told,
                                   .version = server->version,
                                   .done = ps_done(server)};
+    client->told = false;
+    client->computes = granted > 0;
+    client->leave = server->version;
     make_busy(server, client);
     SH_TRY(send(server, client, &client->head, SH_PS_ANSWER, &client->reply, sizeof client->reply));
     bool whole = meeting || server->pull.codec.kind == NULL;
@@ -99,9 +103,22 @@ static sh_status try_reply(ps_server *server, ps_client *client) {
     return reply(server, client, over ? 0 : grant(server, client), false);
 }
 
+/* Its round is over, and it still computes: it need not. */
+static sh_status try_tell(ps_server *server, ps_client *client) {
+    const sh_service *service = server->service;
+    if (service->index != 0 || !sh_ps_breaks_off(server->policy, service->workers)) return SH_OK;
+    if (!client->computes || client->told || server->version <= client->leave) return SH_OK;
+    client->told = true;
+    client->over = server->version;
+    make_busy(server, client);
+    return send(server, client, &client->word, SH_PS_OVER, &client->over, sizeof client->over);
+}
+
 static sh_status reply_to_all(ps_server *server) {
-    for (int i = 0; i < server->service->workers; i++)
+    for (int i = 0; i < server->service->workers; i++) {
         SH_TRY(try_reply(server, &server->clients[i]));
+        SH_TRY(try_tell(server, &server->clients[i]));
+    }
     return SH_OK;
 }
 
@@ -154,7 +171,8 @@ static sh_status check(const ps_server *server, int peer, size_t bytes) {
     bool early = client->receives && (ask->what != SH_PS_MEET || client->will_meet);
     if (early || client->meets) return refuse(server, peer, "comes too early");
     if (ask->what == SH_PS_MEET || ask->what == SH_PS_END) return SH_OK;
-    if (client->waits || (ask->what & ~(uint32_t)(SH_PS_PUSH | SH_PS_PULL)) != 0 || ask->what == 0)
+    bool known = (ask->what & ~(uint32_t)(SH_PS_PUSH | SH_PS_PULL)) == 0 && ask->what != 0;
+    if (client->waits || !(known || ask->what == (SH_PS_PULL | SH_PS_VOID)))
         return refuse(server, peer, "is of no kind");
     if (!in_range(ask->version, 0, server->version) || !in_range(ask->round, -1, INT64_MAX / 2) ||
         !in_range(ask->goal, 0, INT64_MAX / 2) || !in_range(ask->wants, 1, INT64_MAX / 2) ||
@@ -179,6 +197,7 @@ static sh_status confirm(ps_server *server, ps_client *client) {
 /* What the request asks for, after its push has been taken in. */
 static sh_status act(ps_server *server, ps_client *client, uint32_t what) {
     if (what == SH_PS_PUSH) return confirm(server, client);
+    if (what & SH_PS_VOID) server->service->dropped++;
     if (what & SH_PS_PULL) client->waits = true;
     if (what & SH_PS_MEET) {
         client->meets = true;
@@ -213,6 +232,7 @@ static sh_status take_request(ps_server *server, bool *moved_out) {
     uint32_t what = server->ask.what;
     // A gradient that waits for its round keeps its numbers when its worker comes to the meeting.
     if (what & (SH_PS_PUSH | SH_PS_PULL)) client->request = server->ask;
+    client->computes = false;
     SH_TRY(expect_request(server));
     client->will_meet = client->receives;  // then it can ask for nothing else
     if (client->receives) return SH_OK;
@@ -235,7 +255,7 @@ static sh_status push_came(ps_server *server, ps_client *client) {
 static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
 
 static bool sends(const ps_client *client) {
-    return is_pending(&client->head) || is_pending(&client->values) ||
+    return is_pending(&client->head) || is_pending(&client->values) || is_pending(&client->word) ||
            is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
 }
 
@@ -284,8 +304,8 @@ static void abandon(ps_server *server) {
     sh_cancel(transport, &server->incoming);
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
-        sh_message *messages[] = {&client->payload, &client->head, &client->values,
-                                  &client->slot[0], &client->slot[1]};
+        sh_message *messages[] = {&client->payload, &client->head,    &client->values,
+                                  &client->word,    &client->slot[0], &client->slot[1]};
         for (size_t k = 0; k < SH_COUNT(messages); k++)
             if (is_pending(messages[k])) sh_cancel(transport, messages[k]);
     }

@@ -21,6 +21,10 @@ typedef struct ps_client {
     bool meets, left;
     bool will_meet;   // asked to while its push was on its way
     bool busy;        // in the server's list
+    bool computes;    // shard 0: it has leave, and has not come back
+    bool told;        // that its gradient is unwanted
+    int64_t over;     // the version that it was told
+    int64_t leave;    // the version that it computes with
     int64_t clock;    // pushes so far
     float *gradient;  // what it pushed last, in the shard's layout
     char *packet;     // the same as it came, compressed; and a reply as it goes
@@ -29,7 +33,7 @@ typedef struct ps_client {
     ps_block *reads;  // being sent to it
     ps_block *then;   // what it computes with, kept for compensation
     sh_ps_reply reply;
-    sh_message payload, head, values, slot[2];
+    sh_message payload, head, values, word, slot[2];
 } ps_client;
 
 typedef struct ps_server {

@@ -22,12 +22,14 @@ typedef struct ps_worker {
     sh_ps_policy policy;
     ps_link *links;
     int count;
-    bool asked;      // replies are due
-    bool met;        // no step since the meeting
-    bool failed;     // nobody is told anything any more
-    int64_t left;    // steps that it has leave for
-    int64_t first;   // shard 0's version as the run began
-    int64_t round;   // shard 0's version as it gave leave
+    bool asked;     // replies are due
+    bool met;       // no step since the meeting
+    bool failed;    // nobody is told anything any more
+    int64_t left;   // steps that it has leave for
+    int64_t first;  // shard 0's version as the run began
+    int64_t round;  // shard 0's version as it gave leave
+    int64_t over;   // the version that it says the round has led to, when `word` is done
+    sh_message word;
     float *sum;      // of gradients that are not pushed yet; NULL: each is pushed
     int64_t summed;  // how many
     float *centre;   // easgd: as the servers sent it,

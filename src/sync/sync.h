@@ -107,6 +107,11 @@ typedef struct sh_replica {
     int64_t total;  // and at the end of the run
     /* Forward and backward over this worker's next batch, with the weights as they stand. */
     sh_status (*compute)(void *self, sh_mean mean, sh_loss_result *result_out);
+    /* Set by the scheme: asked while it computes; true: nobody wants the gradient any more, and it
+     * says so until the next one. `compute` then breaks off. NULL: gradients are always wanted. */
+    bool (*unwanted)(void *who);
+    void *who;
+    bool broke_off;  // the last `compute`: its batch is gone, and there is no gradient
     /* Of a net that takes sparse rows, instead of `compute`: the next batch, until the one after.
      * Its `whole` is that of SH_MEAN_OWN. */
     const sh_sparse_layer *sparse;  // NULL: the net is dense
@@ -156,7 +161,7 @@ typedef struct sh_service {
     // Read when the task has ended:
     sh_staleness staleness;
     uint64_t updates;  // steps of the optimizer on its shard
-    uint64_t dropped;  // gradients that came too late to count
+    uint64_t dropped;  // gradients that came too late to count, or were broken off
 } sh_service;
 
 /* What a scheme must get along with. */

@@ -75,26 +75,56 @@ static sh_status gradient(shoal_run *run, const sh_batch *batch, sh_mean mean,
     return SH_OK;
 }
 
-static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
-    shoal_run *run = self;
+/* A simulated worker breaks off while its time passes. */
+bool sh_scheme_may_break_off(const shoal_run *run) {
+    return run->scheme != NULL && run->scheme->replica.unwanted != NULL &&
+           run->team.seat.spend == NULL;
+}
+
+bool sh_scheme_unwanted(void *self) {
+    const sh_replica *replica = &((const shoal_run *)self)->scheme->replica;
+    return replica->unwanted(replica->who);
+}
+
+/* In the simulator the time of a step passes when its numbers are there. */
+static void pass_time(shoal_run *run) {
+    const sh_seat *seat = &run->team.seat;
+    const sh_replica *replica = &run->scheme->replica;
+    if (replica->unwanted != NULL)
+        seat->spend_unless(seat->self, replica->step, replica->mail.transport, replica->unwanted,
+                           replica->who);
+    else
+        seat->spend(seat->self, replica->step, 1);
+}
+
+static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *result_out) {
     const sh_batch *batch;
     int64_t begin = sh_run_now(run);
-    if (run->team.seat.timing_only) {
-        *result_out = (sh_loss_result){0};
-        run->team.seat.spend(run->team.seat.self, run->scheme->replica.step, 1);
-        run->spent.compute_ns += sh_run_now(run) - begin;
-        return SH_OK;
-    }
     SH_TRY(sh_loader_next(run->loader, &batch));
     SH_ASSERT(batch != NULL);
     int64_t loaded = sh_run_now(run);
     sh_status status = gradient(run, batch, mean, result_out);
     sh_loader_release(run->loader, batch);
-    if (run->team.seat.spend != NULL)
-        run->team.seat.spend(run->team.seat.self, run->scheme->replica.step, 1);
+    if (run->team.seat.spend != NULL) pass_time(run);
     run->spent.data_ns += loaded - begin;
     run->spent.compute_ns += sh_run_now(run) - loaded;
     return status;
+}
+
+static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
+    shoal_run *run = self;
+    sh_replica *replica = &run->scheme->replica;
+    int64_t begin = sh_run_now(run);
+    if (run->team.seat.timing_only) {
+        *result_out = (sh_loss_result){0};
+        pass_time(run);
+        run->spent.compute_ns += sh_run_now(run) - begin;
+    } else {
+        SH_TRY(compute_next(run, mean, result_out));
+    }
+    replica->broke_off = replica->unwanted != NULL && sh_scheme_unwanted(run);
+    if (replica->broke_off) *result_out = (sh_loss_result){0};
+    return SH_OK;
 }
 
 static sh_status next_sparse(void *self, sh_sparse_batch *batch_out) {
