@@ -117,8 +117,15 @@ int sh_ps_services(sh_scheme scheme, const sh_sync_options *options, int workers
 
 enum { SH_PS_ASK = 1, SH_PS_PUSHED, SH_PS_ANSWER, SH_PS_VALUES, SH_PS_SLOT, SH_PS_OVER };  // tags
 
-// SH_PS_VOID, beside a pull: the gradient was broken off.
-enum { SH_PS_PUSH = 1, SH_PS_PULL = 2, SH_PS_MEET = 4, SH_PS_END = 8, SH_PS_VOID = 16 };
+enum {
+    SH_PS_PUSH = 1,
+    SH_PS_PULL = 2,
+    SH_PS_MEET = 4,
+    SH_PS_END = 8,
+    SH_PS_VOID = 16,  // beside a pull: the gradient was broken off
+    SH_PS_MOST = 32,  // exact runs: a push of int64 is answered by the maximum over the workers,
+    SH_PS_SUM = 64,   // or by their sum
+};
 
 typedef struct sh_ps_request {
     uint32_t magic, what;
@@ -127,7 +134,7 @@ typedef struct sh_ps_request {
     int64_t round;    // shard 0's version then; -1: nothing was pushed since the meeting
     int64_t goal;     // steps of all workers up to the next meeting
     int64_t wants;    // steps that the worker asks leave for
-    int64_t sum;      // gradients that the push is the sum of
+    int64_t sum;      // gradients that the push is the sum of; numbers to combine
 } sh_ps_request;
 
 enum { SH_PS_TEXT = 192 };
@@ -136,7 +143,7 @@ typedef struct sh_ps_reply {
     uint32_t magic;
     int32_t failed;   // the server's status; SH_OK: values follow
     int64_t told;     // 1: that the round of the last leave was over, in a message of its own
-    int64_t granted;  // steps; 0: it is time to meet
+    int64_t granted;  // steps; combined: 1; 0: it is time to meet
     int64_t version;  // of the values
     int64_t done;     // steps of all workers
     char text[SH_PS_TEXT];

@@ -1,7 +1,6 @@
 /* A worker's side of the schemes with parameter servers. */
-#include "sync/ps_worker.h"
-
 #include "base/memory.h"
+#include "sync/ps_exact.h"
 #include "tensor/kernels/vector.h"
 
 static sh_status out_of_memory(void) {
@@ -207,11 +206,18 @@ static sh_status init_coders(const sh_replica *replica, ps_link *link) {
     return link->lag != NULL ? SH_OK : out_of_memory();
 }
 
+static sh_status init_integers(ps_link *link) {
+    link->push.bytes = ps_exact_bytes(&link->shard);
+    link->integers = sh_alloc(1, link->push.bytes);
+    return link->integers != NULL ? SH_OK : out_of_memory();
+}
+
 static sh_status init_link(sh_sync *sync, ps_worker *w, int server) {
     ps_link *link = &w->links[server];
     SH_TRY(sh_ps_shard_init(&link->shard, sync->replica->params, sync->options->placement, server,
                             w->count));
     SH_TRY(init_coders(sync->replica, link));
+    if (sync->replica->fixed != NULL) SH_TRY(init_integers(link));
     if (sync->replica->weights == NULL || link->shard.straight) return SH_OK;
     link->pushes = sh_alloc(link->shard.params.total + 1, sizeof *link->pushes);
     link->pulls = sh_alloc(link->shard.params.total + 1, sizeof *link->pulls);
@@ -245,8 +251,9 @@ sh_status sh_ps_create(sh_sync *sync) {
     if (sh_ps_breaks_off(&w->policy, ranks)) {
         SH_TRY(expect_word(sync, w));
         sync->replica->unwanted = is_unwanted;
-        sync->replica->who = sync;
     }
+    if (sync->replica->fixed != NULL) sync->replica->combine = ps_exact_combine;
+    sync->replica->who = sync;
     w->failed = false;
     return SH_OK;
 }
@@ -271,6 +278,7 @@ void sh_ps_destroy(sh_sync *sync) {
     if (w == NULL) return;
     leave(sync, w);
     sync->replica->unwanted = NULL;
+    sync->replica->combine = NULL;
     if (w->word.state == SH_MESSAGE_PENDING) sh_cancel(sync->replica->mail.transport, &w->word);
     for (int i = 0; w->links != NULL && i < w->count; i++) {
         abandon(sync->replica, &w->links[i]);
@@ -280,6 +288,7 @@ void sh_ps_destroy(sh_sync *sync) {
         sh_free(w->links[i].lag);
         sh_free(w->links[i].pushes);
         sh_free(w->links[i].pulls);
+        sh_free(w->links[i].integers);
     }
     sh_free(w->links);
     sh_free(w->sum);

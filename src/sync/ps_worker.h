@@ -12,6 +12,7 @@ typedef struct ps_link {
     sh_ps_coder push, pull;
     float *lag;                   // what came compressed
     float *pushes, *pulls;        // what travels, where the shard is no stretch of the block
+    int64_t *integers;            // exact: a push
     bool asked;                   // a reply is due
     sh_ps_request request, last;  // last: to meet, or to leave
     sh_ps_reply reply;
@@ -44,6 +45,8 @@ sh_status ps_start(sh_replica *replica, sh_message *message, bool sends, int ser
                    void *data, size_t bytes);
 /* Where the shard lies in a block, or the link's own memory that holds it. */
 float *ps_place_of(const ps_link *link, float *block, float *own);
+/* Starts to receive the head of a reply alone. */
+sh_status ps_expect_head(sh_replica *replica, ps_link *link, int server);
 /* Starts to receive a reply, of a pull or at a meeting. */
 sh_status ps_expect(sh_sync *sync, ps_worker *w, int server, float *block, bool pulls);
 /* A request to all servers. */

@@ -21,6 +21,9 @@ void sh_scheme_poll(void *self, size_t param);
  * sh_step_context.stops. */
 bool sh_scheme_may_break_off(const shoal_run *run);
 bool sh_scheme_unwanted(void *self);
+/* Exact runs: sh_replica.combine. */
+sh_status sh_scheme_combine(shoal_run *run, sh_reduce_op op, int64_t *values, size_t count,
+                            bool *over_out);
 /* Collective: all replicas get the common model, and the run's position is that of all workers. */
 sh_status sh_scheme_meet(shoal_run *run);
 /* At the end of a run that went well: waits for the services. */
