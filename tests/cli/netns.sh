@@ -69,3 +69,15 @@ expect_exit 0 "$cluster" -n 2 --rate 200mbit -- "$SHOAL" bench allreduce --sizes
 expect_no_text direct stdout
 us=$(sed -n 's/.*"us":\([0-9]*\).*/\1/p' stdout)
 [ "$us" -gt 65000 ] || fail "2 MiB took $us us at 200 Mbit/s"
+
+# Links are measured once. When the same hosts are joined by another network the figures are measured
+# anew, and `explain` shows what was remembered last.
+measured=(--model mlp --data digits --threads 1 --batch 49 --steps 2 --overwrite --out links)
+for pair in "200mbit measured:" "200mbit remembered:" "40mbit measured:" "40mbit remembered:"; do
+    expect_exit 0 "$cluster" -n 2 --rate "${pair% *}" -- "$SHOAL" train "${measured[@]}"
+    last=$(grep " links " links/log.txt | tail -n 1)
+    [[ $last == *"${pair#* } "*" between nodes"* ]] || fail "at ${pair% *} not ${pair#* } $last"
+done
+expect_exit 0 "$SHOAL" explain allreduce -n 2
+expect_text "as measured between 2 ranks on 2 nodes, mpi" stdout
+grep -qE "on (3[5-9]|4[0-9])(\.[0-9]+)? Mbit/s" stdout || fail "no link of 40 Mbit/s: $(cat stdout)"
