@@ -26,23 +26,19 @@ expect_exit 2 "$cluster" -n 2
 # Training between two hosts gives the result of one worker; so it does on two ranks of each host,
 # where sums go through shared memory first.
 common=(--model mlp --data digits --threads 1 --seed 3 --kernels default --batch 49 --overwrite)
-loss() { sed -n 's/^train loss *//p' "$WORK/stdout"; }
 expect_exit 0 "$SHOAL" train "${common[@]}" --out one
-one=$(loss)
+one=$(train_loss one)
 expect_exit 0 "$cluster" -n 2 --rate 1gbit -- "$SHOAL" train "${common[@]}" --out two
-[ "$(loss)" = "$one" ] || fail "two hosts: loss $(loss) instead of $one"
+expect_loss "$one" two
 expect_exit 0 "$cluster" -n 2 --ranks 2 -- "$SHOAL" train "${common[@]}" --allreduce hierarchical --out four
 expect_text "4 workers of 1 thread"
-[ "$(loss)" = "$one" ] || fail "two hosts of two ranks: loss $(loss) instead of $one"
+expect_loss "$one" four
 
 # A signal reaches the job, which stops in order.
 "$cluster" -n 2 -- "$SHOAL" train "${common[@]}" --epochs 100000 --checkpoint-every 50 --out stops \
     >stops.out 2>stops.err </dev/null &
 job=$!
-for _ in $(seq 300); do
-    compgen -G "stops/checkpoints/manifest-*.json" >/dev/null && break
-    sleep 0.1
-done
+wait_until has_checkpoint stops || fail "no checkpoint between two hosts: $(cat stops.err)"
 kill -TERM "$job"
 wait "$job" || true
 expect_text "stopped after step" stops/log.txt
@@ -51,18 +47,11 @@ expect_text "stopped after step" stops/log.txt
 nap=4242.$$
 "$cluster" -n 2 -- sleep "$nap" >/dev/null 2>&1 </dev/null &
 job=$!
-for _ in $(seq 100); do
-    [ "$(pgrep -c -f "^sleep $nap\$")" -eq 2 ] && break
-    sleep 0.1
-done
-[ "$(pgrep -c -f "^sleep $nap\$")" -eq 2 ] || fail "the command does not run on both hosts"
+naps() { [ "$(pgrep -c -f "^sleep $nap\$")" -eq "$1" ]; }
+wait_until naps 2 || fail "the command does not run on both hosts"
 kill -KILL "$job"
 wait "$job" 2>/dev/null || true
-for _ in $(seq 100); do
-    pgrep -f "^sleep $nap\$" >/dev/null || break
-    sleep 0.1
-done
-! pgrep -f "^sleep $nap\$" || fail "processes outlive the cluster"
+wait_until naps 0 || fail "processes outlive the cluster"
 
 # The hosts share no memory, and the link has its limit: 2 MiB cannot pass faster than the wire.
 expect_exit 0 "$cluster" -n 2 --rate 200mbit -- "$SHOAL" bench allreduce --sizes 2M --seconds 0.1 --json
