@@ -10,7 +10,6 @@ if [ -n "${SANITIZED:-}" ]; then
 fi
 
 common=(--model mlp --data digits --threads 1 --seed 3 --kernels default)
-loss() { sed -n 's/^train loss *//p' "$WORK/stdout"; }
 
 # use FLAVOUR, then: ranks COUNT COMMAND...
 launcher=()
