@@ -18,6 +18,7 @@ typedef struct common {
 
 struct sh_generations {
     int slots, count;
+    bool apart;  // servers have processes of their own; then there is one generation
     const sh_config *config;
     sh_scheme scheme;
     common *common;
@@ -28,7 +29,7 @@ struct sh_generations {
 
 /* A death costs a generation without the dead and one with who takes its place. */
 static int needed(const sh_config *config, sh_scheme scheme) {
-    if (!scheme.kind->survives) return 1;
+    if (!scheme.kind->survives || config->exact || sh_sync_apart(&config->scheme)) return 1;
     int64_t count = 1 + 2 * config->restarts;
     return count < GENERATIONS_MOST ? (int)count : GENERATIONS_MOST;
 }
@@ -75,6 +76,7 @@ sh_status sh_generations_create(const sh_config *config, sh_generations **genera
     if (g == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a team");
     *g = (sh_generations){.slots = (int)config->workers,
                           .count = needed(config, scheme),
+                          .apart = sh_sync_apart(&config->scheme) && scheme.kind->services != NULL,
                           .config = config,
                           .scheme = scheme};
     sh_status status = make_common(g);
@@ -138,6 +140,13 @@ sh_shm *sh_generation_mail(sh_generations *g, int index) {
     return g->mails[index];
 }
 
+sh_board *sh_generation_board(sh_generations *g, int index) {
+    if (!g->apart) return sh_shm_board(sh_generation_fabric(g, index));
+    sh_board *board = sh_shm_board(sh_generation_mail(g, index));
+    board->servers = board->ranks - sh_generation_ranks(g, index);
+    return board;
+}
+
 void sh_generations_forget(sh_generations *g, int index) {
     for (int i = 0; i < index; i++) {
         sh_shm_destroy(g->fabrics[i]);
@@ -185,14 +194,19 @@ void sh_generations_publish(sh_generations *g, const int *slots, int count) {
     atomic_store_explicit(&g->common->newest, index, memory_order_release);
 }
 
-/* A worker's services die with it. */
-void sh_generation_mark_dead(sh_generations *g, int index, int slot) {
-    int rank = index >= 0 && g->fabrics[index] != NULL ? sh_generation_rank(g, index, slot) : -1;
-    if (rank < 0) return;
-    int ranks = sh_generation_ranks(g, index);
-    sh_shm_mark_dead(sh_generation_fabric(g, index), rank);
+static void mark_mail_dead(sh_generations *g, int index, int rank, int ranks) {
     sh_shm *mail = sh_generation_mail(g, index);
     if (mail == NULL) return;
     sh_shm_mark_dead(mail, rank);
-    for (int at = ranks + rank; at < endpoints(g, ranks); at += ranks) sh_shm_mark_dead(mail, at);
+    int step = g->apart ? endpoints(g, ranks) : ranks;  // a worker's services die with it
+    for (int at = rank + step; at < endpoints(g, ranks); at += step) sh_shm_mark_dead(mail, at);
+}
+
+void sh_generation_mark_dead(sh_generations *g, int index, int slot) {
+    if (index < 0 || g->fabrics[index] == NULL) return;
+    int rank = slot < g->slots ? sh_generation_rank(g, index, slot) : slot;
+    int ranks = sh_generation_ranks(g, index);
+    if (rank < 0) return;
+    if (rank < ranks) sh_shm_mark_dead(sh_generation_fabric(g, index), rank);
+    mark_mail_dead(g, index, rank, ranks);
 }

@@ -37,6 +37,8 @@ int sh_generation_rank(const sh_generations *generations, int index, int slot);
  * none. */
 sh_shm *sh_generation_fabric(sh_generations *generations, int index);
 sh_shm *sh_generation_mail(sh_generations *generations, int index);
+/* Of its workers, and of servers that have processes of their own. */
+sh_board *sh_generation_board(sh_generations *generations, int index);
 /* In this process: gives back what it has of all generations before `index`. */
 void sh_generations_forget(sh_generations *generations, int index);
 
@@ -50,7 +52,8 @@ void sh_generations_wish(sh_generations *generations, bool wished);
 
 /* The parent's: the next generation, of these slots. */
 void sh_generations_publish(sh_generations *generations, const int *slots, int count);
-/* The parent's: the slot's worker, and the services on it, will do nothing more in a generation. */
+/* The parent's: the slot's worker, and the services on it, will do nothing more in a generation. A
+ * server with a process of its own has a number behind the slots. */
 void sh_generation_mark_dead(sh_generations *generations, int index, int slot);
 
 #endif

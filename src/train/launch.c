@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "train/server.h"
 #include "train/watch.h"
 
 /* One attempt: from the first fork to the last wait. */
@@ -19,10 +20,11 @@ typedef struct attempt {
     const sh_config *config;
     sh_generations *generations;
     _Atomic int *stop;
-    pid_t *pids;   // per slot; 0: has ended
+    pid_t *pids;   // per slot, and behind them per server; 0: has ended
     int *roll;     // (slots) of the next generation
     pid_t ending;  // it hung and was killed; 0: nobody
-    int slots, left;
+    int slots, servers;  // servers: services with processes of their own
+    int left;
     int notes_fd, notes_write_fd;
     int64_t *restarts;  // so far
     sh_outcome *outcome;
@@ -85,12 +87,22 @@ static bool is_stop(const sh_board_rank *board) {
 static int newest(const attempt *a) { return sh_generations_newest(a->generations); }
 
 static sh_board *board_of(const attempt *a) {
-    return sh_shm_board(sh_generation_fabric(a->generations, newest(a)));
+    return sh_generation_board(a->generations, newest(a));
 }
 
-/* Of the team as it is now; -1: the slot's worker has not joined. */
+/* On the board, of the team as it is now; -1: the slot's worker has not joined. */
 static int rank_of(const attempt *a, int slot) {
-    return sh_generation_rank(a->generations, newest(a), slot);
+    return slot < a->slots ? sh_generation_rank(a->generations, newest(a), slot) : slot;
+}
+
+static int processes(const attempt *a) { return a->slots + a->servers; }
+
+/* "worker 2": by its slot, which it keeps whatever its rank is. */
+static const char *name_of(const attempt *a, int slot, char name_out[SH_BOARD_NAME]) {
+    bool works = slot < a->slots;
+    snprintf(name_out, SH_BOARD_NAME, "%s %d", works ? "worker" : "server",
+             works ? slot : slot - a->slots);
+    return name_out;
 }
 
 static void take_last_words(attempt *a, int rank) {
@@ -111,16 +123,18 @@ static void warn(void *user, const char *text) {
 }
 
 static void kill_rest(attempt *a) {
-    for (int slot = 0; slot < a->slots; slot++)
+    for (int slot = 0; slot < processes(a); slot++)
         if (a->pids[slot] != 0) kill(a->pids[slot], SIGKILL);
 }
 
 /* ---- Workers ---- */
 
 static sh_status fork_worker(attempt *a, int slot, bool joins) {
-    sh_slot_set(a->generations, slot, SH_SLOT_STARTS, newest(a));
+    char name[SH_BOARD_NAME];
+    if (slot < a->slots) sh_slot_set(a->generations, slot, SH_SLOT_STARTS, newest(a));
     pid_t pid = fork();
-    if (pid < 0) return SH_FAIL(SH_E_IO, "cannot start worker %d: %s", slot, strerror(errno));
+    if (pid < 0)
+        return SH_FAIL(SH_E_IO, "cannot start %s: %s", name_of(a, slot, name), strerror(errno));
     if (pid == 0) {
         close(a->notes_fd);
         sh_worker_main(&(sh_worker){.job = a->job,
@@ -211,6 +225,12 @@ static void replace(attempt *a, int slot) {
     }
 }
 
+/* The run has ended before they could join. */
+static void end_newcomers(attempt *a) {
+    for (int slot = 0; slot < a->slots; slot++)
+        if (a->pids[slot] != 0 && rank_of(a, slot) < 0) kill(a->pids[slot], SIGKILL);
+}
+
 /* Who came back is let in when all others have met. */
 static void tend(attempt *a) {
     bool wished = false, waits = true;
@@ -225,7 +245,7 @@ static void tend(attempt *a) {
     }
     bool spent = sh_generations_spent(a->generations);
     sh_generations_wish(a->generations, wished && !spent);
-    if (living == 0 && a->left > 0) kill_rest(a);  // the run has ended before they could join
+    if (living == 0) end_newcomers(a);
     if (living == 0 || !waits) return;
     if (spent) {
         fail(a, SH_E_PEER, "the workers lost each other too often", "");
@@ -240,14 +260,15 @@ static void tend(attempt *a) {
 
 static void describe_death(attempt *a, int slot, int status, char *text_out, size_t size) {
     int rank = rank_of(a, slot);
-    char line[SH_BOARD_TEXT] = "it had not joined yet";
+    char line[SH_BOARD_TEXT] = "it had not joined yet", name[SH_BOARD_NAME];
     int pid = (int)a->pids[slot];
+    name_of(a, slot, name);
     if (rank >= 0) sh_board_line(&board_of(a)->rank[rank], rank, now(), line, sizeof line);
     if (WIFSIGNALED(status))
-        snprintf(text_out, size, "worker %d (pid %d) was ended by signal %d (%s); %s", slot, pid,
+        snprintf(text_out, size, "%s (pid %d) was ended by signal %d (%s); %s", name, pid,
                  WTERMSIG(status), strsignal(WTERMSIG(status)), line);
     else
-        snprintf(text_out, size, "worker %d (pid %d) ended with code %d and no word; %s", slot, pid,
+        snprintf(text_out, size, "%s (pid %d) ended with code %d and no word; %s", name, pid,
                  WEXITSTATUS(status), line);
 }
 
@@ -278,9 +299,9 @@ static void take_hang(attempt *a) {
     sh_board *board = board_of(a);
     sh_watch_tell(board, now(), warn, a);
     int rank = sh_watch_blame(board, now(), text, sizeof text);
-    int slot = sh_generation_slot(a->generations, newest(a), rank), count;
-    if (a->job->restarts && *a->restarts < a->config->restarts && holds_model(a, slot) &&
-        call_roll(a, &count) > 1) {
+    int slot = a->servers == 0 ? sh_generation_slot(a->generations, newest(a), rank) : rank, count;
+    if (a->job->restarts && *a->restarts < a->config->restarts && slot < a->slots &&
+        holds_model(a, slot) && call_roll(a, &count) > 1) {
         warn(a, text);
         a->ending = a->pids[slot];
         kill(a->ending, SIGKILL);
@@ -292,8 +313,8 @@ static void take_hang(attempt *a) {
 
 static int slot_of(const attempt *a, pid_t pid) {
     int slot = 0;
-    while (slot < a->slots && a->pids[slot] != pid) slot++;
-    return slot < a->slots ? slot : -1;
+    while (slot < processes(a) && a->pids[slot] != pid) slot++;
+    return slot < processes(a) ? slot : -1;
 }
 
 static void take_end(attempt *a, int slot, int status, bool expected) {
@@ -360,7 +381,7 @@ static sh_status supervise(attempt *a) {
 static sh_status fork_workers(attempt *a) {
     for (int slot = 0; slot < a->slots; slot++) a->roll[slot] = slot;
     sh_generations_publish(a->generations, a->roll, a->slots);
-    for (int slot = 0; slot < a->slots; slot++) {
+    for (int slot = 0; slot < processes(a); slot++) {
         sh_status status = fork_worker(a, slot, false);
         if (status == SH_OK) continue;
         const sh_error error = *sh_error_last();
@@ -392,10 +413,11 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t
     attempt a = {.job = job,
                  .config = config,
                  .slots = (int)config->workers,
+                 .servers = sh_servers_apart(config, (int)config->workers),
                  .restarts = restarts,
                  .outcome = outcome,
                  .watch = {.limit_s = config->watchdog}};
-    a.pids = sh_alloc((size_t)a.slots, sizeof *a.pids);
+    a.pids = sh_alloc((size_t)processes(&a), sizeof *a.pids);
     a.roll = sh_alloc((size_t)a.slots, sizeof *a.roll);
     a.stop = mmap(NULL, sizeof *a.stop, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sh_status status = SH_OK;
@@ -424,9 +446,10 @@ static sh_status prepare_restart(sh_config *config, const sh_outcome *outcome) {
 
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
     sh_config config;
-    if (job->config->workers > PROCESSES_MOST) {
-        SH_FAIL(SH_E_USAGE, "%ld workers are too many processes for one machine",
-                (long)job->config->workers);
+    int64_t workers = job->config->workers;
+    if (workers > PROCESSES_MOST ||
+        workers + sh_servers_apart(job->config, (int)workers) > PROCESSES_MOST) {
+        SH_FAIL(SH_E_USAGE, "%ld workers are too many processes for one machine", (long)workers);
         return sh_error_hint(
             "mpirun starts them on many machines, 'shoal simulate' simulates them");
     }

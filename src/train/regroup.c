@@ -6,11 +6,14 @@
 #include "tensor/kernels/vector.h"
 #include "train/scheme.h"
 #include "train/sparse.h"
+#include "train/vault.h"
 
 bool sh_regroup_possible(const shoal_run *run) {
     const sh_seat *seat = &run->team.seat;
     sh_scheme scheme;
     if (seat->regroup == NULL || run->model.blocks.weights == NULL) return false;
+    if (sh_sync_apart(&run->config.scheme)) return false;  // servers on ranks of their own stay
+    if (run->config.exact) return false;  // its bits do not depend on who dies
     const sh_dataset *sets[] = {run->data.train, run->data.validation, run->data.test};
     for (size_t i = 0; i < SH_COUNT(sets); i++)
         if (sets[i] != NULL && sets[i]->parts.ranks > 0) return false;  // a part dies with its worker
@@ -217,7 +220,7 @@ static sh_status join(shoal_run *run) {
     take_position(run, &at);
     if (sh_team_leads(team) && run->metrics == NULL) SH_TRY(sh_run_take_over_folder(run));
     int64_t lost = team->lost;
-    SH_TRY(sh_scheme_restore(run, tell_server));
+    SH_TRY(sh_vault_restore(run, tell_server));
     SH_TRY(tell_team(run, holders, team->lost - lost));
     SH_TRY(agree_on_model(run, scheme.kind->restore != NULL, holders));
     team->holds = true;

@@ -1,4 +1,5 @@
 /* One worker process: joins the team, does the job, leaves its last words on the board. */
+#include <omp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "train/launch.h"
+#include "train/server.h"
 
 int sh_threads_each(const sh_config *config, int workers, int cores) {
     if (config->threads > 0) return (int)config->threads;
@@ -82,7 +84,20 @@ static bool sends_mail(const sh_config *config) {
     return sh_scheme_parse(config->scheme.name, &scheme) == SH_OK && scheme.kind->mails;
 }
 
+static sh_status serve(sh_worker *worker) {
+    sh_server server = {.config = worker->config,
+                        .index = worker->slot - worker->slots,
+                        .stops = worker_stop,
+                        .user = worker};
+    SH_TRY(open_mail(worker, worker->rank, &server.mail));
+    omp_set_num_threads(1);
+    SH_TRY(sh_server_run(&server));
+    sh_transport_close(server.mail);
+    return SH_OK;
+}
+
 static sh_status work(sh_worker *worker) {
+    if (worker->slot >= worker->slots) return serve(worker);
     int cores = sh_cores();
     sh_take_cores(worker->slot, worker->slots);
     shoal_run *run = NULL;
@@ -104,6 +119,7 @@ static sh_status work(sh_worker *worker) {
     if (worker->rank == 0 && worker->job->timing != NULL)
         sh_worker_note(worker, &(sh_note){.kind = SH_NOTE_TIMING, .timing = *worker->job->timing});
     if (status != SH_OK) return status;  // the error's record stays; the process ends anyway
+    SH_TRY(sh_servers_dismiss(run));
     shoal_run_close(run);
     sh_worker_leave(&worker->now);
     return SH_OK;
@@ -113,7 +129,7 @@ static sh_status work(sh_worker *worker) {
 static sh_board_rank *first_board(sh_worker *worker) {
     static sh_board_rank own;
     if (worker->joins) return &own;
-    return &sh_shm_board(sh_generation_fabric(worker->generations, 0))->rank[worker->slot];
+    return &sh_generation_board(worker->generations, 0)->rank[worker->slot];
 }
 
 _Noreturn void sh_worker_main(sh_worker *worker) {

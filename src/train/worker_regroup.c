@@ -8,10 +8,11 @@ sh_status sh_worker_enter(sh_worker *worker, int generation) {
     sh_shm *fabric = sh_generation_fabric(generations, generation);
     worker->now = (sh_membership){.generation = generation};
     worker->rank = sh_generation_rank(generations, generation, worker->slot);
-    worker->board = &sh_shm_board(fabric)->rank[worker->rank];
+    worker->board = &sh_generation_board(generations, generation)->rank[worker->rank];
     if (sh_generation_ranks(generations, generation) == 1) return SH_OK;
     sh_transport *transport = NULL;
     SH_TRY(sh_shm_attach(fabric, worker->rank, sh_cores(), &transport));
+    transport->board = worker->board;
     sh_engine_options options = {.algorithm = worker->config->allreduce};
     return sh_engine_create(transport, &options, &worker->now.engine);
 }
