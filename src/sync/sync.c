@@ -103,10 +103,11 @@ sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
 }
 
 sh_status sh_service_health(const sh_service *service) {
+    SH_TRY(sh_transport_health(service->mail.transport));
     // Relaxed: what it guards is waited for by the end of the task.
-    if (service->quits != NULL && atomic_load_explicit(service->quits, memory_order_relaxed))
-        return SH_FAIL(SH_E_PEER, "worker %d regroups", service->index % service->workers);
-    return sh_transport_health(service->mail.transport);
+    if (service->quits == NULL || !atomic_load_explicit(service->quits, memory_order_relaxed))
+        return SH_OK;
+    return SH_FAIL(SH_E_PEER, "worker %d regroups", service->index % service->workers);
 }
 
 void sh_replica_update(sh_replica *replica) {

@@ -140,6 +140,7 @@ static void add_result(interval *since, const sh_loss_result *result, int64_t sa
 static sh_status one_step(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
     const sh_batch *batch;
     int64_t begin = sh_run_now(run);
+    SH_TRY(sh_regroup_check(run));
     sh_team_phase(&run->team, SH_PHASE_STEP, run->step + 1);
     SH_TRY(sh_loader_next(run->loader, &batch));
     run->spent.data_ns += sh_run_now(run) - begin;
@@ -440,6 +441,6 @@ shoal_status shoal_run_train(shoal_run *run) {
     // In virtual time the length of a folder's name, which travels before, must not show.
     if (run->team.seat.spend != NULL && !joins) run->start_ns = sh_run_now(run);
     if (status == SH_OK) status = train(run);
-    if (status != SH_OK) note_stop(run);
+    if (status != SH_OK && !sh_regroup_gone(run)) note_stop(run);
     return (shoal_status)status;
 }

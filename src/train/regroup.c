@@ -25,8 +25,14 @@ bool sh_regroup_wished(const shoal_run *run) {
     return seat->regroup != NULL && seat->regroup->wished(seat->self);
 }
 
+bool sh_regroup_gone(const shoal_run *run) {
+    const sh_seat *seat = &run->team.seat;
+    return seat->regroup != NULL && seat->regroup->gone != NULL && seat->regroup->gone(seat->self);
+}
+
 sh_status sh_regroup_check(const shoal_run *run) {
     const sh_seat *seat = &run->team.seat;
+    if (sh_regroup_gone(run)) return SH_FAIL(SH_E_INTERRUPTED, "this worker was killed");
     if (seat->regroup == NULL || !seat->regroup->moved(seat->self)) return SH_OK;
     return SH_FAIL(SH_E_PEER, "a worker has left, and the others have moved on");
 }

@@ -27,6 +27,8 @@ sh_status sh_regroup_prepare(shoal_run *run);
 void sh_regroup_ready(shoal_run *run);
 /* Somebody waits to join. Any task. */
 bool sh_regroup_wished(const shoal_run *run);
+/* A simulated worker that is dead: it must not touch the run's files any more. */
+bool sh_regroup_gone(const shoal_run *run);
 /* SH_E_PEER once the team has moved on: for workers that seldom wait for others. */
 sh_status sh_regroup_check(const shoal_run *run);
 /* Collective over the next generation: after SH_E_PEER, when all have met to let somebody join, or

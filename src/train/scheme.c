@@ -379,6 +379,7 @@ sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets
         run->spent.compute_ns += sh_run_now(run) - begin - (s->replica.waited_ns - waited);
     if (status == SH_OK && (!s->sync.scheme.kind->free || !*meets_out)) s->replica.step++;
     if (status == SH_OK && !s->sync.scheme.kind->free) status = lockstep(run, meets_out);
+    if (status == SH_OK) status = sh_regroup_check(run);
     run->sent_bytes += s->replica.sent_bytes - sent;
     run->dense_bytes += s->replica.dense_bytes - dense;
     run->spent.exposed_ns += s->replica.waited_ns - waited;

@@ -29,6 +29,7 @@ typedef struct sh_regroup_ops {
     void (*joined)(void *self);
     bool (*moved)(void *self);   // there is a newer generation: this one has lost somebody
     bool (*wished)(void *self);  // somebody waits to join: the workers should meet soon
+    bool (*gone)(void *self);    // simulated: this worker is dead and writes nothing more; or NULL
 } sh_regroup_ops;
 
 /* Where a worker sits. */
