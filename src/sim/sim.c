@@ -124,16 +124,24 @@ void sh_sim_queue(sh_sim *sim, sh_event *event, sh_sim_kind kind, int64_t at_ns)
 
 /* ---- The loop -------------------------------------------------------------------------------- */
 
-/* Whoever takes its place may die, too; one that is dead already cannot. */
-static void die(sh_sim *sim, int rank) {
+/* Whoever takes its place may die, too; one that is dead already cannot, and leaves no place. */
+static void die(sh_sim *sim, sh_death *death) {
     bool lives = false;
     for (int r = 0; r < sim->endpoints; r++) {
-        if (sim->ranks[r].host != rank || sim->ranks[r].dead) continue;
+        if (sim->ranks[r].host != death->rank || sim->ranks[r].dead) continue;
         sim->ranks[r].planned = lives = true;
     }
     if (!lives) return;
-    sh_sim_kill(sim, rank);
-    if (sim->options.died != NULL) sim->options.died(sim->options.who, rank);
+    sh_sim_kill(sim, death->rank);
+    if (sim->options.died != NULL) sim->options.died(sim->options.who, death->rank);
+    if (death->back_ns > 0)
+        sh_sim_queue(sim, &death->event, SH_SIM_RETURNS, sim->now_ns + death->back_ns);
+}
+
+static void come_back(sh_sim *sim, const sh_death *death) {
+    sh_sim_place(sim, death->home, death->rank);
+    if (sim->options.returns != NULL)
+        sim->options.returns(sim->options.who, death->rank, death->home);
 }
 
 static void fire(sh_sim *sim, sh_event *event) {
@@ -159,15 +167,11 @@ static void fire(sh_sim *sim, sh_event *event) {
             break;
         }
         case SH_SIM_DIES:
-            die(sim, ((sh_death *)event)->rank);
+            die(sim, (sh_death *)event);
             break;
-        case SH_SIM_RETURNS: {
-            const sh_death *death = (sh_death *)event;
-            sh_sim_place(sim, death->home, death->rank);
-            if (sim->options.returns != NULL)
-                sim->options.returns(sim->options.who, death->rank, death->home);
+        case SH_SIM_RETURNS:
+            come_back(sim, (const sh_death *)event);
             break;
-        }
     }
 }
 
@@ -206,20 +210,16 @@ sh_status sh_sim_run(sh_sim *sim) {
 static sh_status plan_deaths(sh_sim *sim) {
     const sh_sim_faults *faults = &sim->options.faults;
     if (faults->death_count == 0) return SH_OK;
-    size_t count = (size_t)faults->death_count;
-    sim->deaths = sh_alloc(2 * count, sizeof *sim->deaths);
+    sim->deaths = sh_alloc((size_t)faults->death_count, sizeof *sim->deaths);
     if (sim->deaths == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulation");
-    for (size_t i = 0; i < count; i++) {
+    for (int i = 0; i < faults->death_count; i++) {
         const sh_sim_death *death = &faults->deaths[i];
-        int64_t at_ns = SH_SIM_START_NS + sh_sim_to_ns(death->at_s);
         SH_ASSERT(death->rank >= 0 && death->rank < sh_sim_main_endpoints(sim));
-        sh_death *dies = &sim->deaths[i], *returns = &sim->deaths[count + i];
-        dies->rank = returns->rank = death->rank;
-        returns->home = sh_sim_home(sim, (int)i);
-        sh_sim_queue(sim, &dies->event, SH_SIM_DIES, at_ns);
-        if (death->back_s > 0)
-            sh_sim_queue(sim, &returns->event, SH_SIM_RETURNS,
-                         at_ns + sh_sim_to_ns(death->back_s));
+        sim->deaths[i] = (sh_death){.rank = death->rank,
+                                    .home = sh_sim_home(sim, i),
+                                    .back_ns = sh_sim_to_ns(death->back_s)};
+        sh_sim_queue(sim, &sim->deaths[i].event, SH_SIM_DIES,
+                     SH_SIM_START_NS + sh_sim_to_ns(death->at_s));
     }
     return SH_OK;
 }

@@ -59,7 +59,8 @@ typedef struct sh_sleep {
 typedef struct sh_death {
     sh_event event;  // first
     int rank;
-    int home;  // the endpoint of who takes its place
+    int home;         // the endpoint of who takes its place,
+    int64_t back_ns;  // so much later; 0: nobody does
 } sh_death;
 
 /* One endpoint. */
@@ -106,7 +107,7 @@ struct sh_sim {
     int *node;  // (endpoints): racks, or each its own
     struct sh_places *places;
     sh_pool flights, sleeps, payloads[SH_SIM_CLASSES];
-    sh_death *deaths;  // (2, death_count): they die; they return
+    sh_death *deaths;
     int dead;  // ranks
     bool reorders;
     bool stuck;  // a deadlock, or no memory: everything fails with `cause`

@@ -8,6 +8,7 @@
 #include "train/run.h"
 
 enum { TEXT_MOST = 1 << 26 };  // bytes of a text that rank 0 sends around
+enum { FOLDER_MOST = 4096 };   // PATH_MAX
 
 sh_batch_share sh_team_share(const sh_team *team) {
     if (team->engine == NULL) return (sh_batch_share){0};
@@ -149,7 +150,7 @@ static bool first_difference(const char *first, const char *mine, char theirs_ou
 
 sh_status sh_team_compare(shoal_run *run) {
     sh_team *team = &run->team;
-    if (team->engine == NULL) return SH_OK;
+    if (team->engine == NULL || team->seat.spend != NULL) return SH_OK;  // simulated: one config
     char *mine = facts_of(run), *first = NULL, a[128], b[128];
     if (mine == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
     sh_status status = sh_team_tell(team, mine, &first);
@@ -209,11 +210,16 @@ sh_status sh_team_spread(shoal_run *run) {
     return SH_OK;
 }
 
+/* In virtual time the length of a name must not show, so it travels with the room behind it. */
 sh_status sh_team_spread_folder(shoal_run *run) {
     sh_team *team = &run->team;
+    char text[FOLDER_MOST] = "";
     if (team->engine == NULL) return SH_OK;
-    char *folder = NULL;
-    SH_TRY(sh_team_tell(team, run->folder, &folder));
+    if (sh_team_leads(team)) snprintf(text, sizeof text, "%s", run->folder);
+    SH_TRY(sh_team_broadcast(team, text, sizeof text));
+    text[sizeof text - 1] = '\0';
+    char *folder = sh_strdup(text);
+    if (folder == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for names");
     sh_free(run->folder);
     run->folder = folder;
     return SH_OK;
