@@ -227,8 +227,7 @@ void sh_engine_unshare(sh_engine *engine, sh_shared *shared) {
 
 static sh_status abandon(sh_engine *engine, void *argument) {
     (void)argument;
-    sh_status status =
-        SH_FAIL(SH_E_PEER, "rank %d has left its team", engine->transport->rank);
+    sh_status status = SH_FAIL(SH_E_PEER, "rank %d has left its team", engine->transport->rank);
     return sh_engine_fail(engine, status);
 }
 

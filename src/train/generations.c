@@ -45,8 +45,8 @@ static _Atomic int *roll_of(const sh_generations *g, int index) {
 static sh_status make_common(sh_generations *g) {
     size_t entries = (size_t)g->slots + (size_t)g->count * (size_t)(1 + g->slots);
     g->common_bytes = sizeof(common) + entries * sizeof(int);
-    void *memory = mmap(NULL, g->common_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                        -1, 0);
+    void *memory =
+        mmap(NULL, g->common_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return SH_FAIL(SH_E_MEMORY, "cannot share memory with %d workers: %s", g->slots,
                        strerror(errno));

@@ -2,8 +2,9 @@
  * common, in memory that they share. The parent makes a fabric for every generation that there may
  * be before it forks; one that is never used costs a few pages.
  *
- * Every worker process sits in a slot, and so does the one that takes its place. A generation's roll
- * says which slots are its ranks: those who hold the model come first, in the order they had. */
+ * Every worker process sits in a slot, and so does the one that takes its place. A generation's
+ * roll says which slots are its ranks: those who hold the model come first, in the order they had.
+ */
 #ifndef SH_TRAIN_GENERATIONS_H
 #define SH_TRAIN_GENERATIONS_H
 

@@ -20,9 +20,9 @@ typedef struct attempt {
     const sh_config *config;
     sh_generations *generations;
     _Atomic int *stop;
-    pid_t *pids;   // per slot, and behind them per server; 0: has ended
-    int *roll;     // (slots) of the next generation
-    pid_t ending;  // it hung and was killed; 0: nobody
+    pid_t *pids;         // per slot, and behind them per server; 0: has ended
+    int *roll;           // (slots) of the next generation
+    pid_t ending;        // it hung and was killed; 0: nobody
     int slots, servers;  // servers: services with processes of their own
     int left;
     int notes_fd, notes_write_fd;
@@ -320,8 +320,8 @@ static int slot_of(const attempt *a, pid_t pid) {
 static void take_end(attempt *a, int slot, int status, bool expected) {
     int rank = rank_of(a, slot);
     const sh_board_rank *board = rank >= 0 ? &board_of(a)->rank[rank] : NULL;
-    bool well = WIFEXITED(status) &&
-                (WEXITSTATUS(status) == 0 || (board != NULL && is_stop(board)));
+    bool well =
+        WIFEXITED(status) && (WEXITSTATUS(status) == 0 || (board != NULL && is_stop(board)));
     bool speaks = WIFEXITED(status) && board != NULL && board->status != SH_OK;
     a->left--;
     if (a->pids[slot] == a->ending) a->ending = 0;

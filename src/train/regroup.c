@@ -13,10 +13,11 @@ bool sh_regroup_possible(const shoal_run *run) {
     sh_scheme scheme;
     if (seat->regroup == NULL || run->model.blocks.weights == NULL) return false;
     if (sh_sync_apart(&run->config.scheme)) return false;  // servers on ranks of their own stay
-    if (run->config.exact) return false;  // its bits do not depend on who dies
+    if (run->config.exact) return false;                   // its bits do not depend on who dies
     const sh_dataset *sets[] = {run->data.train, run->data.validation, run->data.test};
     for (size_t i = 0; i < SH_COUNT(sets); i++)
-        if (sets[i] != NULL && sets[i]->parts.ranks > 0) return false;  // a part dies with its worker
+        if (sets[i] != NULL && sets[i]->parts.ranks > 0)
+            return false;  // a part dies with its worker
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->survives;
 }
 
@@ -64,7 +65,8 @@ void sh_regroup_ready(shoal_run *run) {
 /* Where the run is, by those who hold it. */
 typedef struct position {
     int64_t step, samples, lost;
-    int64_t elapsed_ns, trained_ns;  // since the start, and since the first step but for what is aside
+    int64_t elapsed_ns,
+        trained_ns;  // since the start, and since the first step but for what is aside
     int64_t first_step;
     int generation;
     double best;

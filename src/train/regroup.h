@@ -4,16 +4,16 @@
  *   ranks 0 1 2 3   -- 1 dies ->  ranks 0 1 2   -- it is   -> ranks 0 1 2 3
  *   workers a b c d             workers a c d     back        workers a c d b
  *
- * A generation is a team with ranks, collectives and mail of its own. A death ends it: every wait in
- * it fails with SH_E_PEER, the living tear down their scheme and meet in the next one. There they
- * agree on what they hold in memory (the mean of their models, or what the servers left in their
- * snapshots), on the position, and begin the scheme anew; nobody goes back to a checkpoint. Another
- * death meanwhile is just the next generation. A worker that comes back joins when the others have
- * met in order, so that nothing is lost then.
+ * A generation is a team with ranks, collectives and mail of its own. A death ends it: every wait
+ * in it fails with SH_E_PEER, the living tear down their scheme and meet in the next one. There
+ * they agree on what they hold in memory (the mean of their models, or what the servers left in
+ * their snapshots), on the position, and begin the scheme anew; nobody goes back to a checkpoint.
+ * Another death meanwhile is just the next generation. A worker that comes back joins when the
+ * others have met in order, so that nothing is lost then.
  *
  * Who dies and who comes back is the business of the seat (train/team.h): a parent's, or the
- * simulator's. Workers keep their order, so rank 0, who writes the files, changes only when it dies.
- * One that is left alone trains as a run of one worker does. */
+ * simulator's. Workers keep their order, so rank 0, who writes the files, changes only when it
+ * dies. One that is left alone trains as a run of one worker does. */
 #ifndef SH_TRAIN_REGROUP_H
 #define SH_TRAIN_REGROUP_H
 

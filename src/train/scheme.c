@@ -259,8 +259,7 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
     const sh_seat *seat = &run->team.seat;
     task->service = service_of(run, index, count);
     task->real = seat->spend == NULL;
-    SH_TRY(seat->open_mail(seat->self, run->team.ranks + index,
-                           &task->service.mail.transport));
+    SH_TRY(seat->open_mail(seat->self, run->team.ranks + index, &task->service.mail.transport));
     return sh_task_spawn("service", serve, task, &task->task);
 }
 

@@ -16,10 +16,10 @@ typedef struct sh_simulation {
     sh_scheme scheme;
     bool timing_only;
     struct sh_simulated_teams *teams;  // simulate_team.c; NULL: a death ends the run
-    bool done;       // the last step was
-    char *folder;    // of the run; NULL: none was opened
-    int64_t steps;   // that were done
-    double seconds;  // from the first step to the end of the last
+    bool done;                         // the last step was
+    char *folder;                      // of the run; NULL: none was opened
+    int64_t steps;                     // that were done
+    double seconds;                    // from the first step to the end of the last
     // Timing only:
     sh_net *net;
     sh_optim optim;  // its slots are not used
@@ -37,7 +37,7 @@ typedef struct sh_simulated_worker {
     int team;            // the newest that it has been in, or seen
     sh_engine *before;   // of the team before, until it has joined
     bool trains, holds;  // in this team, and in any
-    int64_t drawn;  // the step whose time is in `step_ns`, from 1; 0: none
+    int64_t drawn;       // the step whose time is in `step_ns`, from 1; 0: none
     int64_t step_ns;
 } sh_simulated_worker;
 

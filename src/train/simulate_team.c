@@ -1,6 +1,6 @@
 /* What a parent does for workers that are processes (train/launch.c), for those that the simulator
- * runs: when one dies by plan, the living form the next team; who comes back by plan joins when they
- * have met. */
+ * runs: when one dies by plan, the living form the next team; who comes back by plan joins when
+ * they have met. */
 #include "train/regroup.h"
 #include "train/server.h"
 #include "train/simulate.h"

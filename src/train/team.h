@@ -48,7 +48,7 @@ struct sh_seat {
     /* The same for a whole step that may become void: `ends` is asked whenever there is mail. */
     void (*spend_unless)(void *self, int64_t step, sh_transport *mail, bool (*ends)(void *who),
                          void *who);
-    bool timing_only;  // nothing is computed: there are no weights
+    bool timing_only;               // nothing is computed: there are no weights
     const sh_regroup_ops *regroup;  // NULL: a death ends the run
     void *self;
 };
@@ -79,15 +79,15 @@ typedef struct sh_team {
     bool *unused;                         // per parameter, for a step without samples
     bool stops;                           // a rank was asked to stop: all do after this step
     bool regroups;                        // somebody waits to join: all regroup after this step
-    bool holds;       // this worker has the model, or the whole of its part of it
-    bool joined;      // it trains in this generation
-    sh_vault vault;   // of this generation
-    sh_vault left;    // of the last one that it trained in, until it was read
-    float *spare;     // where the team can regroup: sums are made here, so that none is left torn
-    char *costs;      // of messages, as rank 0 told them; NULL: defaults
-    int generation;   // how often it has regrouped
-    int64_t step;     // where this generation began
-    int64_t lost;     // updates that dead servers took with them
+    bool holds;      // this worker has the model, or the whole of its part of it
+    bool joined;     // it trains in this generation
+    sh_vault vault;  // of this generation
+    sh_vault left;   // of the last one that it trained in, until it was read
+    float *spare;    // where the team can regroup: sums are made here, so that none is left torn
+    char *costs;     // of messages, as rank 0 told them; NULL: defaults
+    int generation;  // how often it has regrouped
+    int64_t step;    // where this generation began
+    int64_t lost;    // updates that dead servers took with them
 } sh_team;
 
 static inline bool sh_team_leads(const sh_team *team) { return team->rank == 0; }

@@ -10,9 +10,8 @@ sh_status sh_vault_open(shoal_run *run, const sh_service *like) {
         SH_TRY(kind->snapshot_bytes(like, i, &bytes));
         if (bytes > most) most = bytes;
     }
-    sh_vault vault = {.bytes = sh_round_up(most, SH_ALIGN),
-                      .workers = like->workers,
-                      .services = like->count};
+    sh_vault vault = {
+        .bytes = sh_round_up(most, SH_ALIGN), .workers = like->workers, .services = like->count};
     size_t each = (size_t)((vault.services + vault.workers - 1) / vault.workers);
     const sh_seat *seat = &run->team.seat;
     SH_TRY(seat->regroup->share(seat->self, each * vault.bytes, &vault.base));
@@ -26,8 +25,8 @@ void *sh_vault_snapshot(const sh_vault *vault, int index) {
     return vault->base[index % vault->workers] + (size_t)(index / vault->workers) * vault->bytes;
 }
 
-sh_status sh_vault_restore(shoal_run *run, void (*tell)(shoal_run *run, int service,
-                                                        const sh_remains *remains)) {
+sh_status sh_vault_restore(shoal_run *run,
+                           void (*tell)(shoal_run *run, int service, const sh_remains *remains)) {
     sh_vault *vault = &run->team.left;
     if (vault->base == NULL) return SH_OK;
     sh_scheme scheme;

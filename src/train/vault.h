@@ -12,7 +12,7 @@ sh_status sh_vault_open(shoal_run *run, const sh_service *like);
 void *sh_vault_snapshot(const sh_vault *vault, int index);
 /* What the services of the last generation left becomes the model and the optimizer's state; `tell`
  * hears of each. */
-sh_status sh_vault_restore(shoal_run *run, void (*tell)(shoal_run *run, int service,
-                                                        const sh_remains *remains));
+sh_status sh_vault_restore(shoal_run *run,
+                           void (*tell)(shoal_run *run, int service, const sh_remains *remains));
 
 #endif

@@ -19,8 +19,7 @@ sh_status sh_worker_enter(sh_worker *worker, int generation) {
 
 void sh_worker_leave(sh_membership *membership) {
     if (membership->engine == NULL) return;
-    if (membership->shared.base != NULL)
-        sh_engine_unshare(membership->engine, &membership->shared);
+    if (membership->shared.base != NULL) sh_engine_unshare(membership->engine, &membership->shared);
     sh_engine_destroy(membership->engine);
     membership->engine = NULL;
 }
