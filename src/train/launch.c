@@ -1,4 +1,4 @@
-#include "train/launch.h"
+#include "train/launch_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,33 +12,18 @@
 
 #include "base/file.h"
 #include "train/server.h"
-#include "train/watch.h"
-
-/* One attempt: from the first fork to the last wait. */
-typedef struct attempt {
-    const sh_job *job;
-    const sh_config *config;
-    sh_generations *generations;
-    _Atomic int *stop;
-    pid_t *pids;         // per slot, and behind them per server; 0: has ended
-    int *roll;           // (slots) of the next generation
-    pid_t ending;        // it hung and was killed; 0: nobody
-    int slots, servers;  // servers: services with processes of their own
-    int left;
-    int notes_fd, notes_write_fd;
-    int64_t *restarts;  // so far
-    sh_outcome *outcome;
-    sh_watch watch;
-    bool failed;     // nobody needs to go on
-    bool died;       // a worker left without a word, or hung: worth another attempt
-    sh_error error;  // of the first that failed; code SH_OK: none yet
-} attempt;
 
 enum { PROCESSES_MOST = 4096 };
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
 
-static void show_note(attempt *a, const sh_note *note) {
+void launch_warn(void *user, const char *text) {
+    const launch_attempt *a = user;
+    const shoal_hooks *hooks = a->job->hooks;
+    if (hooks->line != NULL) hooks->line(hooks->user, SH_LOG_WARN, text);
+}
+
+static void show_note(launch_attempt *a, const sh_note *note) {
     const shoal_hooks *hooks = a->job->hooks;
     char text[sizeof note->text + 32];
     switch ((sh_note_kind)note->kind) {
@@ -62,14 +47,14 @@ static void show_note(attempt *a, const sh_note *note) {
     }
 }
 
-static void read_notes(attempt *a, int wait_ms) {
+static void read_notes(launch_attempt *a, int wait_ms) {
     struct pollfd wait = {.fd = a->notes_fd, .events = POLLIN};
     if (poll(&wait, 1, wait_ms) <= 0) return;
     sh_note note;
     while (read(a->notes_fd, &note, sizeof note) == (ssize_t)sizeof note) show_note(a, &note);
 }
 
-static void fail(attempt *a, sh_status code, const char *text, const char *hint) {
+void launch_fail(launch_attempt *a, sh_status code, const char *text, const char *hint) {
     if (a->error.code != SH_OK) return;
     a->error.code = code;
     snprintf(a->error.text, sizeof a->error.text, "%s", text);
@@ -84,186 +69,27 @@ static bool is_stop(const sh_board_rank *board) {
     return board->status == (int32_t)SH_E_INTERRUPTED;
 }
 
-static int newest(const attempt *a) { return sh_generations_newest(a->generations); }
-
-static sh_board *board_of(const attempt *a) {
-    return sh_generation_board(a->generations, newest(a));
-}
-
-/* On the board, of the team as it is now; -1: the slot's worker has not joined. */
-static int rank_of(const attempt *a, int slot) {
-    return slot < a->slots ? sh_generation_rank(a->generations, newest(a), slot) : slot;
-}
-
-static int processes(const attempt *a) { return a->slots + a->servers; }
-
-/* "worker 2": by its slot, which it keeps whatever its rank is. */
-static const char *name_of(const attempt *a, int slot, char name_out[SH_BOARD_NAME]) {
-    bool works = slot < a->slots;
-    snprintf(name_out, SH_BOARD_NAME, "%s %d", works ? "worker" : "server",
-             works ? slot : slot - a->slots);
-    return name_out;
-}
-
-static void take_last_words(attempt *a, int rank) {
-    const sh_board_rank *board = &board_of(a)->rank[rank];
+static void take_last_words(launch_attempt *a, int rank) {
+    const sh_board_rank *board = &launch_board(a)->rank[rank];
     if (!is_cause(board)) return;
     char text[SH_BOARD_TEXT + 32];
     snprintf(text, sizeof text, "rank %d: %s", rank, board->error);
-    fail(a, (sh_status)board->status, rank == 0 ? board->error : text, board->hint);
+    launch_fail(a, (sh_status)board->status, rank == 0 ? board->error : text, board->hint);
 }
 
-static void say(const sh_job *job, int level, const char *text) {
-    if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, level, text);
-}
-
-static void warn(void *user, const char *text) {
-    const attempt *a = user;
-    say(a->job, SH_LOG_WARN, text);
-}
-
-static void kill_rest(attempt *a) {
-    for (int slot = 0; slot < processes(a); slot++)
+static void kill_rest(launch_attempt *a) {
+    for (int slot = 0; slot < launch_processes(a); slot++)
         if (a->pids[slot] != 0) kill(a->pids[slot], SIGKILL);
-}
-
-/* ---- Workers ---- */
-
-static sh_status fork_worker(attempt *a, int slot, bool joins) {
-    char name[SH_BOARD_NAME];
-    if (slot < a->slots) sh_slot_set(a->generations, slot, SH_SLOT_STARTS, newest(a));
-    pid_t pid = fork();
-    if (pid < 0)
-        return SH_FAIL(SH_E_IO, "cannot start %s: %s", name_of(a, slot, name), strerror(errno));
-    if (pid == 0) {
-        close(a->notes_fd);
-        sh_worker_main(&(sh_worker){.job = a->job,
-                                    .config = a->config,
-                                    .generations = a->generations,
-                                    .slot = slot,
-                                    .slots = a->slots,
-                                    .joins = joins,
-                                    .notes_fd = a->notes_write_fd,
-                                    .stop = a->stop,
-                                    .now = {.generation = newest(a)}});
-    }
-    a->pids[slot] = pid;
-    a->left++;
-    return SH_OK;
-}
-
-/* ---- Generations ---- */
-
-static bool holds_model(const attempt *a, int slot) {
-    return a->pids[slot] != 0 && sh_slot_get(a->generations, slot) >= SH_SLOT_TRAINS;
-}
-
-static bool is_ready(const attempt *a, int slot) {
-    return a->pids[slot] != 0 && sh_slot_get(a->generations, slot) == SH_SLOT_READY;
-}
-
-/* The living go on: those who hold the model in the order they had, behind them who waits to join.
- * Returns how many hold it. */
-static int call_roll(attempt *a, int *count_out) {
-    int holders = 0, ranks = sh_generation_ranks(a->generations, newest(a));
-    for (int rank = 0; rank < ranks; rank++) {
-        int slot = sh_generation_slot(a->generations, newest(a), rank);
-        if (holds_model(a, slot)) a->roll[holders++] = slot;
-    }
-    *count_out = holders;
-    for (int slot = 0; slot < a->slots; slot++)
-        if (is_ready(a, slot)) a->roll[(*count_out)++] = slot;
-    return holders;
-}
-
-static void begin_generation(attempt *a, int count) {
-    sh_generations_publish(a->generations, a->roll, count);
-    sh_board *board = board_of(a);
-    for (int rank = 0; rank < count; rank++) {
-        board->rank[rank].pid = a->pids[a->roll[rank]];
-        sh_board_phase(&board->rank[rank], SH_PHASE_START, now());
-    }
-    // Those who leave the one before may still wait there for somebody who dies now.
-    sh_generations_forget(a->generations, newest(a) - 1);
-}
-
-/* Somebody of the team has died, and was marked so. False: the others cannot go on without it. */
-static bool go_on_without(attempt *a) {
-    int count, ranks = sh_generation_ranks(a->generations, newest(a));
-    if (!a->job->restarts || *a->restarts >= a->config->restarts) return false;
-    if (sh_generations_spent(a->generations) || call_roll(a, &count) == 0) return false;
-    for (int rank = 0; rank < ranks; rank++) {
-        int slot = sh_generation_slot(a->generations, newest(a), rank);
-        if (a->pids[slot] != 0 && sh_slot_get(a->generations, slot) == SH_SLOT_STARTS) return false;
-    }
-    begin_generation(a, count);
-    return true;
-}
-
-/* A death costs one restart, that of the worker; with --elastic none takes its place. */
-static void replace(attempt *a, int slot) {
-    char text[160];
-    const int64_t most = a->config->restarts;
-    if (*a->restarts >= most) {
-        snprintf(text, sizeof text, "worker %d does not come back: its restarts are used up", slot);
-        warn(a, text);
-        return;
-    }
-    ++*a->restarts;
-    if (a->config->elastic) {
-        snprintf(text, sizeof text, "restart %ld of %ld: the others go on without worker %d",
-                 (long)*a->restarts, (long)most, slot);
-        warn(a, text);
-    } else if (fork_worker(a, slot, true) == SH_OK) {
-        snprintf(text, sizeof text,
-                 "restart %ld of %ld: the others go on, worker %d starts again (pid %d) and joins "
-                 "them",
-                 (long)*a->restarts, (long)most, slot, (int)a->pids[slot]);
-        warn(a, text);
-    } else {
-        warn(a, sh_error_last()->text);
-    }
-}
-
-/* The run has ended before they could join. */
-static void end_newcomers(attempt *a) {
-    for (int slot = 0; slot < a->slots; slot++)
-        if (a->pids[slot] != 0 && rank_of(a, slot) < 0) kill(a->pids[slot], SIGKILL);
-}
-
-/* Who came back is let in when all others have met. */
-static void tend(attempt *a) {
-    bool wished = false, waits = true;
-    int count, living = 0;
-    for (int slot = 0; slot < a->slots; slot++) {
-        bool member = rank_of(a, slot) >= 0;
-        if (!member && is_ready(a, slot)) wished = true;
-        if (!member || a->pids[slot] == 0) continue;
-        living++;
-        waits = waits && sh_slot_get(a->generations, slot) == SH_SLOT_WAITS &&
-                sh_slot_generation(a->generations, slot) == newest(a);
-    }
-    bool spent = sh_generations_spent(a->generations);
-    sh_generations_wish(a->generations, wished && !spent);
-    if (living == 0) end_newcomers(a);
-    if (living == 0 || !waits) return;
-    if (spent) {
-        fail(a, SH_E_PEER, "the workers lost each other too often", "");
-        a->died = a->failed = true;
-        return;
-    }
-    call_roll(a, &count);
-    begin_generation(a, count);
 }
 
 /* ---- Ends ---- */
 
-static void describe_death(attempt *a, int slot, int status, char *text_out, size_t size) {
-    int rank = rank_of(a, slot);
+static void describe_death(launch_attempt *a, int slot, int status, char *text_out, size_t size) {
+    int rank = launch_rank(a, slot);
     char line[SH_BOARD_TEXT] = "it had not joined yet", name[SH_BOARD_NAME];
     int pid = (int)a->pids[slot];
-    name_of(a, slot, name);
-    if (rank >= 0) sh_board_line(&board_of(a)->rank[rank], rank, now(), line, sizeof line);
+    launch_name(a, slot, name);
+    if (rank >= 0) sh_board_line(&launch_board(a)->rank[rank], rank, now(), line, sizeof line);
     if (WIFSIGNALED(status))
         snprintf(text_out, size, "%s (pid %d) was ended by signal %d (%s); %s", name, pid,
                  WTERMSIG(status), strsignal(WTERMSIG(status)), line);
@@ -272,57 +98,60 @@ static void describe_death(attempt *a, int slot, int status, char *text_out, siz
                  WEXITSTATUS(status), line);
 }
 
-static void take_death(attempt *a, int slot, int status) {
+static void take_death(launch_attempt *a, int slot, int status) {
     char text[2 * SH_BOARD_TEXT];
-    bool member = rank_of(a, slot) >= 0;
+    bool member = launch_rank(a, slot) >= 0;
     describe_death(a, slot, status, text, sizeof text);
     a->pids[slot] = 0;
     if (member) {
-        sh_watch_record(board_of(a), now(), a->outcome->folder);
-        sh_generation_mark_dead(a->generations, newest(a), slot);
-        sh_generation_mark_dead(a->generations, newest(a) - 1, slot);
+        sh_watch_record(launch_board(a), now(), a->outcome->folder);
+        sh_generation_mark_dead(a->generations, launch_newest(a), slot);
+        sh_generation_mark_dead(a->generations, launch_newest(a) - 1, slot);
     }
-    if (!a->failed && (!member || go_on_without(a))) {
-        warn(a, text);
-        replace(a, slot);
+    if (!a->failed && (!member || launch_go_on(a))) {
+        launch_warn(a, text);
+        launch_replace(a, slot);
         return;
     }
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    fail(a, SH_E_PEER, text,
-         killed ? "if nobody killed it, the system ran out of memory: 'dmesg' tells" : "");
+    launch_fail(a, SH_E_PEER, text,
+                killed ? "if nobody killed it, the system ran out of memory: 'dmesg' tells" : "");
     a->died = a->failed = true;
 }
 
 /* Every rank's state is told while it can still be read. */
-static void take_hang(attempt *a) {
+static void take_hang(launch_attempt *a) {
     char text[1024];
-    sh_board *board = board_of(a);
-    sh_watch_tell(board, now(), warn, a);
+    sh_board *board = launch_board(a);
+    sh_watch_tell(board, now(), launch_warn, a);
     int rank = sh_watch_blame(board, now(), text, sizeof text);
-    int slot = a->servers == 0 ? sh_generation_slot(a->generations, newest(a), rank) : rank, count;
+    int slot = a->servers == 0 ? sh_generation_slot(a->generations, launch_newest(a), rank) : rank,
+        count;
     if (a->job->restarts && *a->restarts < a->config->restarts && slot < a->slots &&
-        holds_model(a, slot) && call_roll(a, &count) > 1) {
-        warn(a, text);
+        launch_holds(a, slot) && launch_roll(a, &count) > 1) {
+        launch_warn(a, text);
         a->ending = a->pids[slot];
         kill(a->ending, SIGKILL);
         return;
     }
-    fail(a, SH_E_PEER, text, "flight.txt in the run's folder has the last operations of each");
+    launch_fail(a, SH_E_PEER, text,
+                "flight.txt in the run's folder has the last operations of each");
     a->died = a->failed = true;
 }
 
-static int slot_of(const attempt *a, pid_t pid) {
+static int slot_of(const launch_attempt *a, pid_t pid) {
     int slot = 0;
-    while (slot < processes(a) && a->pids[slot] != pid) slot++;
-    return slot < processes(a) ? slot : -1;
+    while (slot < launch_processes(a) && a->pids[slot] != pid) slot++;
+    return slot < launch_processes(a) ? slot : -1;
 }
 
-static void take_end(attempt *a, int slot, int status, bool expected) {
-    int rank = rank_of(a, slot);
-    const sh_board_rank *board = rank >= 0 ? &board_of(a)->rank[rank] : NULL;
+static void take_end(launch_attempt *a, int slot, int status, bool expected) {
+    int rank = launch_rank(a, slot);
+    const sh_board_rank *board = rank >= 0 ? &launch_board(a)->rank[rank] : NULL;
     bool well =
         WIFEXITED(status) && (WEXITSTATUS(status) == 0 || (board != NULL && is_stop(board)));
     bool speaks = WIFEXITED(status) && board != NULL && board->status != SH_OK;
+    expected = expected || (a->over && rank < 0);
     a->left--;
     if (a->pids[slot] == a->ending) a->ending = 0;
     if (!expected && !well && !speaks) {
@@ -331,12 +160,12 @@ static void take_end(attempt *a, int slot, int status, bool expected) {
     }
     a->pids[slot] = 0;
     if (expected || well) return;
-    sh_generation_mark_dead(a->generations, newest(a), slot);
+    sh_generation_mark_dead(a->generations, launch_newest(a), slot);
     a->failed = true;
     take_last_words(a, rank);
 }
 
-static void reap(attempt *a, bool expected) {
+static void reap(launch_attempt *a, bool expected) {
     int status;
     pid_t pid;
     while (a->left > 0 && (pid = waitpid(-1, &status, expected ? 0 : WNOHANG)) > 0) {
@@ -346,8 +175,8 @@ static void reap(attempt *a, bool expected) {
 }
 
 /* After a failure the others get a moment to say what they know, then they are ended. */
-static void end_attempt(attempt *a) {
-    if (a->died) sh_watch_record(board_of(a), now(), a->outcome->folder);
+static void end_attempt(launch_attempt *a) {
+    if (a->died) sh_watch_record(launch_board(a), now(), a->outcome->folder);
     int64_t until = now() + 2000000000;
     while (a->left > 0 && !a->died && a->error.code == SH_OK && now() < until) {
         read_notes(a, 50);
@@ -357,32 +186,32 @@ static void end_attempt(attempt *a) {
     read_notes(a, 0);
     reap(a, true);
     if (a->error.code == SH_OK)
-        fail(a, SH_E_PEER, "the workers gave up waiting for each other",
-             "see flight.txt in the run's folder");
+        launch_fail(a, SH_E_PEER, "the workers gave up waiting for each other",
+                    "see flight.txt in the run's folder");
 }
 
-static sh_status supervise(attempt *a) {
+static sh_status supervise(launch_attempt *a) {
     const shoal_hooks *hooks = a->job->hooks;
     while (a->left > 0 && !a->failed) {
         read_notes(a, 100);
         reap(a, false);
-        if (!a->failed) tend(a);
+        if (!a->failed) launch_tend(a);
         if (hooks->stop != NULL && hooks->stop(hooks->user)) atomic_store(a->stop, 1);
-        if (!a->failed && a->ending == 0 && sh_watch_hangs(&a->watch, board_of(a), now()))
+        if (!a->failed && a->ending == 0 && sh_watch_hangs(&a->watch, launch_board(a), now()))
             take_hang(a);
     }
     read_notes(a, 0);
     if (a->failed) end_attempt(a);
-    if (is_stop(&board_of(a)->rank[0])) take_last_words(a, 0);
+    if (is_stop(&launch_board(a)->rank[0])) take_last_words(a, 0);
     return a->error.code == SH_OK ? SH_OK : sh_error_adopt(&a->error);
 }
 
 /* The first generation has a rank for each slot. */
-static sh_status fork_workers(attempt *a) {
+static sh_status fork_workers(launch_attempt *a) {
     for (int slot = 0; slot < a->slots; slot++) a->roll[slot] = slot;
     sh_generations_publish(a->generations, a->roll, a->slots);
-    for (int slot = 0; slot < processes(a); slot++) {
-        sh_status status = fork_worker(a, slot, false);
+    for (int slot = 0; slot < launch_processes(a); slot++) {
+        sh_status status = launch_fork(a, slot, false);
         if (status == SH_OK) continue;
         const sh_error error = *sh_error_last();
         kill_rest(a);
@@ -392,7 +221,7 @@ static sh_status fork_workers(attempt *a) {
     return SH_OK;
 }
 
-static sh_status run_attempt(attempt *a) {
+static sh_status run_attempt(launch_attempt *a) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
         return SH_FAIL(SH_E_IO, "cannot make a pipe to the workers: %s", strerror(errno));
@@ -410,14 +239,14 @@ static sh_status run_attempt(attempt *a) {
 
 static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t *restarts,
                              sh_outcome *outcome, bool *died_out) {
-    attempt a = {.job = job,
-                 .config = config,
-                 .slots = (int)config->workers,
-                 .servers = sh_servers_apart(config, (int)config->workers),
-                 .restarts = restarts,
-                 .outcome = outcome,
-                 .watch = {.limit_s = config->watchdog}};
-    a.pids = sh_alloc((size_t)processes(&a), sizeof *a.pids);
+    launch_attempt a = {.job = job,
+                        .config = config,
+                        .slots = (int)config->workers,
+                        .servers = sh_servers_apart(config, (int)config->workers),
+                        .restarts = restarts,
+                        .outcome = outcome,
+                        .watch = {.limit_s = config->watchdog}};
+    a.pids = sh_alloc((size_t)launch_processes(&a), sizeof *a.pids);
     a.roll = sh_alloc((size_t)a.slots, sizeof *a.roll);
     a.stop = mmap(NULL, sizeof *a.stop, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sh_status status = SH_OK;
@@ -430,6 +259,10 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t
     sh_free(a.pids);
     *died_out = a.died;
     return status;
+}
+
+static void say(const sh_job *job, const char *text) {
+    if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, SH_LOG_WARN, text);
 }
 
 /* Goes on from the newest checkpoint, or from the start where there is none yet. */
@@ -465,12 +298,12 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
         if (prepare_restart(&config, outcome) != SH_OK) break;
         char text[1400];
         snprintf(text, sizeof text, "%s", error.text);
-        say(job, SH_LOG_WARN, text);
+        say(job, text);
         snprintf(text, sizeof text, "restart %ld of %ld, %s, with %ld worker%s", (long)restarts + 1,
                  (long)config.restarts,
                  config.resume != NULL ? "from the last checkpoint" : "from the beginning",
                  (long)config.workers, config.workers == 1 ? "" : "s");
-        say(job, SH_LOG_WARN, text);
+        say(job, text);
     }
     sh_config_fini(&config);
     return status;

@@ -94,6 +94,12 @@ check_run
 expect_text "goes on with 2 workers" first/log.txt
 [ "$(grep -c 'goes on with 3 workers' first/log.txt)" -ge 1 ] || fail "the log is not continued"
 
+# The run ends before the new one is ready: it is not waited for, nor missed.
+start short -n 3 --sync local:4 --steps 200
+kill -KILL "$(worker 2)" || true
+finish 0
+[ "$(grep -c 'starts again' short.err)" -le 1 ] || fail "who came too late is started again and again"
+
 # Two at once, out of four.
 start two -n 4 --sync local:4
 pause
