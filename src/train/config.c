@@ -35,7 +35,7 @@ static const char *tokens_choice(size_t index) {
 }
 
 static const char *kernels_choice(size_t index) {
-    static const char *const names[] = {"measure", "default"};
+    static const char *const names[] = {"measure", "direct", "default"};
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
@@ -277,7 +277,8 @@ static const sh_option rows[] = {
      .help = "exact: parts of a batch that are computed alone; they fix the bits"},
     {.key = "kernels", .type = SH_OPTION_STRING, AT(kernels), .initial = "measure",
      .choices = kernels_choice, .group = "Run",
-     .help = "measure: the fastest library per shape, remembered; default: the usual one"},
+     .help = "measure: the fastest per shape, remembered; direct: without Winograd's algorithm, "
+             "which rounds more; default: the usual one"},
 
     {.key = "out", .type = SH_OPTION_STRING, AT(out), .group = "Output", .value = "DIR",
      .help = "folder of the run; default runs/NAME"},
