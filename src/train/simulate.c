@@ -40,15 +40,26 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     return sh_sim_attach_mail(worker->simulation->sim, endpoint, mail_out);
 }
 
+static int64_t step_ns(sh_simulated_worker *worker, int64_t step) {
+    if (worker->drawn != step + 1) {
+        worker->drawn = step + 1;
+        worker->step_ns = sh_sim_compute_ns(worker->simulation->sim, worker->rank, step);
+    }
+    return worker->step_ns;
+}
+
 /* A failure (the rank was killed) shows in the worker's next message. */
 static void spend(void *self, int64_t step, double part) {
     sh_simulated_worker *worker = self;
-    sh_sim *sim = worker->simulation->sim;
-    if (worker->drawn != step + 1) {
-        worker->drawn = step + 1;
-        worker->step_ns = sh_sim_compute_ns(sim, worker->rank, step);
-    }
-    (void)sh_sim_spend(sim, (int64_t)((double)worker->step_ns * part + 0.5));
+    double ns = (double)step_ns(worker, step) * part;
+    (void)sh_sim_spend(worker->simulation->sim, (int64_t)(ns + 0.5));
+}
+
+static void spend_unless(void *self, int64_t step, sh_transport *mail, bool (*ends)(void *who),
+                         void *who) {
+    sh_simulated_worker *worker = self;
+    int64_t ns = step_ns(worker, step);
+    (void)sh_sim_spend_unless(worker->simulation->sim, ns, mail, ends, who);
 }
 
 sh_seat sh_simulated_seat(sh_simulated_worker *worker) {
@@ -59,6 +70,7 @@ sh_seat sh_simulated_seat(sh_simulated_worker *worker) {
                      .data = &s->data,
                      .open_mail = s->scheme.kind->mails ? open_mail : NULL,
                      .spend = spend,
+                     .spend_unless = spend_unless,
                      .timing_only = s->timing_only,
                      .self = worker};
 }
