@@ -243,7 +243,7 @@ static sh_status place_endpoints(const sh_sim *sim, int **hosts_out) {
         if (r < mains)
             hosts[r] = options->hosts != NULL ? options->hosts[r] : r;
         else
-            hosts[r] = (r - mains) % options->ranks;
+            hosts[r] = r - mains < mains ? r - mains : (r - mains) % options->ranks;
     }
     *hosts_out = hosts;
     return SH_OK;

@@ -56,7 +56,8 @@ sh_status sh_sim_run(sh_sim *sim);
 sh_status sh_sim_attach(sh_sim *sim, int rank, sh_transport **transport_out);
 
 /* The mail of schemes: endpoints 0 .. ranks - 1 are the ranks' own, the others are services;
- * service s sits on rank s mod ranks. Mail shares the ranks' wires. */
+ * service s sits on rank s mod ranks, or on the endpoint of that number where the options have
+ * services. Mail shares the wires of who it sits on. */
 sh_status sh_sim_attach_mail(sh_sim *sim, int endpoint, sh_transport **transport_out);
 
 /* The calling task computes for so long. Fails if its rank dies meanwhile. */

@@ -263,10 +263,25 @@ static sh_status receive_push(ps_server *server, ps_client *client) {
     return sh_mail_receive(&server->service->mail, &client->payload);
 }
 
+static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
+
+static bool sends(const ps_client *client) {
+    return is_pending(&client->head) || is_pending(&client->values) || is_pending(&client->word) ||
+           is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
+}
+
+/* It has the last reply, or asks no more than to meet; that the reply has left may be heard later.
+ */
+static bool is_answered(const ps_server *server, int peer) {
+    if (peer < 0 || peer >= server->service->workers) return true;
+    const ps_client *client = &server->clients[peer];
+    return client->waits || (client->reads == NULL && !sends(client));
+}
+
 static sh_status take_request(ps_server *server, bool *moved_out) {
-    if (server->incoming.state == SH_MESSAGE_PENDING) return SH_OK;
-    *moved_out = true;
     int peer = server->incoming.peer;
+    if (is_pending(&server->incoming) || !is_answered(server, peer)) return SH_OK;
+    *moved_out = true;
     if (server->incoming.state != SH_MESSAGE_DONE) return refuse(server, peer, "is too long");
     SH_TRY(check(server, peer, server->incoming.bytes));
     ps_client *client = &server->clients[peer];
@@ -297,13 +312,6 @@ static sh_status push_came(ps_server *server, ps_client *client) {
     return act(server, client, what);
 }
 
-static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
-
-static bool sends(const ps_client *client) {
-    return is_pending(&client->head) || is_pending(&client->values) || is_pending(&client->word) ||
-           is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
-}
-
 static sh_status look_after(ps_server *server, bool *moved_out) {
     int count = server->busy_count, kept = 0;
     int *busy = server->busy;
@@ -327,6 +335,18 @@ static sh_status look_after(ps_server *server, bool *moved_out) {
     return try_meet(server);
 }
 
+/* Whose requests are still to come, for the board. */
+static void note_waits(const ps_server *server) {
+    uint64_t waits = 0;
+    for (int i = 0; i < server->service->workers && i < SH_BOARD_WAITS; i++) {
+        const ps_client *client = &server->clients[i];
+        if (!client->left && !client->meets && !client->waits) waits |= UINT64_C(1) << i;
+    }
+    // Relaxed: only reports read it.
+    atomic_store_explicit(&server->service->mail.transport->board->mail_from, waits,
+                          memory_order_relaxed);
+}
+
 static sh_status run(ps_server *server) {
     sh_transport *transport = server->service->mail.transport;
     SH_TRY(expect_request(server));
@@ -338,6 +358,7 @@ static sh_status run(ps_server *server) {
         SH_TRY(sh_transport_health(transport));  // nobody else tells that a worker has died
         if (holds(server)) SH_TRY(reply_to_all(server));  // the user may want to stop
         SH_TRY(try_combine(server));
+        note_waits(server);
         sh_transport_idle(transport);
     }
     sh_cancel(transport, &server->incoming);

@@ -68,6 +68,10 @@ sh_status sh_scheme_parse(const char *text, sh_scheme *scheme_out) {
     return SH_OK;
 }
 
+bool sh_sync_apart(const sh_sync_options *options) {
+    return options->server_ranks != NULL && strcmp(options->server_ranks, "own") == 0;
+}
+
 const char *sh_scheme_text(sh_scheme scheme, char text_out[SH_SCHEME_TEXT]) {
     if (scheme.kind->amount == NULL)
         snprintf(text_out, SH_SCHEME_TEXT, "%s", scheme.kind->name);

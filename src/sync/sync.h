@@ -14,7 +14,7 @@
  *
  * Mail is a transport of its own, with the workers as ranks 0 .. P - 1 and behind them the scheme's
  * services: tasks beside the workers that answer while these compute (parameter servers, passive
- * partners). Service s sits on worker s mod P. */
+ * partners). Service s sits on worker s mod P, or, of parameter servers, on a rank of its own. */
 #ifndef SH_SYNC_SYNC_H
 #define SH_SYNC_SYNC_H
 
@@ -33,6 +33,7 @@ typedef struct sh_sync_kind sh_sync_kind;
 typedef struct sh_sync_options {
     char *name;                       // with its amount: "ssp:3"
     int64_t servers;                  // shards of the parameters; 0: one for each worker
+    char *server_ranks;               // shared: servers sit on workers; own: behind them
     char *placement;                  // range: equal parts; variable: whole tensors
     char *staleness;                  // auto, on, off: the rate is divided by the staleness
     double compensation;              // of delay: lambda of DC-ASGD; 0: none
@@ -49,6 +50,9 @@ typedef struct sh_scheme {
     const sh_sync_kind *kind;
     double amount;  // S, H, K, ...; 0 where the scheme has none
 } sh_scheme;
+
+/* Parameter servers have ranks of their own. */
+bool sh_sync_apart(const sh_sync_options *options);
 
 enum { SH_SCHEME_TEXT = 48 };
 
@@ -169,7 +173,7 @@ typedef struct sh_service {
     int64_t step;          // global steps that were done before
     size_t combined_most;  // exact runs: numbers that workers combine at a time; 0: it is none
     /* Of the worker that it sits with, complete once `create` has returned there. What a service
-     * may touch of it, and how, the kind says. */
+     * may touch of it, and how, the kind says. NULL: it has a rank of its own. */
     sh_sync *worker;
     /* Asked from time to time: the user wants the run to end at once. */
     bool (*stops)(void *user);

@@ -5,6 +5,7 @@
 #include "base/task.h"
 #include "tensor/kernels/vector.h"
 #include "train/exact.h"
+#include "train/server.h"
 #include "train/sparse.h"
 
 enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on whether to stop
@@ -179,7 +180,7 @@ static sh_replica replica_of(shoal_run *run) {
         .rank = team->rank,
         .ranks = team->ranks,
         .engine = team->engine,
-        .mail = {.workers = team->ranks},
+        .mail = {.workers = team->ranks, .apart = sh_sync_apart(&run->config.scheme)},
         .clock = run->clock,
         .params = &run->model.net->params,
         .weights = run->model.blocks.weights,
@@ -248,6 +249,15 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
     return sh_task_spawn("service", serve, task, &task->task);
 }
 
+/* Those with ranks of their own wait for worker 0's word; it keeps their places in the list. */
+static sh_status brief_servers(shoal_run *run, int count) {
+    struct sh_scheme_run *s = run->scheme;
+    if (run->team.rank != 0) return SH_OK;
+    for (int index = 0; index < count; index++) s->services[index].service.index = index;
+    s->service_count = count;
+    return sh_servers_brief(run, &s->replica.mail, count);
+}
+
 /* Service s sits on worker s mod P. */
 static sh_status start_services(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
@@ -255,6 +265,7 @@ static sh_status start_services(shoal_run *run) {
     int count = sh_scheme_services(s->sync.scheme, s->sync.options, ranks);
     s->services = sh_alloc((size_t)count + 1, sizeof *s->services);
     if (s->services == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d services", count);
+    if (s->replica.mail.apart) return brief_servers(run, count);
     for (int index = run->team.rank; index < count; index += ranks)
         SH_TRY(start_service(run, &s->services[s->service_count++], index, count));
     return SH_OK;
@@ -333,8 +344,15 @@ static sh_status lockstep(shoal_run *run, bool *meets_out) {
     return SH_OK;
 }
 
+/* Where no parent watches over the workers, each watches its own waits. */
+static void set_patience(shoal_run *run) {
+    const sh_patience *patience = run->team.patience;
+    if (patience != NULL) run->scheme->replica.mail.timeout_ns = (int64_t)(patience->limit_s * 1e9);
+}
+
 sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out) {
     struct sh_scheme_run *s = run->scheme;
+    set_patience(run);
     uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
     int64_t waited = s->replica.waited_ns;
     int64_t begin = sh_run_now(run);
@@ -361,6 +379,7 @@ static void move_to(shoal_run *run, int64_t step) {
 sh_status sh_scheme_meet(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     s->sync.failed = true;  // unless all of this goes well
+    set_patience(run);
     if (s->asks) SH_TRY(wait_for_control(run));
     bool stop = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
     double most[] = {(double)s->replica.done, stop || (s->asks && s->stop[0] > 0) ? 1 : 0};
@@ -385,6 +404,8 @@ sh_status sh_scheme_meet(shoal_run *run) {
 
 static sh_status wait_for_services(struct sh_scheme_run *s) {
     sh_status status = SH_OK;
+    for (int i = 0; s->replica.mail.apart && i < s->service_count; i++)
+        SH_TRY(sh_server_hear(&s->replica.mail, &s->services[i].service));
     for (int i = 0; i < s->service_count; i++) {
         sh_status ended = s->services[i].task != NULL ? sh_task_wait(s->services[i].task) : SH_OK;
         s->services[i].task = NULL;
