@@ -166,9 +166,9 @@ sh_status sh_sync_meet_mean(sh_sync *sync) {
                                     resets ? SH_MOMENTUM_RESET : SH_MOMENTUM_AVERAGE);
 }
 
-sh_status sh_refuse_codec(sh_scheme scheme, const sh_sync_terms *terms) {
+sh_status sh_refuse_codec(sh_scheme scheme, const sh_sync_terms *terms, const char *why) {
     if (terms->codec->kind == NULL || terms->workers == 1) return SH_OK;
-    SH_FAIL(SH_E_USAGE, "scheme '%s' sends models, and codec '%s' is made for gradients",
-            scheme.kind->name, terms->codec->kind->name);
-    return sh_error_hint("leave out --compress, or use --sync bsp");
+    SH_FAIL(SH_E_USAGE, "codec '%s' does not go with scheme '%s': it %s", terms->codec->kind->name,
+            scheme.kind->name, why);
+    return sh_error_hint("use another codec or none, or --sync bsp");
 }

@@ -291,7 +291,7 @@ sh_status sh_scheme_begin(shoal_run *run) {
     run->scheme = sh_alloc(1, sizeof *run->scheme);
     if (run->scheme == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
     struct sh_scheme_run *s = run->scheme;
-    SH_TRY(sh_codec_parse(run->config.compress, &s->codec));
+    SH_TRY(sh_team_codec(run, &s->codec));
     s->replica = replica_of(run);
     for (size_t i = 0; i < run->kept.count; i++) s->replica.kept[i] = run->kept.slots[i].values;
     s->sync = (sh_sync){.scheme = scheme, .options = &run->config.scheme, .replica = &s->replica};
