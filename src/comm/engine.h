@@ -67,6 +67,9 @@ int sh_engine_rank(const sh_engine *engine);
 int sh_engine_ranks(const sh_engine *engine);
 /* Adapts to measured step times. */
 void sh_engine_set_timeout(sh_engine *engine, int64_t timeout_ns);
+/* Where a comm task drives: from now on it moves the transport along also while no call is under
+ * way, for others that send over it (mail). `start`, unless NULL, is called there once before. */
+sh_status sh_engine_attend(sh_engine *engine, void (*start)(sh_transport *transport));
 
 sh_status sh_engine_start(sh_engine *engine, sh_call *call);
 /* True once the call is finished; its status tells how. */
