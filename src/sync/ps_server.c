@@ -204,6 +204,20 @@ static sh_status receive_push(ps_server *server, ps_client *client) {
     return sh_mail_receive(&server->service->mail, &client->payload);
 }
 
+static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
+
+static bool sends(const ps_client *client) {
+    return is_pending(&client->head) || is_pending(&client->values) ||
+           is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
+}
+
+/* The weights of the last reply, once they are sent: the next reply has others. */
+static void stop_reading(ps_client *client) {
+    if (sends(client)) return;
+    ps_release(client->reads);
+    client->reads = NULL;
+}
+
 static sh_status take_request(ps_server *server, bool *moved_out) {
     if (server->incoming.state == SH_MESSAGE_PENDING) return SH_OK;
     *moved_out = true;
@@ -215,6 +229,7 @@ static sh_status take_request(ps_server *server, bool *moved_out) {
     // A gradient that waits for its round keeps its numbers when its worker comes to the meeting.
     if (what & (SH_PS_PUSH | SH_PS_PULL)) client->request = server->ask;
     SH_TRY(expect_request(server));
+    stop_reading(client);
     client->will_meet = client->receives;  // then it can ask for nothing else
     if (client->receives) return SH_OK;
     return what & SH_PS_PUSH ? receive_push(server, client) : act(server, client, what);
@@ -234,26 +249,19 @@ static sh_status push_came(ps_server *server, ps_client *client) {
     return act(server, client, what);
 }
 
-static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
-
-static bool sends(const ps_client *client) {
-    return is_pending(&client->head) || is_pending(&client->values) ||
-           is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
-}
-
 static sh_status look_after(ps_server *server, bool *moved_out) {
     int count = server->busy_count, kept = 0;
     int *busy = server->busy;
     for (int i = 0; i < count; i++) {
         ps_client *client = &server->clients[busy[i]];
+        stop_reading(client);  // before a push that may be answered
         if (client->receives && !is_pending(&client->payload)) {
             *moved_out = true;
             SH_TRY(push_came(server, client));  // may add clients behind `count`
         }
         if (!client->receives && !sends(client)) {
             *moved_out = true;
-            ps_release(client->reads);
-            client->reads = NULL;
+            stop_reading(client);
             client->busy = false;
         } else {
             busy[kept++] = busy[i];
