@@ -1,5 +1,6 @@
 #include "base/memory.h"
 #include "sync/ps_server.h"
+#include "tensor/kernels/peer_copy.h"
 #include "tensor/kernels/vector.h"
 
 static sh_status out_of_memory(void) {
@@ -51,7 +52,7 @@ static sh_status make_writable(ps_server *server) {
     ps_block *next = free_block(server);
     SH_ASSERT(next != NULL);
     if (next->data == NULL) SH_TRY(take_block(server, next));
-    sh_vector()->copy(server->current->data, next->data, server->shard.params.total);
+    sh_copy_from_peer(next->data, server->current->data, sh_ps_shard_bytes(&server->shard));
     server->current = next;
     return SH_OK;
 }
