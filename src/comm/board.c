@@ -10,6 +10,14 @@ const char *sh_phase_name(int phase) {
     return known ? phase_names[phase] : "?";
 }
 
+const char *sh_board_name(const sh_board *board, int rank, char text_out[SH_BOARD_NAME]) {
+    int workers = board->ranks - board->servers;
+    bool works = rank < workers;
+    snprintf(text_out, SH_BOARD_NAME, "%s %d", works ? "worker" : "server",
+             works ? rank : rank - workers);
+    return text_out;
+}
+
 void sh_board_phase(sh_board_rank *board, sh_phase phase, int64_t now_ns) {
     atomic_store_explicit(&board->phase, (int)phase, memory_order_relaxed);
     atomic_store_explicit(&board->beat_ns, now_ns, memory_order_relaxed);
@@ -17,7 +25,9 @@ void sh_board_phase(sh_board_rank *board, sh_phase phase, int64_t now_ns) {
 
 sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *what, int64_t step,
                              int bucket, int peer, int64_t bytes) {
-    uint64_t count = atomic_load_explicit(&board->count, memory_order_relaxed);
+    // Under MPI two tasks of a rank write, the comm task and one that waits for mail: each its
+    // entry.
+    uint64_t count = atomic_fetch_add_explicit(&board->count, 1, memory_order_relaxed);
     sh_operation *operation = &board->operations[count % SH_BOARD_OPERATIONS];
     *operation = (sh_operation){.step = step,
                                 .bucket = bucket,
@@ -28,8 +38,6 @@ sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *w
     // Not snprintf: a small all-reduce takes a quarter of a microsecond in all.
     size_t length = strnlen(what, sizeof operation->what - 1);
     memcpy(operation->what, what, length);
-    // Release: whoever sees the new count sees the entry.
-    atomic_store_explicit(&board->count, count + 1, memory_order_release);
     atomic_store_explicit(&board->beat_ns, now_ns, memory_order_relaxed);
     return operation;
 }
@@ -66,7 +74,7 @@ static void append_operation(const sh_operation *o, int64_t now_ns, char *text, 
 void sh_board_line(const sh_board_rank *board, int rank, int64_t now_ns, char *text_out,
                    size_t size) {
     uint64_t count = atomic_load_explicit(&board->count, memory_order_acquire);
-    uint64_t waits = atomic_load_explicit(&board->waits_for, memory_order_relaxed);
+    uint64_t waits = sh_board_waits(board);
     int phase = atomic_load_explicit(&board->phase, memory_order_relaxed);
     snprintf(text_out, size, "rank %d: %s %" PRId64, rank, sh_phase_name(phase),
              atomic_load_explicit(&board->step, memory_order_relaxed));

@@ -2,8 +2,9 @@
  * also after the rank has died. It is the flight recorder (the last 32 operations), the source of
  * "who waits for whom", and how a worker's last words reach the parent.
  *
- * A rank writes only its own entry. Readers may see an entry that is being written: texts are
- * fixed-size and always end, so the worst is a mixed line in a report about a crash. */
+ * A rank writes only its own entry; of its tasks the main and the comm task do. Readers may see an
+ * entry that is being written: texts are fixed-size and always end, so the worst is a mixed line in
+ * a report about a crash. */
 #ifndef SH_COMM_BOARD_H
 #define SH_COMM_BOARD_H
 
@@ -36,7 +37,8 @@ typedef struct sh_board_rank {
     _Alignas(64) _Atomic int64_t beat_ns;  // last sign of life; relaxed: only its age matters
     _Atomic int phase;                     // sh_phase
     _Atomic int64_t step;
-    _Atomic uint64_t waits_for;  // bit r: waits for rank r (the first 64 ranks)
+    _Atomic uint64_t waits_for;  // bit r: waits for rank r (the first 64 ranks), in a collective
+    _Atomic uint64_t mail_from;  // the same, for its mail; another task may write it
     _Atomic bool dead;           // set by the parent
     _Atomic uint64_t count;      // operations so far; the newest is operations[(count - 1) % 32]
     sh_operation operations[SH_BOARD_OPERATIONS];
@@ -47,11 +49,18 @@ typedef struct sh_board_rank {
 
 typedef struct sh_board {
     int ranks;
+    int servers;  // so many of the last are parameter servers, the others workers
     _Alignas(64) sh_board_rank rank[];
 } sh_board;
 
 static inline size_t sh_board_bytes(int ranks) {
     return sizeof(sh_board) + (size_t)ranks * sizeof(sh_board_rank);
+}
+
+/* For whom a rank waits, whatever for. */
+static inline uint64_t sh_board_waits(const sh_board_rank *board) {
+    return atomic_load_explicit(&board->waits_for, memory_order_relaxed) |
+           atomic_load_explicit(&board->mail_from, memory_order_relaxed);
 }
 
 /* Notes the start of an operation and returns its entry, to be ended with sh_board_end. */
@@ -60,6 +69,9 @@ sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *w
 void sh_board_end(sh_board_rank *board, sh_operation *operation, int64_t now_ns);
 void sh_board_phase(sh_board_rank *board, sh_phase phase, int64_t now_ns);
 const char *sh_phase_name(int phase);
+/* "worker 2", "server 0". Returns text_out. */
+enum { SH_BOARD_NAME = 24 };
+const char *sh_board_name(const sh_board *board, int rank, char text_out[SH_BOARD_NAME]);
 
 /* One line: "rank 2: step 118, allreduce ring of bucket 3, waits for rank 0 since 5.2 s". */
 void sh_board_line(const sh_board_rank *board, int rank, int64_t now_ns, char *text_out,

@@ -137,7 +137,7 @@ bool sh_engine_progress_direct(sh_engine *engine) {
 
 bool sh_engine_progress(sh_engine *engine) {
     bool moved = sh_engine_progress_direct(engine);
-    if (engine->first == NULL) return moved;
+    if (engine->first == NULL && !engine->attends) return moved;
     moved |= sh_transport_progress(engine->transport);
     if (sh_agree_settle(engine) != SH_OK) return true;
     for (sh_trip *run = engine->first, *next; run != NULL; run = next) {
@@ -232,6 +232,22 @@ static sh_status set_timeout(sh_engine *engine, void *argument) {
 
 void sh_engine_set_timeout(sh_engine *engine, int64_t timeout_ns) {
     sh_engine_job(engine, set_timeout, &timeout_ns);
+}
+
+typedef struct attend_job {
+    void (*start)(sh_transport *transport);
+} attend_job;
+
+static sh_status attend(sh_engine *engine, void *argument) {
+    const attend_job *job = argument;
+    if (job->start != NULL && !engine->attends) job->start(engine->transport);
+    engine->attends = engine->driver != NULL;
+    return SH_OK;
+}
+
+sh_status sh_engine_attend(sh_engine *engine, void (*start)(sh_transport *transport)) {
+    attend_job job = {start};
+    return sh_engine_job(engine, attend, &job);
 }
 
 /* Answers from other costs are forgotten. */

@@ -67,6 +67,9 @@ int sh_engine_rank(const sh_engine *engine);
 int sh_engine_ranks(const sh_engine *engine);
 /* Adapts to measured step times. */
 void sh_engine_set_timeout(sh_engine *engine, int64_t timeout_ns);
+/* Where a comm task drives: from now on it moves the transport along also while no call is under
+ * way, for others that send over it (mail). `start`, unless NULL, is called there once before. */
+sh_status sh_engine_attend(sh_engine *engine, void (*start)(sh_transport *transport));
 
 sh_status sh_engine_start(sh_engine *engine, sh_call *call);
 /* True once the call is finished; its status tells how. */
@@ -89,8 +92,12 @@ void sh_group_destroy(sh_group *group);
 const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,
                                      bool mapped, double *seconds_out);
 /* Measures alpha, beta and gamma with all ranks, and tries the best all-reduces where the model
- * cannot tell: a short calibration (under 0.3 s). All ranks get the same, and choose by it. */
+ * cannot tell: a short calibration (under a second). All ranks get the same, and choose by it. */
 sh_status sh_engine_calibrate(sh_engine *engine, sh_costs *costs_out);
+/* Measures the link between nodes in a few trips, whatever the engine chooses by; where all ranks
+ * are on one node, or the trips were disturbed, `link_inout` stays as it is. All ranks get the
+ * same. */
+sh_status sh_engine_probe(sh_engine *engine, sh_link *link_inout);
 /* Takes costs that were measured before; all ranks take the same, in the same place. */
 sh_status sh_engine_set_costs(sh_engine *engine, const sh_costs *costs);
 /* Which transport joins the ranks, and on how many nodes they are. */

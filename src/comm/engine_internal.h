@@ -205,6 +205,7 @@ struct sh_engine {
     sh_status status;   // the first failure; nothing starts after it
     sh_error error;
     sh_driver *driver;  // the comm task, or NULL
+    bool attends;       // the driver polls also while no call is under way
     // When the transport's own call began, 0: none is under way. Relaxed: a waiting task only looks
     // how long the comm task has been away.
     _Atomic int64_t away_ns;

@@ -1,6 +1,8 @@
 /* The comm task: owns the transport and drives the engine, where the transport makes no progress by
  * itself (MPI). Callers hand it calls and jobs in a list; it takes them in order, polls while any
- * call is under way, and sleeps on a condition when there is none. */
+ * call is under way, and sleeps on a condition when there is none. Where tasks of the worker have
+ * mail over the transport (sh_engine_attend) it polls all the time, as politely as the transport
+ * can. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <time.h>
@@ -28,7 +30,8 @@ struct sh_driver {
     sh_call *first_call, *last_call;  // guarded by lock
     bool ends;                        // guarded by lock
     sh_error error;                   // guarded by lock; of the last call that failed
-    _Atomic int waiting;  // calls and jobs in the lists; relaxed: a hint to look under the lock
+    _Atomic int waiting;  // calls and jobs in the lists, and the end; relaxed: a hint to look under
+                          // the lock
 };
 
 /* Calls go first: a job was handed over after them, by a caller that waits for it. */
@@ -72,12 +75,17 @@ static void begin_call(sh_engine *engine, sh_call *call) {
     sh_driver_ended(engine, call);
 }
 
+/* Mail travels also while no call is under way. */
+static void attend(sh_transport *transport) {
+    if (!sh_transport_progress(transport)) sh_transport_idle(transport);
+}
+
 static sh_status drive(void *argument) {
     sh_engine *engine = argument;
     sh_driver *driver = engine->driver;
     bool ends = false;
     for (int turn = 0; !ends; turn++) {
-        bool idle = engine->under_way == 0;
+        bool idle = engine->under_way == 0 && !engine->attends;
         if (idle || atomic_load_explicit(&driver->waiting, memory_order_relaxed) > 0) {
             sh_call *call;
             job *taken;
@@ -86,11 +94,13 @@ static sh_status drive(void *argument) {
             if (taken != NULL) do_job(engine, taken);
             turn = 0;
         }
-        if (engine->under_way == 0) continue;
-        if (sh_engine_progress(engine))
+        if (engine->under_way == 0) {
+            if (engine->attends) attend(engine->transport);
+        } else if (sh_engine_progress(engine)) {
             turn = 0;
-        else
+        } else {
             (void)sh_engine_rest(engine, &turn);  // its failure has ended all calls
+        }
     }
     return SH_OK;
 }
@@ -201,8 +211,10 @@ void sh_driver_destroy(sh_engine *engine) {
     if (driver == NULL) return;
     pthread_mutex_lock(&driver->lock);
     driver->ends = true;
+    atomic_fetch_add_explicit(&driver->waiting, 1, memory_order_relaxed);
     pthread_cond_signal(&driver->work);
     pthread_mutex_unlock(&driver->lock);
+    wake(engine);
     sh_task_wait(driver->task);
     pthread_cond_destroy(&driver->news);
     pthread_cond_destroy(&driver->work);

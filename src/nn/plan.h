@@ -72,6 +72,10 @@ typedef struct sh_step_context {
      */
     void (*sum)(void *self, double *values, size_t count);
     void *sum_self;
+    /* Asked before every op: true, from then on, when nobody wants the results any more. The rest
+     * is left out, and plan->stopped says so. NULL: never. */
+    bool (*stops)(void *self);
+    void *stops_self;
 } sh_step_context;
 
 struct sh_plan {
@@ -85,6 +89,7 @@ struct sh_plan {
     sh_value *input, *output;
     const sh_loss *loss;
     sh_step_context step;
+    bool stopped;        // in this step: there is no output, or no gradient
     bool *skipped;       // per op, this step: behind a dropped path
     bool *param_unused;  // per parameter: no op used it in this step
     const sh_trace *trace;

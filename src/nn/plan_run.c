@@ -57,6 +57,7 @@ static void decide_skips(sh_plan *plan) {
 
 static void start_step(sh_plan *plan, const sh_step_context *step, const void *x) {
     plan->step = *step;
+    plan->stopped = false;
     // Only the data itself and what is a reshaped view of it have no buffer.
     for (size_t i = 0; i < plan->value_count; i++)
         if (plan->values[i]->data_class < 0) plan->values[i]->data = (void *)(uintptr_t)x;
@@ -69,10 +70,16 @@ static void start_step(sh_plan *plan, const sh_step_context *step, const void *x
     if (any_guard) decide_skips(plan);
 }
 
+static bool stops(sh_plan *plan) {
+    if (plan->step.stops == NULL) return false;
+    plan->stopped = plan->stopped || plan->step.stops(plan->step.stops_self);
+    return plan->stopped;
+}
+
 void sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x) {
     SH_ASSERT(!(plan->gradients_idle && step->accumulate));
     start_step(plan, step, x);
-    for (size_t i = 0; i < plan->op_count; i++) {
+    for (size_t i = 0; i < plan->op_count && !stops(plan); i++) {
         sh_op *op = plan->ops[i];
         if (plan->skipped[i]) continue;
         int64_t begin = sh_trace_begin(plan->trace);
@@ -124,7 +131,7 @@ static void run_backward(sh_op *op) {
 void sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user) {
     for (size_t i = 0; i < plan->net->params.count && !plan->step.accumulate; i++)
         plan->param_unused[i] = true;
-    for (int i = (int)plan->op_count - 1; i >= 0; i--) {
+    for (int i = (int)plan->op_count - 1; i >= 0 && !stops(plan); i--) {
         sh_op *op = plan->ops[i];
         if (!op->out->needs_grad) continue;
         if (plan->skipped[i]) {

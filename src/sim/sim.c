@@ -73,21 +73,28 @@ sh_status sh_sim_spend(sh_sim *sim, int64_t ns) {
     return still_lives(rank);
 }
 
-sh_status sh_sim_spend_until_news(sh_sim *sim, int64_t ns, int64_t *left_ns_out) {
+/* Sleeps until then, or until there is news for the endpoint. */
+static void sleep_until_news(sh_sim *sim, sh_sim_rank *endpoint, int64_t end_ns) {
     sh_sim_rank *rank = own_rank();
-    int64_t end_ns = computed_ns(sim, rank, ns);
-    if (!rank->dead && !rank->news && end_ns > sim->now_ns) {
-        SH_ASSERT(rank->waiter == NULL);
-        rank->waiter = sh_fiber_self();
-        sh_sim_sleep(rank, rank->waiter, SH_SIM_WAKES, end_ns);
-        sh_fiber_block("its own computing");
-        for (sh_sleep *at = rank->sleeps, *next; at != NULL; at = next) {
-            next = at->next;
-            if (at->fiber == rank->waiter) sh_sim_wake_early(sim, at);
-        }
-        rank->waiter = NULL;
+    SH_ASSERT(endpoint->waiter == NULL);
+    endpoint->waiter = sh_fiber_self();
+    sh_sim_sleep(rank, endpoint->waiter, SH_SIM_WAKES, end_ns);
+    sh_fiber_block("its own computing");
+    for (sh_sleep *at = rank->sleeps, *next; at != NULL; at = next) {
+        next = at->next;
+        if (at->fiber == endpoint->waiter) sh_sim_wake_early(sim, at);
     }
-    *left_ns_out = end_ns - sim->now_ns;
+    endpoint->waiter = NULL;
+}
+
+sh_status sh_sim_spend_unless(sh_sim *sim, int64_t ns, sh_transport *transport,
+                              bool (*ends)(void *self), void *self) {
+    sh_sim_rank *rank = own_rank(), *endpoint = (sh_sim_rank *)transport;
+    int64_t end_ns = computed_ns(sim, rank, ns);
+    while (!rank->dead && !sim->stuck && sim->now_ns < end_ns && !ends(self)) {
+        if (!endpoint->news) sleep_until_news(sim, endpoint, end_ns);
+        sh_transport_progress(transport);
+    }
     return still_lives(rank);
 }
 
@@ -236,7 +243,7 @@ static sh_status place_endpoints(const sh_sim *sim, int **hosts_out) {
         if (r < mains)
             hosts[r] = options->hosts != NULL ? options->hosts[r] : r;
         else
-            hosts[r] = (r - mains) % options->ranks;
+            hosts[r] = r - mains < mains ? r - mains : (r - mains) % options->ranks;
     }
     *hosts_out = hosts;
     return SH_OK;

@@ -56,14 +56,17 @@ sh_status sh_sim_run(sh_sim *sim);
 sh_status sh_sim_attach(sh_sim *sim, int rank, sh_transport **transport_out);
 
 /* The mail of schemes: endpoints 0 .. ranks - 1 are the ranks' own, the others are services;
- * service s sits on rank s mod ranks. Mail shares the ranks' wires. */
+ * service s sits on rank s mod ranks, or on the endpoint of that number where the options have
+ * services. Mail shares the wires of who it sits on. */
 sh_status sh_sim_attach_mail(sh_sim *sim, int endpoint, sh_transport **transport_out);
 
 /* The calling task computes for so long. Fails if its rank dies meanwhile. */
 sh_status sh_sim_spend(sh_sim *sim, int64_t ns);
-/* The same, but ends as soon as something happens to the rank's transport (a message that it asked
- * for, a ring): a worker whose work may become void. What is left of `ns`, 0: none. */
-sh_status sh_sim_spend_until_news(sh_sim *sim, int64_t ns, int64_t *left_ns_out);
+/* The same of work that may become void: asks `ends` first and whenever something happens to
+ * `transport` (a message that it asked for, a ring), one of the task's own, and ends early when it
+ * says so. */
+sh_status sh_sim_spend_unless(sh_sim *sim, int64_t ns, sh_transport *transport,
+                              bool (*ends)(void *self), void *self);
 /* How long the rank computes in a step: drawn from the distribution, slow phases included. */
 int64_t sh_sim_compute_ns(const sh_sim *sim, int rank, int64_t step);
 

@@ -1,5 +1,5 @@
 /* Backup workers (Chen et al. 2016): of P workers B are spare, and each update is the mean of the
- * first P - B gradients of its step; those that come later are dropped. ksync:K with K = P - B. */
+ * first P - B gradients of its step; the others break off. ksync:K with K = P - B. */
 #include "sync/list.h"
 #include "sync/ps.h"
 

@@ -1,6 +1,6 @@
-/* K-sync: each update is the mean of the first K gradients of its step; those that come later are
- * dropped, and their workers go on with the new weights (Dutta et al., AISTATS 2018). Nobody waits
- * for stragglers, at the price of their work. */
+/* K-sync: each update is the mean of the first K gradients of its step. Who still computes one
+ * breaks off and goes on with the new weights (Dutta et al., AISTATS 2018). Nobody waits for
+ * stragglers, at the price of their work. */
 #include "sync/list.h"
 #include "sync/ps.h"
 
@@ -23,7 +23,7 @@ static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, 
 
 const sh_sync_kind sh_sync_ksync = {
     .name = "ksync",
-    .help = "in step, but the first K gradients of P make the update; later ones are dropped",
+    .help = "in step, but the first K gradients of P make the update; the rest break off",
     .amount = "K",
     .amount_least = 1,
     .amount_most = 4096,

@@ -1,5 +1,7 @@
 #include "sync/mail.h"
 
+#include <inttypes.h>
+
 sh_status sh_mail_send(sh_mail *mail, sh_message *message) {
     message->tag |= SH_MAIL_TAG;
     mail->sent_bytes += message->bytes;
@@ -16,28 +18,46 @@ bool sh_mail_test(sh_mail *mail, const sh_message *message) {
     return message->state != SH_MESSAGE_PENDING;
 }
 
-static uint64_t bit_of(const sh_mail *mail, int peer) {
-    int host = peer >= 0 ? sh_mail_host(mail, peer) : SH_BOARD_WAITS;
-    return host < SH_BOARD_WAITS ? UINT64_C(1) << host : 0;
+static int host_of(const sh_mail *mail, int peer) {
+    return peer >= 0 ? sh_mail_host(peer, mail->workers, mail->apart) : SH_ANY_RANK;
 }
 
-static void await(sh_mail *mail, const sh_message *message, const char *what) {
+static uint64_t bit_of(int host) {
+    return host >= 0 && host < SH_BOARD_WAITS ? UINT64_C(1) << host : 0;
+}
+
+/* What the board says of the wait stays: reports come after this. */
+static sh_status fail_late(const sh_mail *mail, const sh_message *message, int64_t waited_ns,
+                           const char *what) {
+    return SH_FAIL(SH_E_PEER, "rank %d waited %.1f s for rank %d in %s (step %" PRId64 ")",
+                   host_of(mail, mail->transport->rank), (double)waited_ns * 1e-9,
+                   host_of(mail, message->peer), what, mail->step);
+}
+
+static sh_status await(const sh_mail *mail, const sh_message *message, const char *what) {
     sh_transport *transport = mail->transport;
     sh_board_rank *board = transport->board;
-    int64_t bytes = (int64_t)message->bytes;
-    sh_operation *operation = sh_board_begin(board, sh_clock_now_ns(transport->clock), what,
-                                             mail->step, -1, message->peer, bytes);
+    int host = host_of(mail, message->peer);
+    int64_t begin_ns = sh_clock_now_ns(transport->clock);
+    sh_operation *operation =
+        sh_board_begin(board, begin_ns, what, mail->step, -1, host, (int64_t)message->bytes);
     // Relaxed: only reports read it.
-    atomic_store_explicit(&board->waits_for, bit_of(mail, message->peer), memory_order_relaxed);
-    while (message->state == SH_MESSAGE_PENDING)
-        if (!sh_transport_progress(transport)) sh_transport_idle(transport);
-    atomic_store_explicit(&board->waits_for, 0, memory_order_relaxed);
+    atomic_store_explicit(&board->mail_from, bit_of(host), memory_order_relaxed);
+    while (message->state == SH_MESSAGE_PENDING) {
+        if (sh_transport_progress(transport)) continue;
+        sh_transport_idle(transport);
+        if (mail->timeout_ns <= 0) continue;
+        int64_t waited_ns = sh_clock_now_ns(transport->clock) - begin_ns;
+        if (waited_ns > mail->timeout_ns) return fail_late(mail, message, waited_ns, what);
+    }
+    atomic_store_explicit(&board->mail_from, 0, memory_order_relaxed);
     sh_board_end(board, operation, sh_clock_now_ns(transport->clock));
+    return SH_OK;
 }
 
 sh_status sh_mail_wait(sh_mail *mail, sh_message *message, const char *what) {
     if (message->state == SH_MESSAGE_PENDING) sh_transport_progress(mail->transport);
-    if (message->state == SH_MESSAGE_PENDING) await(mail, message, what);
+    if (message->state == SH_MESSAGE_PENDING) SH_TRY(await(mail, message, what));
     if (message->state == SH_MESSAGE_DONE) return SH_OK;
     SH_TRY(sh_transport_health(mail->transport));
     return SH_FAIL(SH_E_PEER, "%s with rank %d failed: it has left, or sent more than was expected",

@@ -13,13 +13,16 @@ static const uint64_t SH_MAIL_TAG = UINT64_C(1) << 47;
 typedef struct sh_mail {
     sh_transport *transport;  // NULL: the scheme has no mail
     int workers;              // endpoints 0 .. workers - 1; services are behind them
+    bool apart;               // services have ranks of their own, behind those of the workers
     int64_t step;             // for the board
+    int64_t timeout_ns;       // a longer wait fails and says for whom it was; 0: somebody else
+                              // watches over it
     uint64_t sent_bytes;
 } sh_mail;
 
-/* The worker on which an endpoint sits. */
-static inline int sh_mail_host(const sh_mail *mail, int endpoint) {
-    return endpoint < mail->workers ? endpoint : (endpoint - mail->workers) % mail->workers;
+/* The rank on which an endpoint sits. */
+static inline int sh_mail_host(int endpoint, int workers, bool apart) {
+    return endpoint < workers || apart ? endpoint : (endpoint - workers) % workers;
 }
 
 /* Start; the message is the caller's until it is done. */

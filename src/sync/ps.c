@@ -46,10 +46,20 @@ static sh_status check_periods(sh_scheme scheme, const sh_sync_options *options)
     return sh_error_hint("leave out --fetch-every and --push-every, or use --sync async");
 }
 
+static sh_status check_exact(sh_scheme scheme, const sh_sync_terms *terms) {
+    if (!terms->exact || !terms->clips) return SH_OK;
+    SH_FAIL(SH_E_USAGE,
+            "scheme '%s' does not clip in an exact run: the sum is clipped there, and "
+            "each server has a part of it",
+            scheme.kind->name);
+    return sh_error_hint("leave out clipping or --exact, or use --sync bsp");
+}
+
 sh_status sh_ps_check(sh_scheme scheme, const sh_sync_options *options, const sh_sync_terms *terms,
                       bool stale) {
     if (terms->workers == 1) return SH_OK;
     SH_TRY(check_codec(scheme, terms));
+    SH_TRY(check_exact(scheme, terms));
     SH_TRY(check_optim(scheme, options, terms));
     SH_TRY(check_periods(scheme, options));
     if (options->compensation == 0 || stale) return SH_OK;
@@ -86,6 +96,7 @@ const sh_sync_kind sh_sync_ps = {
     .help = "parameter servers, in step: every update is the mean over all workers, as in bsp",
     .free = true,
     .mails = true,
+    .exact = true,
     .services = sh_ps_services,
     .check = check,
     .create = sh_ps_create,

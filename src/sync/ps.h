@@ -95,6 +95,11 @@ static inline int64_t sh_ps_version_at(const sh_ps_policy *policy, int64_t steps
     return policy->rounds ? steps : steps * workers / policy->group;
 }
 
+/* An update does without some of a round's gradients: who computes one of those breaks off. */
+static inline bool sh_ps_breaks_off(const sh_ps_policy *policy, int workers) {
+    return policy->rounds && policy->group < workers;
+}
+
 /* auto, on, off. */
 bool sh_ps_staleness(const sh_sync_options *options, bool usual);
 /* What no parameter server can do; `stale`: gradients may be of older weights. */
@@ -106,11 +111,21 @@ int sh_ps_services(sh_scheme scheme, const sh_sync_options *options, int workers
 
 /* ---- On the wire ----
  * A request is a head, and behind it the values of a push; a reply is a head, and behind it values;
- * to rank 0 at a meeting also the optimizer's state. */
+ * to rank 0 at a meeting also the optimizer's state. Where gradients may become unwanted, shard 0
+ * tells a worker that still computes one as soon as its round is over, with the version that it led
+ * to; its next reply says that it did, so such a word is never left behind. */
 
-enum { SH_PS_ASK = 1, SH_PS_PUSHED, SH_PS_ANSWER, SH_PS_VALUES, SH_PS_SLOT };  // tags
+enum { SH_PS_ASK = 1, SH_PS_PUSHED, SH_PS_ANSWER, SH_PS_VALUES, SH_PS_SLOT, SH_PS_OVER };  // tags
 
-enum { SH_PS_PUSH = 1, SH_PS_PULL = 2, SH_PS_MEET = 4, SH_PS_END = 8 };
+enum {
+    SH_PS_PUSH = 1,
+    SH_PS_PULL = 2,
+    SH_PS_MEET = 4,
+    SH_PS_END = 8,
+    SH_PS_VOID = 16,  // beside a pull: the gradient was broken off
+    SH_PS_MOST = 32,  // exact runs: a push of int64 is answered by the maximum over the workers,
+    SH_PS_SUM = 64,   // or by their sum
+};
 
 typedef struct sh_ps_request {
     uint32_t magic, what;
@@ -119,7 +134,7 @@ typedef struct sh_ps_request {
     int64_t round;    // shard 0's version then; -1: nothing was pushed since the meeting
     int64_t goal;     // steps of all workers up to the next meeting
     int64_t wants;    // steps that the worker asks leave for
-    int64_t sum;      // gradients that the push is the sum of
+    int64_t sum;      // gradients that the push is the sum of; numbers to combine
 } sh_ps_request;
 
 enum { SH_PS_TEXT = 192 };
@@ -127,7 +142,8 @@ enum { SH_PS_TEXT = 192 };
 typedef struct sh_ps_reply {
     uint32_t magic;
     int32_t failed;   // the server's status; SH_OK: values follow
-    int64_t granted;  // steps; 0: it is time to meet
+    int64_t told;     // 1: that the round of the last leave was over, in a message of its own
+    int64_t granted;  // steps; combined: 1; 0: it is time to meet
     int64_t version;  // of the values
     int64_t done;     // steps of all workers
     char text[SH_PS_TEXT];

@@ -1,4 +1,4 @@
-#include "sync/ps_worker.h"
+#include "sync/ps_exact.h"
 #include "tensor/kernels/vector.h"
 
 /* ---- Asking ---- */
@@ -25,7 +25,7 @@ sh_status ps_start(sh_replica *replica, sh_message *message, bool sends, int ser
     return sends ? sh_mail_send(&replica->mail, message) : sh_mail_receive(&replica->mail, message);
 }
 
-static sh_status expect_head(sh_replica *replica, ps_link *link, int server) {
+sh_status ps_expect_head(sh_replica *replica, ps_link *link, int server) {
     return ps_start(replica, &link->head, false, server, SH_PS_ANSWER, &link->reply,
                     sizeof link->reply);
 }
@@ -35,14 +35,25 @@ sh_status ps_expect(sh_sync *sync, ps_worker *w, int server, float *block, bool 
     ps_link *link = &w->links[server];
     bool coded = pulls && link->pull.codec.kind != NULL;
     sh_replica *replica = sync->replica;
-    SH_TRY(expect_head(replica, link, server));
+    SH_TRY(ps_expect_head(replica, link, server));
     void *data = coded ? (void *)link->pull.message : (void *)ps_place_of(link, block, link->pulls);
     return ps_start(replica, &link->values, false, server, SH_PS_VALUES, data,
                     coded ? link->pull.bytes : sh_ps_shard_bytes(&link->shard));
 }
 
+/* Integers, instead of the gradient. */
+static sh_status push_exact(sh_sync *sync, ps_link *link, int server) {
+    sh_replica *replica = sync->replica;
+    ps_exact_pack(&link->shard, replica->params, replica->fixed, link->integers);
+    replica->sent_bytes += link->push.bytes;
+    replica->dense_bytes += link->push.bytes;
+    return ps_start(replica, &link->pushed, true, server, SH_PS_PUSHED, link->integers,
+                    link->push.bytes);
+}
+
 static sh_status push(sh_sync *sync, ps_worker *w, int server) {
     ps_link *link = &w->links[server];
+    if (link->integers != NULL) return push_exact(sync, link, server);
     float *block = ps_pushed_block(sync, w);
     float *data = ps_place_of(link, block, link->pushes);
     if (data != NULL && !link->shard.straight) sh_ps_shard_take(&link->shard, block, data);
@@ -64,14 +75,14 @@ static sh_status ask_one(sh_sync *sync, ps_worker *w, int server, uint32_t what)
                                     .what = what,
                                     .step = replica->step,
                                     .version = link->version,
-                                    .round = what & SH_PS_PUSH ? w->round : -1,
+                                    .round = what & (SH_PS_PUSH | SH_PS_VOID) ? w->round : -1,
                                     .goal = replica->goal,
                                     .wants = w->policy.period,
                                     .sum = w->summed > 0 ? w->summed : 1};
     if (what & SH_PS_PULL)
         SH_TRY(ps_expect(sync, w, server, ps_pulled_block(sync, w), true));
     else
-        SH_TRY(expect_head(replica, link, server));
+        SH_TRY(ps_expect_head(replica, link, server));
     link->asked = true;
     SH_TRY(ps_start(replica, &link->ask, true, server, SH_PS_ASK, &link->request,
                     sizeof link->request));
@@ -94,7 +105,7 @@ sh_status ps_read_head(sh_sync *sync, ps_link *link, int server) {
         return SH_FAIL(SH_E_FORMAT, "server %d sent something that is no reply", server);
     if (reply->failed != SH_OK)
         return SH_FAIL((sh_status)reply->failed, "%.*s", SH_PS_TEXT - 1, reply->text);
-    if (reply->version < 0 || reply->granted < 0 || reply->done < 0)
+    if (reply->version < 0 || reply->granted < 0 || reply->done < 0 || reply->told >> 1 != 0)
         return SH_FAIL(SH_E_FORMAT, "server %d sent numbers that cannot be", server);
     return SH_OK;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "sync/ps_server.h"
+#include "sync/ps_exact.h"
 #include "tensor/kernels/vector.h"
 
 static bool holds(const ps_server *server) {
@@ -52,8 +52,12 @@ static sh_status send_weights(ps_server *server, ps_client *client) {
 static sh_status reply(ps_server *server, ps_client *client, int64_t granted, bool meeting) {
     client->reply = (sh_ps_reply){.magic = SH_PS_MAGIC,
                                   .granted = granted,
+                                  .told = client->told,
                                   .version = server->version,
                                   .done = ps_done(server)};
+    client->told = false;
+    client->computes = granted > 0;
+    client->leave = server->version;
     make_busy(server, client);
     SH_TRY(send(server, client, &client->head, SH_PS_ANSWER, &client->reply, sizeof client->reply));
     bool whole = meeting || server->pull.codec.kind == NULL;
@@ -99,9 +103,53 @@ static sh_status try_reply(ps_server *server, ps_client *client) {
     return reply(server, client, over ? 0 : grant(server, client), false);
 }
 
+/* Its round is over, and it still computes: it need not. */
+static sh_status try_tell(ps_server *server, ps_client *client) {
+    const sh_service *service = server->service;
+    if (service->index != 0 || !sh_ps_breaks_off(server->policy, service->workers)) return SH_OK;
+    if (!client->computes || client->told || server->version <= client->leave) return SH_OK;
+    client->told = true;
+    client->over = server->version;
+    make_busy(server, client);
+    return send(server, client, &client->word, SH_PS_OVER, &client->over, sizeof client->over);
+}
+
 static sh_status reply_to_all(ps_server *server) {
-    for (int i = 0; i < server->service->workers; i++)
+    for (int i = 0; i < server->service->workers; i++) {
         SH_TRY(try_reply(server, &server->clients[i]));
+        SH_TRY(try_tell(server, &server->clients[i]));
+    }
+    return SH_OK;
+}
+
+/* ---- Numbers of all workers that become one ---- */
+
+static sh_status answer(ps_server *server, ps_client *client, const void *values, bool over) {
+    client->combines = false;
+    client->reply = (sh_ps_reply){.magic = SH_PS_MAGIC,
+                                  .granted = over ? 0 : 1,
+                                  .version = server->version,
+                                  .done = ps_done(server)};
+    make_busy(server, client);
+    SH_TRY(send(server, client, &client->head, SH_PS_ANSWER, &client->reply, sizeof client->reply));
+    return send(server, client, &client->values, SH_PS_VALUES, values,
+                (size_t)client->request.sum * sizeof(int64_t));
+}
+
+/* All workers get the same numbers, or all hear that it is time to meet: who has left their middle
+ * does not come back before the meeting. */
+static sh_status try_combine(ps_server *server) {
+    int ready = 0, workers = server->service->workers;
+    for (int i = 0; i < workers; i++) ready += server->clients[i].combines ? 1 : 0;
+    if (ready == workers) SH_TRY(ps_exact_answer(server));
+    for (int i = 0; i < workers && ready > 0; i++) {
+        ps_client *client = &server->clients[i];
+        if (!client->combines) continue;
+        if (ready == workers)
+            SH_TRY(answer(server, client, server->combined, false));
+        else if (is_over(server, client))
+            SH_TRY(answer(server, client, client->packet, true));
+    }
     return SH_OK;
 }
 
@@ -144,6 +192,8 @@ static bool in_range(int64_t value, int64_t least, int64_t most) {
     return value >= least && value <= most;
 }
 
+static bool is_combination(uint32_t what) { return what == SH_PS_MOST || what == SH_PS_SUM; }
+
 /* A request may come from anybody who can send: nothing in it is trusted. */
 static sh_status check(const ps_server *server, int peer, size_t bytes) {
     const sh_ps_request *ask = &server->ask;
@@ -154,11 +204,14 @@ static sh_status check(const ps_server *server, int peer, size_t bytes) {
     bool early = client->receives && (ask->what != SH_PS_MEET || client->will_meet);
     if (early || client->meets) return refuse(server, peer, "comes too early");
     if (ask->what == SH_PS_MEET || ask->what == SH_PS_END) return SH_OK;
-    if (client->waits || (ask->what & ~(uint32_t)(SH_PS_PUSH | SH_PS_PULL)) != 0 || ask->what == 0)
+    bool combines = is_combination(ask->what) && server->combined != NULL;
+    bool known = (ask->what & ~(uint32_t)(SH_PS_PUSH | SH_PS_PULL)) == 0 && ask->what != 0;
+    if (client->waits || client->combines ||
+        !(known || combines || ask->what == (SH_PS_PULL | SH_PS_VOID)))
         return refuse(server, peer, "is of no kind");
     if (!in_range(ask->version, 0, server->version) || !in_range(ask->round, -1, INT64_MAX / 2) ||
         !in_range(ask->goal, 0, INT64_MAX / 2) || !in_range(ask->wants, 1, INT64_MAX / 2) ||
-        !in_range(ask->sum, 1, INT32_MAX))
+        !in_range(ask->sum, 1, combines ? (int64_t)server->service->combined_most : INT32_MAX))
         return refuse(server, peer, "has numbers that cannot be");
     return SH_OK;
 }
@@ -179,6 +232,7 @@ static sh_status confirm(ps_server *server, ps_client *client) {
 /* What the request asks for, after its push has been taken in. */
 static sh_status act(ps_server *server, ps_client *client, uint32_t what) {
     if (what == SH_PS_PUSH) return confirm(server, client);
+    if (what & SH_PS_VOID) server->service->dropped++;
     if (what & SH_PS_PULL) client->waits = true;
     if (what & SH_PS_MEET) {
         client->meets = true;
@@ -192,12 +246,18 @@ static sh_status act(ps_server *server, ps_client *client, uint32_t what) {
     return try_meet(server);
 }
 
+static size_t push_bytes(const ps_server *server, const ps_client *client) {
+    const sh_ps_request *request = &client->request;
+    return is_combination(request->what) ? (size_t)request->sum * sizeof(int64_t)
+                                         : server->push.bytes;
+}
+
 static sh_status receive_push(ps_server *server, ps_client *client) {
     client->payload = (sh_message){
         .peer = (int)(client - server->clients),
         .tag = SH_PS_PUSHED,
         .data = client->packet != NULL ? (void *)client->packet : (void *)client->gradient,
-        .bytes = server->push.bytes,
+        .bytes = push_bytes(server, client),
         .borrows = ps_reads_once(server)};
     client->receives = true;
     make_busy(server, client);
@@ -207,32 +267,34 @@ static sh_status receive_push(ps_server *server, ps_client *client) {
 static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
 
 static bool sends(const ps_client *client) {
-    return is_pending(&client->head) || is_pending(&client->values) ||
+    return is_pending(&client->head) || is_pending(&client->values) || is_pending(&client->word) ||
            is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
 }
 
-/* The weights of the last reply, once they are sent: the next reply has others. */
-static void stop_reading(ps_client *client) {
-    if (sends(client)) return;
-    ps_release(client->reads);
-    client->reads = NULL;
+/* It has the last reply, or asks no more than to meet; that the reply has left may be heard later.
+ */
+static bool is_answered(const ps_server *server, int peer) {
+    if (peer < 0 || peer >= server->service->workers) return true;
+    const ps_client *client = &server->clients[peer];
+    return client->waits || (client->reads == NULL && !sends(client));
 }
 
 static sh_status take_request(ps_server *server, bool *moved_out) {
-    if (server->incoming.state == SH_MESSAGE_PENDING) return SH_OK;
-    *moved_out = true;
     int peer = server->incoming.peer;
+    if (is_pending(&server->incoming) || !is_answered(server, peer)) return SH_OK;
+    *moved_out = true;
     if (server->incoming.state != SH_MESSAGE_DONE) return refuse(server, peer, "is too long");
     SH_TRY(check(server, peer, server->incoming.bytes));
     ps_client *client = &server->clients[peer];
     uint32_t what = server->ask.what;
     // A gradient that waits for its round keeps its numbers when its worker comes to the meeting.
-    if (what & (SH_PS_PUSH | SH_PS_PULL)) client->request = server->ask;
+    bool combines = is_combination(what);
+    if (what & (SH_PS_PUSH | SH_PS_PULL) || combines) client->request = server->ask;
+    client->computes = false;
     SH_TRY(expect_request(server));
-    stop_reading(client);
     client->will_meet = client->receives;  // then it can ask for nothing else
     if (client->receives) return SH_OK;
-    return what & SH_PS_PUSH ? receive_push(server, client) : act(server, client, what);
+    return what & SH_PS_PUSH || combines ? receive_push(server, client) : act(server, client, what);
 }
 
 /* ---- Messages under way ---- */
@@ -240,8 +302,11 @@ static sh_status take_request(ps_server *server, bool *moved_out) {
 static sh_status push_came(ps_server *server, ps_client *client) {
     client->receives = false;
     int peer = (int)(client - server->clients);
-    if (client->payload.state != SH_MESSAGE_DONE || client->payload.bytes != server->push.bytes)
+    if (client->payload.state != SH_MESSAGE_DONE ||
+        client->payload.bytes != push_bytes(server, client))
         return refuse(server, peer, "pushes something else than its gradient");
+    client->combines = is_combination(client->request.what);
+    if (client->combines) return try_combine(server);
     SH_TRY(ps_push(server, client));
     sh_give_back(server->service->mail.transport, &client->payload);
     uint32_t what = client->request.what | (client->will_meet ? SH_PS_MEET : 0);
@@ -254,14 +319,14 @@ static sh_status look_after(ps_server *server, bool *moved_out) {
     int *busy = server->busy;
     for (int i = 0; i < count; i++) {
         ps_client *client = &server->clients[busy[i]];
-        stop_reading(client);  // before a push that may be answered
         if (client->receives && !is_pending(&client->payload)) {
             *moved_out = true;
             SH_TRY(push_came(server, client));  // may add clients behind `count`
         }
         if (!client->receives && !sends(client)) {
             *moved_out = true;
-            stop_reading(client);
+            ps_release(client->reads);
+            client->reads = NULL;
             client->busy = false;
         } else {
             busy[kept++] = busy[i];
@@ -270,6 +335,18 @@ static sh_status look_after(ps_server *server, bool *moved_out) {
     while (count < server->busy_count) busy[kept++] = busy[count++];
     server->busy_count = kept;
     return try_meet(server);
+}
+
+/* Whose requests are still to come, for the board. */
+static void note_waits(const ps_server *server) {
+    uint64_t waits = 0;
+    for (int i = 0; i < server->service->workers && i < SH_BOARD_WAITS; i++) {
+        const ps_client *client = &server->clients[i];
+        if (!client->left && !client->meets && !client->waits) waits |= UINT64_C(1) << i;
+    }
+    // Relaxed: only reports read it.
+    atomic_store_explicit(&server->service->mail.transport->board->mail_from, waits,
+                          memory_order_relaxed);
 }
 
 static sh_status run(ps_server *server) {
@@ -282,6 +359,8 @@ static sh_status run(ps_server *server) {
         if (moved) continue;
         SH_TRY(sh_transport_health(transport));  // nobody else tells that a worker has died
         if (holds(server)) SH_TRY(reply_to_all(server));  // the user may want to stop
+        SH_TRY(try_combine(server));
+        note_waits(server);
         sh_transport_idle(transport);
     }
     sh_cancel(transport, &server->incoming);
@@ -294,8 +373,8 @@ static void abandon(ps_server *server) {
     sh_cancel(transport, &server->incoming);
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
-        sh_message *messages[] = {&client->payload, &client->head, &client->values,
-                                  &client->slot[0], &client->slot[1]};
+        sh_message *messages[] = {&client->payload, &client->head,    &client->values,
+                                  &client->word,    &client->slot[0], &client->slot[1]};
         for (size_t k = 0; k < SH_COUNT(messages); k++)
             if (is_pending(messages[k])) sh_cancel(transport, messages[k]);
     }

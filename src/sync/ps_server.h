@@ -22,15 +22,20 @@ typedef struct ps_client {
     bool meets, left;
     bool will_meet;   // asked to while its push was on its way
     bool busy;        // in the server's list
+    bool combines;    // shard 0: what it brought waits for that of the others
+    bool computes;    // shard 0: it has leave, and has not come back
+    bool told;        // that its gradient is unwanted
+    int64_t over;     // the version that it was told
+    int64_t leave;    // the version that it computes with
     int64_t clock;    // pushes so far
     float *gradient;  // what it pushed last, in the shard's layout
-    char *packet;     // the same as it came, compressed; and a reply as it goes
+    char *packet;     // the same as it came, compressed or in integers; and a reply as it goes
     char *answer;
     float *known;     // compressed pulls: the weights that the worker has
     ps_block *reads;  // being sent to it
     ps_block *then;   // what it computes with, kept for compensation
     sh_ps_reply reply;
-    sh_message payload, head, values, slot[2];
+    sh_message payload, head, values, word, slot[2];
 } ps_client;
 
 typedef struct ps_server {
@@ -41,7 +46,11 @@ typedef struct ps_server {
     float *lag;  // room for what a worker lacks
     sh_optim optim;
     bool has_optim;
-    bool computes;  // false: timing only
+    bool computes;        // false: timing only
+    bool exact;           // pushes are integers
+    bool *unused;         // exact: per piece, in the round at hand
+    int64_t *combined;    // exact, shard 0: what goes to all
+    size_t packet_bytes;  // of a client's
     ps_block *blocks, *current;
     int block_count;
     ps_client *clients;

@@ -1,5 +1,5 @@
 #include "base/memory.h"
-#include "sync/ps_server.h"
+#include "sync/ps_exact.h"
 #include "tensor/kernels/peer_copy.h"
 #include "tensor/kernels/vector.h"
 
@@ -75,6 +75,7 @@ static sh_status update(ps_server *server, const float *gradient, double scale, 
             .params = &server->shard.params,
             .count = server->shard.params.count,
             .high = server->shard.params.total,
+            .unused = server->unused,
             .weights = server->current->data,
             .gradients = gradient,
             .gradient_scale = (float)scale,
@@ -151,10 +152,14 @@ static sh_status end_round(ps_server *server) {
         client->pushed = false;
         weight += own;
         members++;
-        if (!server->computes) continue;
+        if (!server->computes || server->exact) continue;
         if (own < 1) sh_vector()->scale(client->gradient, (float)own, server->shard.params.total);
         if (sum != NULL) sh_vector()->add_to(client->gradient, sum, server->shard.params.total);
         sum = client->gradient;
+    }
+    if (server->exact) {
+        SH_TRY(ps_exact_sum(server));
+        return update(server, server->sum, 1, 1);
     }
     return update(server, sum, 1 / weight, weight / members);
 }
@@ -196,7 +201,7 @@ sh_status ps_push(ps_server *server, ps_client *client) {
     server->pushes += client->request.sum;
     int rank = (int)(client - server->clients);
     const float *pushed = client->payload.data;
-    if (client->packet != NULL) {
+    if (client->packet != NULL && !server->exact) {
         SH_TRY(sh_ps_decode(&server->push, rank, client->request.step, client->payload.data,
                             client->gradient));
         pushed = client->gradient;
@@ -241,11 +246,11 @@ static sh_status init_clients(ps_server *server) {
     if (server->lag == NULL) return out_of_memory();
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
-        client->gradient = new_block(server);
-        if (client->gradient == NULL) return out_of_memory();
+        if (!server->exact) client->gradient = new_block(server);
+        if (!server->exact && client->gradient == NULL) return out_of_memory();
         if (server->pull.codec.kind != NULL) SH_TRY(init_known(server, client));
-        if (server->push.codec.kind == NULL) continue;
-        client->packet = sh_alloc(server->push.bytes + 1, 1);
+        if (server->push.codec.kind == NULL && !server->exact) continue;
+        client->packet = sh_alloc(server->packet_bytes + 1, 1);
         if (client->packet == NULL) return out_of_memory();
     }
     return SH_OK;
@@ -256,7 +261,23 @@ static sh_status init_coders(ps_server *server) {
     const sh_codec pull = sh_ps_pull_codec(service->codec);
     SH_TRY(sh_ps_coder_init(&server->push, service->codec, &server->shard, service->seed,
                             server->computes));
+    server->packet_bytes = server->push.bytes;
     return sh_ps_coder_init(&server->pull, &pull, &server->shard, ~service->seed, server->computes);
+}
+
+/* Pushes are integers; shard 0 also takes what workers combine. */
+static sh_status init_exact(ps_server *server) {
+    const sh_service *service = server->service;
+    size_t combined_bytes = service->combined_most * sizeof(int64_t);
+    server->exact = combined_bytes > 0;
+    if (!server->exact) return SH_OK;
+    server->push.bytes = server->packet_bytes = ps_exact_bytes(&server->shard);
+    server->unused = sh_alloc(server->shard.params.count + 1, sizeof *server->unused);
+    if (server->unused == NULL) return out_of_memory();
+    if (service->index != 0) return SH_OK;
+    if (combined_bytes > server->packet_bytes) server->packet_bytes = combined_bytes;
+    server->combined = sh_alloc(1, combined_bytes);
+    return server->combined != NULL ? SH_OK : out_of_memory();
 }
 
 sh_status ps_update_init(ps_server *server) {
@@ -271,6 +292,7 @@ sh_status ps_update_init(ps_server *server) {
         sh_ps_version_at(server->policy, service->step, service->workers);
     SH_TRY(init_coders(server));
     if (!server->computes) return SH_OK;
+    SH_TRY(init_exact(server));
     SH_TRY(take_block(server, server->current));
     server->sum = new_block(server);
     if (server->sum == NULL) return out_of_memory();
@@ -296,6 +318,8 @@ void ps_update_fini(ps_server *server) {
     sh_ps_coder_fini(&server->pull);
     if (server->has_optim) sh_optim_fini(&server->optim);
     sh_free(server->sum);
+    sh_free(server->unused);
+    sh_free(server->combined);
     sh_free(server->lag);
     sh_free(server->blocks);
 }

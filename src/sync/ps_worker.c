@@ -1,7 +1,6 @@
 /* A worker's side of the schemes with parameter servers. */
-#include "sync/ps_worker.h"
-
 #include "base/memory.h"
+#include "sync/ps_exact.h"
 #include "tensor/kernels/vector.h"
 
 static sh_status out_of_memory(void) {
@@ -21,11 +20,37 @@ static void count_updates(sh_replica *replica, ps_worker *w) {
     if (replica->rank == 0) replica->updates = version - w->first;
 }
 
+/* ---- Gradients that nobody wants ---- */
+
+static sh_status expect_word(sh_sync *sync, ps_worker *w) {
+    return ps_start(sync->replica, &w->word, false, 0, SH_PS_OVER, &w->over, sizeof w->over);
+}
+
+/* Fits sh_replica.unwanted. A word about an earlier round came too late to matter. */
+static bool is_unwanted(void *who) {
+    const sh_sync *sync = who;
+    const ps_worker *w = sync->own;
+    return sh_mail_test(&sync->replica->mail, &w->word) && w->word.state == SH_MESSAGE_DONE &&
+           w->word.bytes == sizeof w->over && w->over > w->round;
+}
+
+/* The reply to a worker that was told says so: the word is taken, and the next one expected. */
+static sh_status take_word(sh_sync *sync, ps_worker *w) {
+    if (w->links[0].reply.told == 0) return SH_OK;
+    if (!sh_ps_breaks_off(&w->policy, sync->replica->ranks))
+        return SH_FAIL(SH_E_FORMAT, "server 0 says that it told what nobody asked");
+    SH_TRY(sh_mail_wait(&sync->replica->mail, &w->word, "end of a round"));
+    return expect_word(sync, w);
+}
+
+/* ---- Leave ---- */
+
 /* Waits for leave to compute, and for the weights to compute with. */
 static sh_status get_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
     sh_replica *replica = sync->replica;
     if (!w->asked) SH_TRY(ps_ask(sync, w, SH_PS_PULL));
     SH_TRY(ps_read_head(sync, &w->links[0], 0));
+    SH_TRY(take_word(sync, w));
     w->left = w->links[0].reply.granted;
     w->round = w->links[0].reply.version;
     replica->done = w->links[0].reply.done;
@@ -98,6 +123,7 @@ static sh_status step(sh_sync *sync, ps_worker *w, sh_loss_result *result_out, b
     }
     SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
     w->left--;
+    if (replica->broke_off) return ps_ask(sync, w, SH_PS_PULL | SH_PS_VOID);
     if (w->policy.elastic > 0)
         sh_replica_update(replica);
     else
@@ -180,11 +206,18 @@ static sh_status init_coders(const sh_replica *replica, ps_link *link) {
     return link->lag != NULL ? SH_OK : out_of_memory();
 }
 
+static sh_status init_integers(ps_link *link) {
+    link->push.bytes = ps_exact_bytes(&link->shard);
+    link->integers = sh_alloc(1, link->push.bytes);
+    return link->integers != NULL ? SH_OK : out_of_memory();
+}
+
 static sh_status init_link(sh_sync *sync, ps_worker *w, int server) {
     ps_link *link = &w->links[server];
     SH_TRY(sh_ps_shard_init(&link->shard, sync->replica->params, sync->options->placement, server,
                             w->count));
     SH_TRY(init_coders(sync->replica, link));
+    if (sync->replica->fixed != NULL) SH_TRY(init_integers(link));
     if (sync->replica->weights == NULL || link->shard.straight) return SH_OK;
     link->pushes = sh_alloc(link->shard.params.total + 1, sizeof *link->pushes);
     link->pulls = sh_alloc(link->shard.params.total + 1, sizeof *link->pulls);
@@ -215,6 +248,12 @@ sh_status sh_ps_create(sh_sync *sync) {
     if (w->links == NULL) return out_of_memory();
     for (int i = 0; i < w->count; i++) SH_TRY(init_link(sync, w, i));
     SH_TRY(init_blocks(sync, w));
+    if (sh_ps_breaks_off(&w->policy, ranks)) {
+        SH_TRY(expect_word(sync, w));
+        sync->replica->unwanted = is_unwanted;
+    }
+    if (sync->replica->fixed != NULL) sync->replica->combine = ps_exact_combine;
+    sync->replica->who = sync;
     w->failed = false;
     return SH_OK;
 }
@@ -238,6 +277,9 @@ void sh_ps_destroy(sh_sync *sync) {
     ps_worker *w = sync->own;
     if (w == NULL) return;
     leave(sync, w);
+    sync->replica->unwanted = NULL;
+    sync->replica->combine = NULL;
+    if (w->word.state == SH_MESSAGE_PENDING) sh_cancel(sync->replica->mail.transport, &w->word);
     for (int i = 0; w->links != NULL && i < w->count; i++) {
         abandon(sync->replica, &w->links[i]);
         sh_ps_coder_fini(&w->links[i].push);
@@ -246,6 +288,7 @@ void sh_ps_destroy(sh_sync *sync) {
         sh_free(w->links[i].lag);
         sh_free(w->links[i].pushes);
         sh_free(w->links[i].pulls);
+        sh_free(w->links[i].integers);
     }
     sh_free(w->links);
     sh_free(w->sum);

@@ -12,6 +12,7 @@ typedef struct ps_link {
     sh_ps_coder push, pull;
     float *lag;                   // what came compressed
     float *pushes, *pulls;        // what travels, where the shard is no stretch of the block
+    int64_t *integers;            // exact: a push
     bool asked;                   // a reply is due
     sh_ps_request request, last;  // last: to meet, or to leave
     sh_ps_reply reply;
@@ -22,12 +23,14 @@ typedef struct ps_worker {
     sh_ps_policy policy;
     ps_link *links;
     int count;
-    bool asked;      // replies are due
-    bool met;        // no step since the meeting
-    bool failed;     // nobody is told anything any more
-    int64_t left;    // steps that it has leave for
-    int64_t first;   // shard 0's version as the run began
-    int64_t round;   // shard 0's version as it gave leave
+    bool asked;     // replies are due
+    bool met;       // no step since the meeting
+    bool failed;    // nobody is told anything any more
+    int64_t left;   // steps that it has leave for
+    int64_t first;  // shard 0's version as the run began
+    int64_t round;  // shard 0's version as it gave leave
+    int64_t over;   // the version that it says the round has led to, when `word` is done
+    sh_message word;
     float *sum;      // of gradients that are not pushed yet; NULL: each is pushed
     int64_t summed;  // how many
     float *centre;   // easgd: as the servers sent it,
@@ -42,6 +45,8 @@ sh_status ps_start(sh_replica *replica, sh_message *message, bool sends, int ser
                    void *data, size_t bytes);
 /* Where the shard lies in a block, or the link's own memory that holds it. */
 float *ps_place_of(const ps_link *link, float *block, float *own);
+/* Starts to receive the head of a reply alone. */
+sh_status ps_expect_head(sh_replica *replica, ps_link *link, int server);
 /* Starts to receive a reply, of a pull or at a meeting. */
 sh_status ps_expect(sh_sync *sync, ps_worker *w, int server, float *block, bool pulls);
 /* A request to all servers. */

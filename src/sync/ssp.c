@@ -12,6 +12,13 @@
 
 static sh_status check(sh_scheme scheme, const sh_sync_options *options,
                        const sh_sync_terms *terms) {
+    if (terms->exact && terms->workers > 1 && scheme.amount > 0) {
+        SH_FAIL(SH_E_USAGE,
+                "scheme 'ssp:%.0f' does not go with --exact: what arrives first counts "
+                "first",
+                scheme.amount);
+        return sh_error_hint("use --sync ssp:0, ps or bsp, or leave out --exact");
+    }
     return sh_ps_check(scheme, options, terms, scheme.amount > 0);
 }
 
@@ -37,6 +44,7 @@ const sh_sync_kind sh_sync_ssp = {
     .amount_initial = 3,
     .free = true,
     .mails = true,
+    .exact = true,
     .services = sh_ps_services,
     .check = check,
     .create = sh_ps_create,

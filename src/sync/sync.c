@@ -68,6 +68,10 @@ sh_status sh_scheme_parse(const char *text, sh_scheme *scheme_out) {
     return SH_OK;
 }
 
+bool sh_sync_apart(const sh_sync_options *options) {
+    return options->server_ranks != NULL && strcmp(options->server_ranks, "own") == 0;
+}
+
 const char *sh_scheme_text(sh_scheme scheme, char text_out[SH_SCHEME_TEXT]) {
     if (scheme.kind->amount == NULL)
         snprintf(text_out, SH_SCHEME_TEXT, "%s", scheme.kind->name);
@@ -77,8 +81,8 @@ const char *sh_scheme_text(sh_scheme scheme, char text_out[SH_SCHEME_TEXT]) {
 }
 
 /* What only the summed gradient of bulk-synchronous steps has. */
-static const char *only_bsp(const sh_sync_terms *terms) {
-    if (terms->exact) return "--exact";
+static const char *only_bsp(const sh_sync_kind *kind, const sh_sync_terms *terms) {
+    if (terms->exact && !kind->exact) return "--exact";
     if (terms->shard_optimizer) return "--shard-optimizer";
     if (terms->balance) return "--balance";
     if (terms->sync_batchnorm) return "--sync-batchnorm";
@@ -89,7 +93,7 @@ static const char *only_bsp(const sh_sync_terms *terms) {
 sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
                           const sh_sync_terms *terms) {
     const sh_sync_kind *kind = scheme.kind;
-    const char *other = kind->step != NULL && terms->workers > 1 ? only_bsp(terms) : NULL;
+    const char *other = kind->step != NULL && terms->workers > 1 ? only_bsp(kind, terms) : NULL;
     if (other != NULL) {
         SH_FAIL(SH_E_USAGE, "scheme '%s' does not go with %s, which needs every step's sum",
                 kind->name, other);

@@ -14,7 +14,7 @@
  *
  * Mail is a transport of its own, with the workers as ranks 0 .. P - 1 and behind them the scheme's
  * services: tasks beside the workers that answer while these compute (parameter servers, passive
- * partners). Service s sits on worker s mod P. */
+ * partners). Service s sits on worker s mod P, or, of parameter servers, on a rank of its own. */
 #ifndef SH_SYNC_SYNC_H
 #define SH_SYNC_SYNC_H
 
@@ -33,6 +33,7 @@ typedef struct sh_sync_kind sh_sync_kind;
 typedef struct sh_sync_options {
     char *name;                       // with its amount: "ssp:3"
     int64_t servers;                  // shards of the parameters; 0: one for each worker
+    char *server_ranks;               // shared: servers sit on workers; own: behind them
     char *placement;                  // range: equal parts; variable: whole tensors
     char *staleness;                  // auto, on, off: the rate is divided by the staleness
     double compensation;              // of delay: lambda of DC-ASGD; 0: none
@@ -48,6 +49,9 @@ typedef struct sh_scheme {
     const sh_sync_kind *kind;
     double amount;  // S, H, K, ...; 0 where the scheme has none
 } sh_scheme;
+
+/* Parameter servers have ranks of their own. */
+bool sh_sync_apart(const sh_sync_options *options);
 
 enum { SH_SCHEME_TEXT = 48 };
 
@@ -86,6 +90,14 @@ typedef struct sh_sync_state {
     size_t count;      // 0: one for each parameter, in their layout
 } sh_sync_state;
 
+/* The gradient of a worker of an exact run (tensor/kernels/fixed.h): integers that add up to that
+ * of all workers in any order. */
+typedef struct sh_fixed_gradient {
+    int64_t *sums;         // (params->total)
+    const int64_t *notes;  // per parameter: the largest exponent of all workers; -1: nobody used it
+    int64_t counted;       // rows of all workers, which the mean is over
+} sh_fixed_gradient;
+
 /* A worker as its scheme sees it. */
 typedef struct sh_replica {
     int rank, ranks;    // of the workers
@@ -93,8 +105,9 @@ typedef struct sh_replica {
     sh_mail mail;       // unless the scheme uses none
     const sh_clock *clock;
     const sh_param_list *params;
-    float *weights, *gradients;  // whole blocks; NULL: timing only
-    float *states;               // running statistics, (state_count)
+    float *weights, *gradients;      // whole blocks; NULL: timing only
+    const sh_fixed_gradient *fixed;  // instead of `gradients`, of an exact run; NULL: it is none
+    float *states;                   // running statistics, (state_count)
     size_t state_count;
     float *kept[SH_SYNC_STATES];  // as the kind's states say; NULL: none, or timing only
     sh_optim *optim;              // this worker's own
@@ -107,6 +120,15 @@ typedef struct sh_replica {
     int64_t total;  // and at the end of the run
     /* Forward and backward over this worker's next batch, with the weights as they stand. */
     sh_status (*compute)(void *self, sh_mean mean, sh_loss_result *result_out);
+    /* Set by the scheme: asked while it computes; true: nobody wants the gradient any more, and it
+     * says so until the next one. `compute` then breaks off. NULL: gradients are always wanted. */
+    bool (*unwanted)(void *who);
+    /* Set by the scheme where it serves exact runs, for `compute`: the numbers of all workers
+     * become their maximum or sum. True in `*over_out`: the workers meet instead, and it breaks
+     * off. */
+    sh_status (*combine)(void *who, sh_reduce_op op, int64_t *values, size_t count, bool *over_out);
+    void *who;
+    bool broke_off;  // the last `compute`: its batch is gone, and there is no gradient
     /* Of a net that takes sparse rows, instead of `compute`: the next batch, until the one after.
      * Its `whole` is that of SH_MEAN_OWN. */
     const sh_sparse_layer *sparse;  // NULL: the net is dense
@@ -146,9 +168,10 @@ typedef struct sh_service {
     const sh_schedule *schedule;
     const sh_codec *codec;
     uint64_t seed;
-    int64_t step;  // global steps that were done before
+    int64_t step;          // global steps that were done before
+    size_t combined_most;  // exact runs: numbers that workers combine at a time; 0: it is none
     /* Of the worker that it sits with, complete once `create` has returned there. What a service
-     * may touch of it, and how, the kind says. */
+     * may touch of it, and how, the kind says. NULL: it has a rank of its own. */
     sh_sync *worker;
     /* Asked from time to time: the user wants the run to end at once. */
     bool (*stops)(void *user);
@@ -156,7 +179,7 @@ typedef struct sh_service {
     // Read when the task has ended:
     sh_staleness staleness;
     uint64_t updates;  // steps of the optimizer on its shard
-    uint64_t dropped;  // gradients that came too late to count
+    uint64_t dropped;  // gradients that came too late to count, or were broken off
 } sh_service;
 
 /* What a scheme must get along with. */
@@ -175,6 +198,7 @@ struct sh_sync_kind {
     bool periodic;  // the amount is how many steps a worker goes alone
     bool free;      // not in lockstep
     bool mails;     // uses mail
+    bool exact;     // sums every step's gradients of all workers, also in fixed point
     sh_sync_state states[SH_SYNC_STATES];
     /* Endpoints besides the workers'; NULL: none. */
     int (*services)(sh_scheme scheme, const sh_sync_options *options, int workers);

@@ -21,7 +21,8 @@ static sh_status run_job(const sh_job *job, sh_outcome *outcome) {
     SH_TRY(sh_launcher_check(job->hooks->launcher, job->config->transport, &under_mpi));
     if (under_mpi) return sh_rank_run(job, outcome);
     SH_TRY(sh_config_check(job->config));
-    return job->config->workers > 1 ? sh_launch(job, outcome) : run_alone(job, outcome);
+    bool many = job->config->workers > 1 || sh_sync_apart(&job->config->scheme);
+    return many ? sh_launch(job, outcome) : run_alone(job, outcome);
 }
 
 shoal_status shoal_train(const shoal_config *config, const shoal_hooks *hooks, char **folder_out) {

@@ -52,10 +52,21 @@ static sh_status run_steps(shoal_run *run, int64_t warmup, int64_t steps, double
     return SH_OK;
 }
 
+/* Only steps whose gradients are summed can be timed one by one. */
+static sh_status check_scheme(const shoal_run *run) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+    if (run->team.engine == NULL || scheme.kind->step == NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "in scheme '%s' workers do not step together, and this times steps",
+            scheme.kind->name);
+    return sh_error_hint("use --sync bsp here; 'shoal compare' compares schemes");
+}
+
 shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, double seconds,
                              shoal_timing *timing_out) {
     if (steps < 1) return (shoal_status)SH_FAIL(SH_E_USAGE, "a benchmark needs at least one step");
     run->config.drop_last = true;
+    SHOAL_TRY(check_scheme(run));
     SHOAL_TRY(sh_run_make_optimizer(run));
     SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
     SHOAL_TRY(sh_team_spread(run));

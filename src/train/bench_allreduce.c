@@ -252,7 +252,7 @@ static sh_status bench_forked(bench *b) {
 static sh_status bench_mpi(bench *b) {
     sh_transport *transport = NULL;
     sh_engine *engine = NULL;
-    SH_TRY(sh_launcher_join(b->options->launcher, &transport));
+    SH_TRY(sh_launcher_join(b->options->launcher, 0, &transport));
     transport->board->status = (int32_t)SH_E_PEER;  // closing waits for nobody unless all is well
     SH_TRY(join_and_measure(b, transport, true, &engine));
     transport->board->status = SH_OK;

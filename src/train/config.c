@@ -49,6 +49,11 @@ static const char *placement_choice(size_t index) {
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
+static const char *server_ranks_choice(size_t index) {
+    static const char *const names[] = {"shared", "own"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
 static const char *auto_choice(size_t index) {
     static const char *const names[] = {"auto", "on", "off"};
     return index < SH_COUNT(names) ? names[index] : NULL;
@@ -193,6 +198,11 @@ static const sh_option rows[] = {
     {.key = "sync.servers", .flag = "servers", .type = SH_OPTION_INT, AT(scheme.servers),
      .initial = "0", .least = 0, .most = 4096, .group = "Workers", .value = "S",
      .help = "parameter servers: parts of the parameters; 0: one on each worker"},
+    {.key = "sync.server_ranks", .flag = "server-ranks", .type = SH_OPTION_STRING,
+     AT(scheme.server_ranks), .initial = "shared", .choices = server_ranks_choice,
+     .group = "Workers",
+     .help = "parameter servers: shared: beside the workers; own: each has a process of its own, "
+             "under mpirun the last ranks"},
     {.key = "sync.placement", .flag = "placement", .type = SH_OPTION_STRING,
      AT(scheme.placement), .initial = "range", .choices = placement_choice, .group = "Workers",
      .help = "parameter servers: equal ranges, or each variable whole on one server"},
@@ -315,6 +325,14 @@ static sh_status check_exact(const sh_config *config, const sh_codec *codec) {
     return sh_error_hint("leave out that, or --exact");
 }
 
+/* Only parameter servers can live without a worker beside them. */
+static sh_status check_servers(const sh_config *config, sh_scheme scheme) {
+    if (!sh_sync_apart(&config->scheme) || scheme.kind->policy != NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "scheme '%s' has no parameter servers to give ranks of their own",
+            scheme.kind->name);
+    return sh_error_hint("leave out --server-ranks own, or use --sync ps, async or ssp");
+}
+
 sh_status sh_config_check(const sh_config *config) {
     if (config->model == NULL) {
         SH_FAIL(SH_E_USAGE, "no model is given");
@@ -334,6 +352,7 @@ sh_status sh_config_check(const sh_config *config) {
     }
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
+    SH_TRY(check_servers(config, scheme));
     sh_codec codec;
     SH_TRY(sh_codec_parse(config->compress, &codec));
     SH_TRY(check_exact(config, &codec));

@@ -233,14 +233,37 @@ static sh_exact_batch global_of(const sh_exact *exact, const sh_batch *batch) {
                             .position = batch->position - (uint64_t)at};
 }
 
+/* Forward and backward of this worker's shards. */
+static sh_status compute(shoal_run *run, const sh_batch *batch, sh_exact **exact_out,
+                         sh_exact_batch *global_out) {
+    SH_TRY(get(run, exact_out));
+    SH_TRY(take_training(*exact_out));
+    SH_TRY(plan_shards(*exact_out, (int64_t)batch->whole));
+    *global_out = global_of(*exact_out, batch);
+    sh_exact_compute(*exact_out, global_out);
+    return SH_OK;
+}
+
+sh_status sh_exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out,
+                            bool *over_out) {
+    sh_exact *exact;
+    sh_exact_batch global;
+    SH_TRY(compute(run, batch, &exact, &global));
+    return sh_exact_sum_own(exact, &global, result_out, over_out);
+}
+
+const sh_fixed_gradient *sh_exact_fixed(const shoal_run *run) { return &run->exact->fixed; }
+
+size_t sh_exact_combined_most(const shoal_run *run) {
+    size_t notes = sh_exact_notes(run->exact), states = run->model.net->states.total;
+    return notes > states ? notes : states;
+}
+
 sh_status sh_exact_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
     sh_exact *exact;
+    sh_exact_batch global;
     int64_t begin = sh_run_now(run), exposed = run->spent.exposed_ns;
-    SH_TRY(get(run, &exact));
-    SH_TRY(take_training(exact));
-    SH_TRY(plan_shards(exact, (int64_t)batch->whole));
-    sh_exact_batch global = global_of(exact, batch);
-    sh_exact_compute(exact, &global);
+    SH_TRY(compute(run, batch, &exact, &global));
     SH_TRY(sh_exact_sum(exact, &global, result_out));
     int64_t computed = sh_run_now(run);
     sh_exact_update(exact);

@@ -19,6 +19,15 @@ void sh_exact_destroy(sh_exact *exact);
 sh_status sh_exact_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
 sh_status sh_exact_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 
+/* For a scheme that sums every step on its own: sh_replica.compute, without the loader. True in
+ * `*over_out`: the workers meet instead. */
+sh_status sh_exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out,
+                            bool *over_out);
+/* Where that leaves the gradient; numbers that it has combined at a time, at most. After prepare.
+ */
+const sh_fixed_gradient *sh_exact_fixed(const shoal_run *run);
+size_t sh_exact_combined_most(const shoal_run *run);
+
 /* What a worker takes of every batch: its whole shards. */
 sh_batch_share sh_exact_share(int64_t shards, int rank, int ranks);
 

@@ -66,6 +66,7 @@ struct sh_exact {
     int64_t *common;  // in it: sums of the own shards, then of all; parameters, then states
     sh_exact_bucket *buckets;
     size_t bucket_count;
+    sh_fixed_gradient fixed;  // the same, as servers take it
 };
 
 #define SH_NOTE_NOT_MINE INT64_MIN
@@ -106,6 +107,10 @@ sh_loss_result sh_lane_evaluate(sh_exact *exact, int index, const sh_batch *batc
 
 /* Common notes, checked; the result of the step; the mean gradient and the new states. */
 sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out);
+/* The same where servers add up and take the optimizer's step: the own sums and the new states.
+ * True in `*over_out`: the workers meet instead, and there is nothing. */
+sh_status sh_exact_sum_own(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out,
+                           bool *over_out);
 /* The optimizer's step. */
 void sh_exact_update(sh_exact *exact);
 

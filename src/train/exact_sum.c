@@ -5,6 +5,7 @@
 
 #include "tensor/kernels/fixed.h"
 #include "train/exact_internal.h"
+#include "train/scheme.h"
 
 enum { BLOCK = 2048 };
 
@@ -284,25 +285,57 @@ static int bits_for(int64_t value) {
     return bits;
 }
 
-sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out) {
+/* The notes are common: checks them, and says what the sums need to know. */
+static sh_status read_notes(sh_exact *exact, const sh_exact_batch *batch,
+                            sh_loss_result *result_out, summing *summing_out) {
     const sh_net *net = exact->run->model.net;
-    write_notes(exact);
-    SH_TRY(share_notes(exact));
     SH_TRY(check_loss(exact, batch));
     SH_TRY(check_tensors(exact));
     sh_loss_result total = add_losses(exact);
     for (size_t i = 0; i < net->params.count; i++) exact->unused[i] = exact->notes[i] < 0;
     // A shard that adds to a gradient has a row at least, so finite terms have a finite mean.
-    summing s = {
+    *summing_out = (summing){
         .exact = exact,
         .per_row = total.counted > 0 ? 1.0 / (double)total.counted : 0.0,
         .per_sample = 1.0 / (double)batch->count,
         .largest_bits = bits_for((batch->count + exact->shards - 1) / exact->shards),
     };
-    if (exact->common != NULL)
-        SH_TRY(sum_together(exact, &s));
-    else
-        sh_crew_run(exact->crew, sum_alone, &s, exact->sums.list.count + net->states.count);
     *result_out = total;
+    return SH_OK;
+}
+
+sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out) {
+    const sh_net *net = exact->run->model.net;
+    summing s;
+    write_notes(exact);
+    SH_TRY(share_notes(exact));
+    SH_TRY(read_notes(exact, batch, result_out, &s));
+    if (exact->common != NULL) return sum_together(exact, &s);
+    sh_crew_run(exact->crew, sum_alone, &s, exact->sums.list.count + net->states.count);
+    return SH_OK;
+}
+
+/* ---- Where servers add up ---- */
+
+sh_status sh_exact_sum_own(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out,
+                           bool *over_out) {
+    const sh_net *net = exact->run->model.net;
+    size_t ranges = exact->sums.list.count, states = net->states.total;
+    summing s;
+    write_notes(exact);
+    exact->notes[sh_exact_notes(exact) - 1] = 0;  // the servers know who wants to stop
+    SH_TRY(sh_scheme_combine(exact->run, SH_MAX, exact->notes, sh_exact_notes(exact),
+                             over_out));
+    if (*over_out) return SH_OK;
+    SH_TRY(read_notes(exact, batch, result_out, &s));
+    sh_crew_run(exact->crew, sum_own, &s, ranges + net->states.count);
+    exact->fixed = (sh_fixed_gradient){
+        .sums = exact->common, .notes = exact->notes, .counted = result_out->counted};
+    if (states == 0) return SH_OK;
+    SH_TRY(sh_scheme_combine(exact->run, SH_SUM, exact->common + net->params.total, states,
+                             over_out));
+    if (*over_out) return SH_OK;
+    s.first = ranges;
+    sh_crew_run(exact->crew, take_sum, &s, net->states.count);
     return SH_OK;
 }

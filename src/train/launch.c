@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "train/server.h"
 #include "train/watch.h"
 
 /* One attempt: from the first fork to the last wait. */
@@ -20,9 +21,10 @@ typedef struct attempt {
     sh_shm *fabric;
     sh_shm *mail;  // of the scheme, with its services behind the workers; NULL: it has none
     int services;
+    int servers;  // services with processes of their own, behind the workers
     sh_board *board;
     _Atomic int *stop;
-    pid_t *pids;  // per rank; 0: has ended
+    pid_t *pids;  // per process, workers before servers; 0: has ended
     int ranks, left;
     int notes_fd;
     sh_outcome *outcome;
@@ -90,13 +92,14 @@ static void take_last_words(attempt *a, int rank) {
 
 static void take_death(attempt *a, int rank, int status) {
     const sh_board_rank *board = &a->board->rank[rank];
-    char line[SH_BOARD_TEXT], text[2 * SH_BOARD_TEXT];
+    char line[SH_BOARD_TEXT], text[2 * SH_BOARD_TEXT], name[SH_BOARD_NAME];
     sh_board_line(board, rank, now(), line, sizeof line);
+    sh_board_name(a->board, rank, name);
     if (WIFSIGNALED(status))
-        snprintf(text, sizeof text, "worker %d (pid %d) was ended by signal %d (%s); %s", rank,
-                 board->pid, WTERMSIG(status), strsignal(WTERMSIG(status)), line);
+        snprintf(text, sizeof text, "%s (pid %d) was ended by signal %d (%s); %s", name, board->pid,
+                 WTERMSIG(status), strsignal(WTERMSIG(status)), line);
     else
-        snprintf(text, sizeof text, "worker %d (pid %d) ended with code %d and no word; %s", rank,
+        snprintf(text, sizeof text, "%s (pid %d) ended with code %d and no word; %s", name,
                  board->pid, WEXITSTATUS(status), line);
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     fail(a, SH_E_PEER, text,
@@ -118,15 +121,17 @@ static void take_hang(attempt *a) {
     a->died = a->failed = true;
 }
 
+static int processes(const attempt *a) { return a->ranks + a->servers; }
+
 static void kill_rest(attempt *a) {
-    for (int r = 0; r < a->ranks; r++)
+    for (int r = 0; r < processes(a); r++)
         if (a->pids[r] != 0) kill(a->pids[r], SIGKILL);
 }
 
 /* A worker's services die with it. */
 static void mark_mail_dead(attempt *a, int rank) {
     sh_shm_mark_dead(a->mail, rank);
-    for (int index = rank; index < a->services; index += a->ranks)
+    for (int index = rank; a->servers == 0 && index < a->services; index += a->ranks)
         sh_shm_mark_dead(a->mail, a->ranks + index);
 }
 
@@ -135,14 +140,14 @@ static void reap(attempt *a, bool expected) {
     pid_t pid;
     while (a->left > 0 && (pid = waitpid(-1, &status, expected ? 0 : WNOHANG)) > 0) {
         int rank = 0;
-        while (rank < a->ranks && a->pids[rank] != pid) rank++;
-        if (rank == a->ranks) continue;  // a child of somebody else's
+        while (rank < processes(a) && a->pids[rank] != pid) rank++;
+        if (rank == processes(a)) continue;  // a child of somebody else's
         a->pids[rank] = 0;
         a->left--;
         const sh_board_rank *board = &a->board->rank[rank];
         if (expected || (WIFEXITED(status) && (WEXITSTATUS(status) == 0 || is_stop(board))))
             continue;
-        sh_shm_mark_dead(a->fabric, rank);
+        if (rank < a->ranks) sh_shm_mark_dead(a->fabric, rank);
         if (a->mail != NULL) mark_mail_dead(a, rank);
         a->failed = true;
         if (WIFEXITED(status) && board->status != SH_OK)
@@ -183,10 +188,12 @@ static sh_status supervise(attempt *a) {
 }
 
 static sh_status fork_workers(attempt *a, int notes_fd) {
-    for (int r = 0; r < a->ranks; r++) {
+    for (int r = 0; r < processes(a); r++) {
         pid_t pid = fork();
         if (pid < 0) {
-            sh_status status = SH_FAIL(SH_E_IO, "cannot start worker %d: %s", r, strerror(errno));
+            char name[SH_BOARD_NAME];
+            sh_status status = SH_FAIL(SH_E_IO, "cannot start %s: %s",
+                                       sh_board_name(a->board, r, name), strerror(errno));
             kill_rest(a);
             reap(a, true);
             return status;
@@ -197,6 +204,7 @@ static sh_status fork_workers(attempt *a, int notes_fd) {
                                         .config = a->config,
                                         .fabric = a->fabric,
                                         .mail = a->mail,
+                                        .board = a->board,
                                         .rank = r,
                                         .ranks = a->ranks,
                                         .notes_fd = notes_fd,
@@ -225,7 +233,8 @@ static sh_status run_attempt(attempt *a) {
     sh_status status = sh_shm_create(a->ranks, &a->fabric);
     if (status == SH_OK) status = create_mail(a);
     if (status == SH_OK) {
-        a->board = sh_shm_board(a->fabric);
+        a->board = sh_shm_board(a->servers > 0 ? a->mail : a->fabric);
+        a->board->servers = a->servers;
         status = fork_workers(a, ends[1]);
     }
     close(ends[1]);
@@ -241,9 +250,10 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, sh_outc
     attempt a = {.job = job,
                  .config = config,
                  .ranks = (int)config->workers,
+                 .servers = sh_servers_apart(config, (int)config->workers),
                  .outcome = outcome,
                  .watch = {.limit_s = config->watchdog}};
-    a.pids = sh_alloc((size_t)a.ranks, sizeof *a.pids);
+    a.pids = sh_alloc((size_t)processes(&a), sizeof *a.pids);
     a.stop = mmap(NULL, sizeof *a.stop, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sh_status status = SH_OK;
     if (a.pids == NULL || a.stop == MAP_FAILED)
@@ -274,9 +284,10 @@ static sh_status prepare_restart(sh_config *config, const sh_outcome *outcome) {
 
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
     sh_config config;
-    if (job->config->workers > PROCESSES_MOST) {
-        SH_FAIL(SH_E_USAGE, "%ld workers are too many processes for one machine",
-                (long)job->config->workers);
+    int64_t workers = job->config->workers;
+    if (workers > PROCESSES_MOST ||
+        workers + sh_servers_apart(job->config, (int)workers) > PROCESSES_MOST) {
+        SH_FAIL(SH_E_USAGE, "%ld workers are too many processes for one machine", (long)workers);
         return sh_error_hint(
             "mpirun starts them on many machines, 'shoal simulate' simulates them");
     }

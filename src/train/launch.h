@@ -45,8 +45,8 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome);
 /* Whether this process is to work under MPI, by who started it and by --transport (launcher.c).
  * `launcher` NULL: a user. */
 sh_status sh_launcher_check(const shoal_launcher *launcher, const char *transport, bool *mpi_out);
-/* Then it joins the others that the launcher started. */
-sh_status sh_launcher_join(const shoal_launcher *launcher, sh_transport **transport_out);
+/* Then it joins the others that the launcher started, `apart` as in sh_mpi_options. */
+sh_status sh_launcher_join(const shoal_launcher *launcher, int apart, sh_transport **transport_out);
 /* And is one rank of the job (worker_mpi.c). */
 sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome);
 
@@ -55,8 +55,9 @@ typedef struct sh_worker {
     const sh_job *job;
     const sh_config *config;
     sh_shm *fabric;
-    sh_shm *mail;  // of the scheme; NULL: it has none
-    int rank, ranks;
+    sh_shm *mail;     // of the scheme; NULL: it has none
+    sh_board *board;  // of all processes
+    int rank, ranks;  // from `ranks` on: a parameter server
     int notes_fd;             // to the parent
     const _Atomic int *stop;  // set by the parent
 } sh_worker;

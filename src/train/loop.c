@@ -5,6 +5,7 @@
 #include "tensor/kernels/reduce.h"
 #include "train/run.h"
 #include "train/scheme.h"
+#include "train/server.h"
 #include "train/sparse.h"
 #include "train/totals.h"
 
@@ -319,12 +320,18 @@ static sh_status begin(shoal_run *run) {
     if (!sh_team_leads(&run->team)) return SH_OK;
     sh_run_save_kernels(run);
     int64_t samples = (int64_t)sh_loader_samples(run->loader);
+    int apart = sh_servers_apart(&run->config, run->team.ranks);
+    char servers[48] = "";
+    if (apart > 0)
+        snprintf(servers, sizeof servers, " and %d server process%s", apart,
+                 apart == 1 ? "" : "es");
     SH_INFO(&run->log,
             "%s: %ld parameters, %ld samples an epoch, batch %ld, %ld steps, %d worker%s of %d "
-            "thread%s, in %s",
+            "thread%s%s, in %s",
             run->config.name != NULL ? run->config.name : "run", (long)run->model.net->params.total,
             (long)samples, (long)run->config.batch, (long)run->steps, run->team.ranks,
-            plural(run->team.ranks), sh_run_threads(run), plural(sh_run_threads(run)), run->folder);
+            plural(run->team.ranks), sh_run_threads(run), plural(sh_run_threads(run)), servers,
+            run->folder);
     if (samples < run->config.batch)
         SH_WARN(&run->log, "an epoch has only %ld samples: every step takes all of them",
                 (long)samples);

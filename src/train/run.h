@@ -71,6 +71,7 @@ struct shoal_run {
     bool codec_nesterov;
     bool drops_paths;               // a step may leave parameters unused
     bool saved;                     // there is a checkpoint to go back to
+    bool briefed;                   // servers on ranks of their own have begun (server.h)
     double best;                    // test accuracy, or minus the test loss
     double grad_norm;               // before clipping, of the last step
     double backward_part;           // simulated: of the step's time

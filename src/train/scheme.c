@@ -5,6 +5,8 @@
 
 #include "base/task.h"
 #include "tensor/kernels/vector.h"
+#include "train/exact.h"
+#include "train/server.h"
 #include "train/sparse.h"
 
 enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on whether to stop
@@ -78,26 +80,86 @@ static sh_status gradient(shoal_run *run, const sh_batch *batch, sh_mean mean,
     return SH_OK;
 }
 
-static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
-    shoal_run *run = self;
+/* A simulated worker breaks off while its time passes. */
+bool sh_scheme_may_break_off(const shoal_run *run) {
+    return run->scheme != NULL && run->scheme->replica.unwanted != NULL &&
+           run->team.seat.spend == NULL;
+}
+
+bool sh_scheme_unwanted(void *self) {
+    const sh_replica *replica = &((const shoal_run *)self)->scheme->replica;
+    return replica->unwanted(replica->who);
+}
+
+/* In the simulator the time of a step passes when its numbers are there. */
+static void pass_time(shoal_run *run) {
+    const sh_seat *seat = &run->team.seat;
+    const sh_replica *replica = &run->scheme->replica;
+    if (replica->unwanted != NULL)
+        seat->spend_unless(seat->self, replica->step, replica->mail.transport, replica->unwanted,
+                           replica->who);
+    else
+        seat->spend(seat->self, replica->step, 1);
+}
+
+sh_status sh_scheme_combine(shoal_run *run, sh_reduce_op op, int64_t *values, size_t count,
+                            bool *over_out) {
+    const sh_replica *replica = &run->scheme->replica;
+    return replica->combine(replica->who, op, values, count, over_out);
+}
+
+/* What a worker waits for in it is no computing. */
+static sh_status exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
+    sh_replica *replica = &run->scheme->replica;
+    int64_t waited = replica->waited_ns;
+    sh_status status = sh_exact_gradient(run, batch, result_out, &replica->broke_off);
+    run->spent.compute_ns -= replica->waited_ns - waited;
+    return status;
+}
+
+static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *result_out) {
     const sh_batch *batch;
     int64_t begin = sh_run_now(run);
-    if (run->team.seat.timing_only) {
-        *result_out = (sh_loss_result){0};
-        run->team.seat.spend(run->team.seat.self, run->scheme->replica.step, 1);
-        run->spent.compute_ns += sh_run_now(run) - begin;
-        return SH_OK;
-    }
     SH_TRY(sh_loader_next(run->loader, &batch));
     SH_ASSERT(batch != NULL);
     int64_t loaded = sh_run_now(run);
-    sh_status status = gradient(run, batch, mean, result_out);
+    bool exact = run->config.exact;
+    if (exact && run->team.seat.spend != NULL) pass_time(run);  // before the workers wait
+    sh_status status =
+        exact ? exact_gradient(run, batch, result_out) : gradient(run, batch, mean, result_out);
     sh_loader_release(run->loader, batch);
-    if (run->team.seat.spend != NULL)
-        run->team.seat.spend(run->team.seat.self, run->scheme->replica.step, 1);
+    if (!exact && run->team.seat.spend != NULL) pass_time(run);
     run->spent.data_ns += loaded - begin;
     run->spent.compute_ns += sh_run_now(run) - loaded;
     return status;
+}
+
+/* Steps and samples of all workers, as far as this one knows. */
+static void move_on(shoal_run *run) {
+    int64_t step = run->scheme->replica.done / run->team.ranks;
+    if (step >= run->scheme->to) step = run->scheme->to;
+    int64_t samples = (step - run->step) * run->config.batch;
+    run->step = step;
+    run->samples += samples;
+    run->samples_here += samples;
+}
+
+static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
+    shoal_run *run = self;
+    sh_replica *replica = &run->scheme->replica;
+    int64_t begin = sh_run_now(run);
+    replica->broke_off = false;
+    move_on(run);  // draws depend on the step
+    if (run->team.seat.timing_only) {
+        *result_out = (sh_loss_result){0};
+        pass_time(run);
+        run->spent.compute_ns += sh_run_now(run) - begin;
+    } else {
+        SH_TRY(compute_next(run, mean, result_out));
+    }
+    if (replica->unwanted != NULL) replica->broke_off = sh_scheme_unwanted(run);
+    if (replica->broke_off) *result_out = (sh_loss_result){0};
+    return SH_OK;
 }
 
 static sh_status next_sparse(void *self, sh_sparse_batch *batch_out) {
@@ -121,11 +183,12 @@ static sh_replica replica_of(shoal_run *run) {
         .rank = team->rank,
         .ranks = team->ranks,
         .engine = team->engine,
-        .mail = {.workers = team->ranks},
+        .mail = {.workers = team->ranks, .apart = sh_sync_apart(&run->config.scheme)},
         .clock = run->clock,
         .params = &run->model.net->params,
         .weights = run->model.blocks.weights,
         .gradients = run->model.blocks.gradients,
+        .fixed = run->config.exact ? sh_exact_fixed(run) : NULL,
         .states = run->model.blocks.states,
         .state_count = run->model.net->states.total,
         .optim = &run->optim,
@@ -184,11 +247,21 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
         .codec = &s->codec,
         .seed = s->replica.seed,
         .step = run->step,
+        .combined_most = run->config.exact ? sh_exact_combined_most(run) : 0,
         .worker = &s->sync,
         .stops = run->hooks.stop,
         .user = run->hooks.user,
     };
     return sh_task_spawn("service", serve, task, &task->task);
+}
+
+/* Those with ranks of their own wait for worker 0's word; it keeps their places in the list. */
+static sh_status brief_servers(shoal_run *run, int count) {
+    struct sh_scheme_run *s = run->scheme;
+    if (run->team.rank != 0) return SH_OK;
+    for (int index = 0; index < count; index++) s->services[index].service.index = index;
+    s->service_count = count;
+    return sh_servers_brief(run, &s->replica.mail, count);
 }
 
 /* Service s sits on worker s mod P. */
@@ -198,6 +271,7 @@ static sh_status start_services(shoal_run *run) {
     int count = sh_scheme_services(s->sync.scheme, s->sync.options, ranks);
     s->services = sh_alloc((size_t)count + 1, sizeof *s->services);
     if (s->services == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d services", count);
+    if (s->replica.mail.apart) return brief_servers(run, count);
     for (int index = run->team.rank; index < count; index += ranks)
         SH_TRY(start_service(run, &s->services[s->service_count++], index, count));
     return SH_OK;
@@ -216,10 +290,11 @@ static sh_status open_mail(shoal_run *run) {
     return seat->open_mail(seat->self, run->team.rank, &run->scheme->replica.mail.transport);
 }
 
-/* Gradients are what is sent most. */
+/* Gradients are what is sent most; an exact run sends integers. */
 static void lend_gradients(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
-    if (s->replica.mail.transport == NULL || s->replica.gradients == NULL) return;
+    bool mails = s->replica.mail.transport != NULL && !run->config.exact;
+    if (!mails || s->replica.gradients == NULL) return;
     s->lent = sh_lend(s->replica.mail.transport, run->model.net->params.total * sizeof(float));
     if (s->lent == NULL) return;
     sh_model_place_gradients(&run->model, s->lent);
@@ -294,18 +369,15 @@ static sh_status lockstep(shoal_run *run, bool *meets_out) {
     return SH_OK;
 }
 
-/* Steps and samples of all workers, as far as this one knows. */
-static void move_on(shoal_run *run) {
-    int64_t step = run->scheme->replica.done / run->team.ranks;
-    if (step >= run->scheme->to) step = run->scheme->to;
-    int64_t samples = (step - run->step) * run->config.batch;
-    run->step = step;
-    run->samples += samples;
-    run->samples_here += samples;
+/* Where no parent watches over the workers, each watches its own waits. */
+static void set_patience(shoal_run *run) {
+    const sh_patience *patience = run->team.patience;
+    if (patience != NULL) run->scheme->replica.mail.timeout_ns = (int64_t)(patience->limit_s * 1e9);
 }
 
 sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out) {
     struct sh_scheme_run *s = run->scheme;
+    set_patience(run);
     uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
     int64_t waited = s->replica.waited_ns;
     int64_t begin = sh_run_now(run);
@@ -332,6 +404,7 @@ static void move_to(shoal_run *run, int64_t step) {
 sh_status sh_scheme_meet(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     s->sync.failed = true;  // unless all of this goes well
+    set_patience(run);
     if (s->asks) SH_TRY(wait_for_control(run));
     bool stop = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
     double most[] = {(double)s->replica.done, stop || (s->asks && s->stop[0] > 0) ? 1 : 0};
@@ -356,6 +429,8 @@ sh_status sh_scheme_meet(shoal_run *run) {
 
 static sh_status wait_for_services(struct sh_scheme_run *s) {
     sh_status status = SH_OK;
+    for (int i = 0; s->replica.mail.apart && i < s->service_count; i++)
+        SH_TRY(sh_server_hear(&s->replica.mail, &s->services[i].service));
     for (int i = 0; i < s->service_count; i++) {
         sh_status ended = s->services[i].task != NULL ? sh_task_wait(s->services[i].task) : SH_OK;
         s->services[i].task = NULL;

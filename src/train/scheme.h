@@ -17,6 +17,13 @@ void sh_scheme_aim(shoal_run *run, int64_t to);
 sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out);
 /* Lets mail travel while the gradient is computed; fits sh_on_grad_ready. */
 void sh_scheme_poll(void *self, size_t param);
+/* The gradient may become unwanted while a real worker computes it; then asks whether it has: fits
+ * sh_step_context.stops. */
+bool sh_scheme_may_break_off(const shoal_run *run);
+bool sh_scheme_unwanted(void *self);
+/* Exact runs: sh_replica.combine. */
+sh_status sh_scheme_combine(shoal_run *run, sh_reduce_op op, int64_t *values, size_t count,
+                            bool *over_out);
 /* Collective: all replicas get the common model, and the run's position is that of all workers. */
 sh_status sh_scheme_meet(shoal_run *run);
 /* At the end of a run that went well: waits for the services. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "train/scheme.h"
+#include "train/server.h"
 
 enum { STACK_BYTES = 1 << 20, SMALL_STACK_BYTES = 64 << 10 };
 
@@ -39,15 +40,26 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     return sh_sim_attach_mail(worker->simulation->sim, endpoint, mail_out);
 }
 
+static int64_t step_ns(sh_simulated_worker *worker, int64_t step) {
+    if (worker->drawn != step + 1) {
+        worker->drawn = step + 1;
+        worker->step_ns = sh_sim_compute_ns(worker->simulation->sim, worker->rank, step);
+    }
+    return worker->step_ns;
+}
+
 /* A failure (the rank was killed) shows in the worker's next message. */
 static void spend(void *self, int64_t step, double part) {
     sh_simulated_worker *worker = self;
-    sh_sim *sim = worker->simulation->sim;
-    if (worker->drawn != step + 1) {
-        worker->drawn = step + 1;
-        worker->step_ns = sh_sim_compute_ns(sim, worker->rank, step);
-    }
-    (void)sh_sim_spend(sim, (int64_t)((double)worker->step_ns * part + 0.5));
+    double ns = (double)step_ns(worker, step) * part;
+    (void)sh_sim_spend(worker->simulation->sim, (int64_t)(ns + 0.5));
+}
+
+static void spend_unless(void *self, int64_t step, sh_transport *mail, bool (*ends)(void *who),
+                         void *who) {
+    sh_simulated_worker *worker = self;
+    int64_t ns = step_ns(worker, step);
+    (void)sh_sim_spend_unless(worker->simulation->sim, ns, mail, ends, who);
 }
 
 sh_seat sh_simulated_seat(sh_simulated_worker *worker) {
@@ -58,6 +70,7 @@ sh_seat sh_simulated_seat(sh_simulated_worker *worker) {
                      .data = &s->data,
                      .open_mail = s->scheme.kind->mails ? open_mail : NULL,
                      .spend = spend,
+                     .spend_unless = spend_unless,
                      .timing_only = s->timing_only,
                      .self = worker};
 }
@@ -74,6 +87,7 @@ static sh_status train(sh_simulated_worker *worker) {
     shoal_run *run = NULL;
     SH_TRY(sh_run_open(&s->config, &hooks, &seat, &run));
     sh_status status = (sh_status)shoal_run_train(run);
+    if (status == SH_OK) status = sh_servers_dismiss(run);
     sh_error error = *sh_error_last();
     if (worker->rank == 0) {
         const char *folder = shoal_run_folder(run);
@@ -118,6 +132,8 @@ static sh_status measure(const sh_simulation *s, double *seconds_out) {
     shoal_run *run = NULL;
     shoal_timing timing = {0};
     sh_status status = sh_options_set(sh_config_table, "sync", "bsp", &config);
+    if (status == SH_OK)
+        status = sh_options_set(sh_config_table, "sync.server_ranks", "shared", &config);
     if (status == SH_OK) status = sh_run_open(&config, &hooks, NULL, &run);
     if (status == SH_OK) status = (sh_status)shoal_run_bench(run, 3, 40, 0.5, &timing);
     if (run != NULL) shoal_run_close(run);
@@ -163,14 +179,28 @@ static sh_status open_data(sh_simulation *s) {
     return sh_error_hint("join the parts to one file");
 }
 
+/* A parameter server with wires of its own. */
+static sh_status serve(void *argument) {
+    sh_simulated_worker *self = argument;
+    sh_simulation *s = self->simulation;
+    sh_server server = {.config = &s->config,
+                        .index = self->rank - (int)s->config.workers,
+                        .stops = worker_stop,
+                        .user = self};
+    SH_TRY(sh_sim_attach_mail(s->sim, self->rank, &server.mail));
+    return sh_server_run(&server);
+}
+
 static sh_status run_workers(sh_simulation *s) {
-    int ranks = (int)s->config.workers;
-    sh_simulated_worker *workers = sh_alloc((size_t)ranks, sizeof *workers);
-    if (workers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", ranks);
+    int ranks = (int)s->config.workers, all = ranks + s->spec.options.services;
+    sh_simulated_worker *workers = sh_alloc((size_t)all, sizeof *workers);
+    if (workers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", all);
     sh_status status = SH_OK;
-    for (int rank = 0; status == SH_OK && rank < ranks; rank++) {
+    for (int rank = 0; status == SH_OK && rank < all; rank++) {
+        bool works = rank < ranks;
         workers[rank] = (sh_simulated_worker){.simulation = s, .rank = rank};
-        status = sh_sim_spawn(s->sim, rank, "worker", work, &workers[rank]);
+        status = sh_sim_spawn(s->sim, rank, works ? "worker" : "server", works ? work : serve,
+                              &workers[rank]);
     }
     if (status == SH_OK) status = sh_sim_run(s->sim);
     sh_free(workers);
@@ -186,6 +216,7 @@ static sh_status simulate(sh_simulation *s, bool compute_given) {
     sh_sim_options *options = &s->spec.options;
     int services = sh_scheme_services(s->scheme, &s->config.scheme, options->ranks);
     options->mail = s->scheme.kind->mails ? options->ranks + services : 0;
+    options->services = sh_servers_apart(&s->config, options->ranks);
     options->seed = (uint64_t)s->config.seed;
     options->stack_bytes = s->timing_only ? SMALL_STACK_BYTES : STACK_BYTES;
     SH_TRY(sh_sim_create(options, &s->sim));

@@ -312,6 +312,7 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
     sh_plan *plan;
     SH_TRY(sh_model_plan(&run->model, count, true, &plan));
     sh_plan_forward(plan, step, x);
+    if (plan->stopped) return SH_OK;  // whoever asked for it knows
     sh_loss_result result = sh_plan_loss(plan, y, scale);
     if (!isfinite(result.sum)) return sh_run_explain_bad(run, plan, step, x, result.sum);
     total->sum += result.sum;
@@ -348,6 +349,8 @@ static sh_status compute_batch(shoal_run *run, const sh_batch *batch, double row
             .accumulate = at > 0,
             .sum = together ? sh_team_sum_batch : NULL,
             .sum_self = &run->team,
+            .stops = sh_scheme_may_break_off(run) ? sh_scheme_unwanted : NULL,
+            .stops_self = run,
         };
         const void *x = (const char *)batch->x + (size_t)at * s.x_bytes;
         const void *y = (const char *)batch->y + (size_t)at * s.y_bytes;

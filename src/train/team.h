@@ -30,6 +30,9 @@ typedef struct sh_seat {
     /* In the simulator: lets the time pass that this part (0 to 1) of a step's forward and backward
      * takes. NULL: it passes by itself. */
     void (*spend)(void *self, int64_t step, double part);
+    /* The same for a whole step that may become void: `ends` is asked whenever there is mail. */
+    void (*spend_unless)(void *self, int64_t step, sh_transport *mail, bool (*ends)(void *who),
+                         void *who);
     bool timing_only;  // nothing is computed: there are no weights
     void *self;
 } sh_seat;

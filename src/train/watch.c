@@ -92,9 +92,9 @@ static int suspicion(const sh_board *board, int rank) {
     if (atomic_load_explicit(&entry->phase, memory_order_relaxed) == SH_PHASE_END) return -1;
     char state = process_state(entry->pid);
     int points = state == 'T' || state == 't' ? 1000 : 0;
-    if (atomic_load_explicit(&entry->waits_for, memory_order_relaxed) == 0) points += 100;
+    if (sh_board_waits(entry) == 0) points += 100;
     for (int r = 0; r < board->ranks && rank < SH_BOARD_WAITS; r++) {
-        uint64_t waits = atomic_load_explicit(&board->rank[r].waits_for, memory_order_relaxed);
+        uint64_t waits = sh_board_waits(&board->rank[r]);
         points += (int)(waits >> rank & 1);
     }
     return points;
@@ -109,10 +109,10 @@ void sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_
     }
     const sh_board_rank *entry = &board->rank[cause];
     int64_t beat = atomic_load_explicit(&entry->beat_ns, memory_order_relaxed);
+    char name[SH_BOARD_NAME];
     snprintf(text_out, size,
-             "worker %d (pid %d) %s: no sign of life for %.1f s, in %s %lld, and the others wait "
-             "for it",
-             cause, entry->pid, state_text(process_state(entry->pid)),
+             "%s (pid %d) %s: no sign of life for %.1f s, in %s %lld, and the others wait for it",
+             sh_board_name(board, cause, name), entry->pid, state_text(process_state(entry->pid)),
              (double)(now_ns - beat) * 1e-9,
              sh_phase_name(atomic_load_explicit(&entry->phase, memory_order_relaxed)),
              (long long)atomic_load_explicit(&entry->step, memory_order_relaxed));

@@ -1,4 +1,5 @@
 /* One worker process: joins the team, does the job, leaves its last words on the board. */
+#include <omp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "train/launch.h"
+#include "train/server.h"
 
 int sh_threads_each(const sh_config *config, int workers, int cores) {
     if (config->threads > 0) return (int)config->threads;
@@ -72,12 +74,24 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     const sh_worker *worker = self;
     SH_TRY(sh_shm_attach(worker->mail, endpoint, sh_cores(), mail_out));
     // The parent watches over one board: the worker's waits for mail belong there.
-    if (endpoint == worker->rank)
-        (*mail_out)->board = &sh_shm_board(worker->fabric)->rank[worker->rank];
+    if (endpoint == worker->rank) (*mail_out)->board = &worker->board->rank[worker->rank];
+    return SH_OK;
+}
+
+static sh_status serve(const sh_worker *worker) {
+    sh_server server = {.config = worker->config,
+                        .index = worker->rank - worker->ranks,
+                        .stops = worker_stop,
+                        .user = (void *)(uintptr_t)worker};
+    SH_TRY(open_mail((void *)(uintptr_t)worker, worker->rank, &server.mail));
+    omp_set_num_threads(1);
+    SH_TRY(sh_server_run(&server));
+    sh_transport_close(server.mail);
     return SH_OK;
 }
 
 static sh_status work(const sh_worker *worker, sh_board_rank *board) {
+    if (worker->rank >= worker->ranks) return serve(worker);
     cpu_set_t all;
     bool known = sched_getaffinity(0, sizeof all, &all) == 0;
     int cores = sh_cores();
@@ -86,6 +100,7 @@ static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     sh_engine *engine = NULL;
     shoal_run *run = NULL;
     SH_TRY(sh_shm_attach(worker->fabric, worker->rank, cores, &transport));
+    transport->board = board;
     sh_engine_options options = {.algorithm = worker->config->allreduce};
     SH_TRY(sh_engine_create(transport, &options, &engine));
     shoal_hooks hooks = *worker->job->hooks;
@@ -105,6 +120,7 @@ static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     if (worker->rank == 0 && worker->job->timing != NULL)
         send_note(worker, &(sh_note){.kind = SH_NOTE_TIMING, .timing = *worker->job->timing});
     if (status != SH_OK) return status;  // the error's record stays; the process ends anyway
+    SH_TRY(sh_servers_dismiss(run));
     shoal_run_close(run);
     sh_engine_destroy(engine);
     return SH_OK;
@@ -121,7 +137,7 @@ _Noreturn void sh_worker_main(const sh_worker *worker) {
     char name[16];
     snprintf(name, sizeof name, "shoal-%d", worker->rank);
     prctl(PR_SET_NAME, name);
-    sh_board_rank *board = &sh_shm_board(worker->fabric)->rank[worker->rank];
+    sh_board_rank *board = &worker->board->rank[worker->rank];
     board->pid = getpid();
     sh_board_phase(board, SH_PHASE_START, sh_clock_now_ns(&sh_clock_real));
     sh_status status = work(worker, board);

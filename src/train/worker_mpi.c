@@ -3,11 +3,13 @@
  * There is no parent. Rank 0 speaks for all and the others only warn; each watches its own waits.
  * A rank that fails ends the whole job, as nobody could go on without it, but not before the others
  * had a moment to say what they know: the cause may be with one of them. */
+#include <omp.h>
 #include <string.h>
 #include <time.h>
 
 #include "comm/transports/mpi.h"
 #include "train/launch.h"
+#include "train/server.h"
 
 enum {
     SUFFERER_MS = 2000,  // a rank that waited in vain leaves the last word to the others
@@ -23,9 +25,13 @@ typedef struct rank_side {
     const sh_job *job;
     sh_config config;  // the job's, with the launcher's number of workers
     sh_transport *transport;
+    int rank;     // among all that the launcher started
+    int servers;  // so many of the last are parameter servers
     sh_engine *engine;
     shoal_run *run;
     sh_patience patience;
+    int *hosts;  // per endpoint of the scheme's mail; NULL: it has none
+    int endpoints;
 } rank_side;
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
@@ -40,7 +46,7 @@ static void rest_ms(int ms) {
 static void rank_line(void *user, int level, const char *text) {
     const rank_side *side = user;
     const shoal_hooks *hooks = side->job->hooks;
-    int rank = side->transport->rank;
+    int rank = side->rank;
     if (hooks->line == NULL || (rank > 0 && level < SH_LOG_WARN)) return;
     char prefixed[SH_BOARD_TEXT + 1024];
     snprintf(prefixed, sizeof prefixed, "rank %d: %s", rank, text);
@@ -50,8 +56,7 @@ static void rank_line(void *user, int level, const char *text) {
 static void rank_progress(void *user, const shoal_progress *progress) {
     const rank_side *side = user;
     const shoal_hooks *hooks = side->job->hooks;
-    if (hooks->progress != NULL && side->transport->rank == 0)
-        hooks->progress(hooks->user, progress);
+    if (hooks->progress != NULL && side->rank == 0) hooks->progress(hooks->user, progress);
 }
 
 static void rank_folder(void *user, const char *folder) {
@@ -67,15 +72,36 @@ static bool rank_stop(void *user) {
 
 /* ---- the job ---- */
 
+/* Servers with ranks of their own are the last of those that were started. */
+static sh_status count_servers(rank_side *side) {
+    int ranks = sh_mpi_world_ranks(side->transport);
+    if (!sh_sync_apart(&side->config.scheme)) return SH_OK;
+    if (side->config.scheme.servers == 0) {
+        SH_FAIL(SH_E_USAGE, "how many of the %d ranks are to be servers is not said", ranks);
+        return sh_error_hint("give --servers S: the last S ranks serve, the others work");
+    }
+    side->servers = (int)side->config.scheme.servers;
+    if (side->servers < ranks) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "%d ranks were started, and %d of them are to be servers: none would work",
+            ranks, side->servers);
+    return sh_error_hint("start more ranks than --servers, or leave out --server-ranks own");
+}
+
 /* The launcher decides how many workers there are. */
-static void take_count(rank_side *side) {
-    int64_t asked = side->config.workers, ranks = side->transport->ranks;
-    side->config.workers = ranks;
-    if (asked == ranks || asked == 1) return;  // 1 is what a run file says that says nothing
-    char text[128];
-    snprintf(text, sizeof text, "%ld workers are asked for, and the launcher started %ld: those",
-             (long)asked, (long)ranks);
+static sh_status take_count(rank_side *side) {
+    SH_TRY(count_servers(side));
+    int64_t asked = side->config.workers;
+    int64_t workers = sh_mpi_world_ranks(side->transport) - side->servers;
+    side->config.workers = workers;
+    if (asked == workers || asked == 1) return SH_OK;  // what a run file says that says nothing
+    char text[128], servers[32] = "";
+    if (side->servers > 0)
+        snprintf(servers, sizeof servers, " beside %d server%s", side->servers,
+                 side->servers == 1 ? "" : "s");
+    snprintf(text, sizeof text, "%ld workers are asked for, and the launcher started %ld%s: those",
+             (long)asked, (long)workers, servers);
     rank_line(side, SH_LOG_INFO, text);
+    return SH_OK;
 }
 
 /* A launcher that binds ranks to cores has divided them already. */
@@ -87,9 +113,12 @@ static int thread_count(const rank_side *side) {
 }
 
 static sh_status join(rank_side *side) {
-    SH_TRY(sh_launcher_join(side->job->hooks->launcher, &side->transport));
+    bool apart = sh_sync_apart(&side->config.scheme);
+    SH_TRY(sh_launcher_join(side->job->hooks->launcher,
+                            apart ? (int)side->config.scheme.servers : 0, &side->transport));
+    side->rank = sh_mpi_world_rank(side->transport);
     sh_board_phase(side->transport->board, SH_PHASE_START, now());
-    take_count(side);
+    SH_TRY(take_count(side));
     side->patience.watch.limit_s = side->config.watchdog;
     side->patience.limit_s = sh_watch_limit(&side->patience.watch, SH_PHASE_START);
     sh_engine_options options = {.algorithm = side->config.allreduce,
@@ -102,8 +131,47 @@ static sh_status join(rank_side *side) {
     return SH_OK;
 }
 
-static sh_status work(rank_side *side) {
+/* ---- mail ---- */
+
+static sh_status place_mail(rank_side *side) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(side->config.scheme.name, &scheme));
+    if (!scheme.kind->mails) return SH_OK;
+    int workers = (int)side->config.workers;
+    side->endpoints = workers + sh_scheme_services(scheme, &side->config.scheme, workers);
+    side->hosts = sh_alloc((size_t)side->endpoints, sizeof *side->hosts);
+    if (side->hosts == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %d endpoints", side->endpoints);
+    for (int i = 0; i < side->endpoints; i++)
+        side->hosts[i] = sh_mail_host(i, workers, side->servers > 0);
+    return SH_OK;
+}
+
+static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
+    const rank_side *side = self;
+    SH_TRY(sh_engine_attend(side->engine, sh_mpi_start_mail));
+    SH_TRY(sh_mpi_open_mail(side->transport, side->hosts, side->endpoints, endpoint, mail_out));
+    // What the worker waits for belongs on the board that peers look at.
+    if (endpoint == side->rank) (*mail_out)->board = side->transport->board;
+    return SH_OK;
+}
+
+static sh_status serve(rank_side *side) {
+    sh_server server = {.config = &side->config,
+                        .index = side->rank - (int)side->config.workers,
+                        .stops = rank_stop,
+                        .user = side};
+    SH_TRY(open_mail(side, side->rank, &server.mail));
+    omp_set_num_threads(1);
+    SH_TRY(sh_server_run(&server));
+    sh_transport_close(server.mail);
+    return SH_OK;
+}
+
+static sh_status train_or_serve(rank_side *side) {
     SH_TRY(join(side));
+    SH_TRY(place_mail(side));
+    if (side->rank >= (int)side->config.workers) return serve(side);
     shoal_hooks hooks = *side->job->hooks;
     hooks.user = side;
     hooks.line = rank_line;
@@ -113,9 +181,12 @@ static sh_status work(rank_side *side) {
     sh_seat seat = {.engine = side->engine,
                     .board = side->transport->board,
                     .threads = thread_count(side),
-                    .patience = &side->patience};
+                    .patience = &side->patience,
+                    .open_mail = side->hosts != NULL ? open_mail : NULL,
+                    .self = side};
     SH_TRY(sh_run_open(&side->config, &hooks, &seat, &side->run));
-    return side->job->body(side->run, side->job->argument);
+    SH_TRY(side->job->body(side->run, side->job->argument));
+    return sh_servers_dismiss(side->run);
 }
 
 /* ---- how it ends ---- */
@@ -130,13 +201,13 @@ static void warn(void *user, const char *text) {
 static void tell_waits(rank_side *side) {
     const sh_transport *transport = side->transport;
     char text[1024];
-    if (atomic_load_explicit(&transport->board->waits_for, memory_order_relaxed) == 0) return;
+    if (sh_board_waits(transport->board) == 0) return;
     if (side->run != NULL)
-        sh_watch_record_rank(transport->board, transport->rank, now(), side->run->folder);
+        sh_watch_record_rank(transport->board, side->rank, now(), side->run->folder);
     if (transport->boards == NULL) {
-        sh_board_line(transport->board, transport->rank, now(), text, sizeof text);
+        sh_board_line(transport->board, side->rank, now(), text, sizeof text);
         warn(side, text);
-    } else if (transport->rank == 0) {
+    } else if (side->rank == 0) {
         sh_watch_tell(transport->boards, now(), warn, side);
         sh_watch_blame(transport->boards, now(), text, sizeof text);
         warn(side, text);
@@ -158,7 +229,7 @@ static sh_status sign(int rank, const sh_error *error) {
 static sh_status fail(rank_side *side, sh_status status) {
     const sh_error error = *sh_error_last();
     if (side->transport == NULL) return status;
-    int rank = side->transport->rank;
+    int rank = side->rank;
     sh_board_rank *board = side->transport->board;
     board->status = (int32_t)status;
     snprintf(board->error, sizeof board->error, "%.*s", SH_BOARD_TEXT - 1, error.text);
@@ -173,9 +244,9 @@ static sh_status fail(rank_side *side, sh_status status) {
 
 static sh_status leave(rank_side *side, sh_outcome *outcome, sh_status status) {
     const sh_error error = *sh_error_last();
-    bool leads = side->transport->rank == 0;
-    const char *folder = shoal_run_folder(side->run);
-    if (leads && folder != NULL) outcome->folder = sh_strdup(folder);
+    bool leads = side->rank == 0;
+    const char *folder = leads ? shoal_run_folder(side->run) : NULL;
+    if (folder != NULL) outcome->folder = sh_strdup(folder);
     if (!leads) outcome->timing = (shoal_timing){0};
     sh_board_phase(side->transport->board, SH_PHASE_END, now());
     shoal_run_close(side->run);
@@ -189,11 +260,12 @@ sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome) {
     if (side == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a rank");
     side->job = job;
     sh_status status = sh_config_copy(job->config, &side->config);
-    if (status == SH_OK) status = work(side);
+    if (status == SH_OK) status = train_or_serve(side);
     bool in_order = status == SH_OK || status == SH_E_INTERRUPTED;
     if (!in_order) return fail(side, status);  // tasks of the run may still look at it
     status = leave(side, outcome, status);
     sh_config_fini(&side->config);
+    sh_free(side->hosts);
     sh_free(side);
     return status;
 }

@@ -42,6 +42,37 @@ for allreduce in ring halving-doubling tree hierarchical direct; do
         --out "$allreduce"
     same_all "$allreduce"
 done
+
+# Parameter servers add up the same integers: any number of workers and servers, any placement.
+for layout in "2 1 range" "3 2 variable" "3 4 range" "5 3 range" "11 2 variable"; do
+    read -r workers servers placement <<<"$layout"
+    out=ps-$workers-$servers
+    expect_exit 0 "$SHOAL" train "${run[@]}" -n "$workers" --threads 1 --epochs 2 --sync ps \
+        --servers "$servers" --placement "$placement" --out "$out"
+    same_end "$out"
+done
+expect_exit 0 "$SHOAL" train "${run[@]}" -n 3 --threads 2 --epochs 2 --sync ssp:0 --out ssp0
+same_end ssp0
+expect_exit 0 "$SHOAL" simulate "${run[@]}" -n 4 --epochs 2 --sync ps --compute exp:1ms --jitter 1ms \
+    --out simulated
+same_end simulated
+expect_exit 0 "$SHOAL" train "${run[@]}" -n 3 --threads 1 --sync ps --steps 17 --out served
+expect_exit 0 "$SHOAL" train served --resume -n 2 --sync bsp --steps 41 --quiet
+expect_exit 0 "$SHOAL" train served --resume -n 4 --sync ps --servers 2 --steps 0 --epochs 2 --quiet
+same_end served
+rules=(--model "{name: mlp, hidden: [70, 33]}" --data digits --batch 50 --exact --quiet --threads 1 --steps 40
+    --lr 0.01)
+for rule in sgd momentum nesterov adam adagrad rmsprop lars lamb; do
+    placement=range
+    case $rule in lars | lamb) placement=variable ;; esac
+    expect_exit 0 "$SHOAL" train "${rules[@]}" --optimizer "$rule" --out "alone-$rule"
+    expect_exit 0 "$SHOAL" train "${rules[@]}" --optimizer "$rule" -n 3 --sync ps --placement "$placement" \
+        --out "served-$rule"
+    for file in "alone-$rule"/checkpoints/*.safetensors; do
+        expect_same "$file" "served-$rule/checkpoints/$(basename "$file")"
+    done
+done
+
 expect_text '"test_accuracy":' first.jsonl
 steps=$(find t1/checkpoints -name 'model-*' | sort | tail -n 1)
 [ "$((10#$(basename "$steps" .safetensors | cut -d- -f2)))" -eq 60 ] || fail "not 2 epochs of 30 steps"
@@ -78,10 +109,15 @@ bad=(--model "[flatten, {dense: 30}, relu, dense]" --data digits --exact --lr 1e
 expect_complaint 1 "first in layer" "$SHOAL" train "${bad[@]}" --threads 1 --out bad1
 said=$(sed -n 's/^shoal: train: //p' stderr)
 expect_complaint 1 "$said" "$SHOAL" train "${bad[@]}" -n 3 --threads 1 --out bad3
+expect_complaint 1 "$said" "$SHOAL" train "${bad[@]}" -n 3 --threads 1 --sync ps --out bad-ps
 
 # What would tie the bits to the workers again is refused.
 expect_complaint 2 "does not go with" "$SHOAL" train "${run[@]}" -n 2 --compress fp16 --out no
 expect_complaint 2 "does not go with" "$SHOAL" train "${run[@]}" -n 2 --shard-optimizer --out no
+
+expect_complaint 2 "does not clip in an exact run" "$SHOAL" train "${run[@]}" -n 2 --sync ps --clip-norm 1 --out no
+expect_complaint 2 "does not go with --exact" "$SHOAL" train "${run[@]}" -n 2 --sync ssp:2 --out no
+expect_complaint 2 "whole tensors" "$SHOAL" train "${run[@]}" -n 2 --sync ps --optimizer lamb --out no
 
 # The run file keeps both settings; another number of shards is another run.
 expect_text "exact: true" t1/run.yaml

@@ -50,10 +50,7 @@ for sync in local:4 gossip adpsgd sgp:1; do
     "$SHOAL" train "${common[@]}" --epochs 200000 --eval-every 1000000 --checkpoint-every 200 -n 3 \
         --sync "$sync" --out "$name" >"$name.out" 2>"$name.err" &
     parent=$!
-    for _ in $(seq 300); do
-        compgen -G "$name/checkpoints/manifest-*.json" >/dev/null && break
-        sleep 0.1
-    done
+    wait_until has_checkpoint "$name" || fail "$sync wrote no checkpoint: $(cat "$name.err")"
     kill -TERM "$parent"
     code=0
     wait "$parent" || code=$?

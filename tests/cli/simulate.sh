@@ -49,10 +49,11 @@ for file in async1/checkpoints/*; do
 done
 
 # Free links and exponential times of mean 1: the time of a step is known. $1 scheme, $2 workers, $3
-# seconds: H(P) where all are waited for, 1 where each goes its way (a step is P updates).
+# seconds: H(P) where all are waited for, H(P) - H(P - K) where K are, 1 where each goes its way (a
+# step is P updates).
 takes() {
     expect_exit 0 "$SHOAL" simulate --model "{name: mlp, hidden: [8]}" --data digits --batch 64 \
-        --steps 20000 -n "$2" --sync "$1" --compute exp:1s --numerics off --json --quiet
+        --steps 30000 -n "$2" --servers 1 --sync "$1" --compute exp:1s --numerics off --json --quiet
     local step
     step=$(sed 's/.*"seconds_per_step": \([0-9.e+-]*\).*/\1/' stdout)
     awk -v s="$step" -v w="$3" 'BEGIN { exit !(s > 0.99 * w && s < 1.01 * w) }' ||
@@ -62,6 +63,14 @@ takes bsp 2 1.5
 takes bsp 8 2.717857
 takes ps 4 2.083333
 takes async 4 1
+takes ksync:1 2 0.5
+takes ksync:2 4 0.583333
+takes ksync:4 8 0.634524
+takes ksync:8 16 0.662872
+takes backup:1 2 0.5
+takes backup:2 4 0.583333
+takes backup:4 8 0.634524
+takes backup:8 16 0.662872
 
 # Without --compute it is measured, and said so.
 expect_exit 0 "$SHOAL" simulate "${mlp[@]:0:${#mlp[@]}-1}" -n 2 --steps 3 --out measured

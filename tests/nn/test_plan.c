@@ -283,3 +283,31 @@ TEST(plan, allocates_nothing_while_it_runs) {
     assert_int_equal(sh_alloc_calls(), before);
     rig_free(&r);
 }
+
+/* ---- Steps that nobody wants any more ---- */
+
+static bool count_down(void *left) { return (*(int *)left)-- <= 0; }
+
+TEST(plan, a_step_that_stops_leaves_the_rest_out_and_the_next_one_is_whole) {
+    named_net n = net_at(2);
+    rig whole = rig_make(n.text, n.input, 3), broken = rig_make(n.text, n.input, 3);
+    int ops = (int)whole.plan->op_count;
+    for (int at = 0; at < 2 * ops; at++) {
+        int left = at;
+        sh_step_context step = broken.step;
+        step.stops = count_down;
+        step.stops_self = &left;
+        sh_plan_forward(broken.plan, &step, broken.x);
+        assert_true(broken.plan->stopped == (at < ops));
+        if (at < ops) continue;
+        sh_plan_loss(broken.plan, broken.y, 1);
+        sh_plan_backward(broken.plan, NULL, NULL);
+        assert_true(broken.plan->stopped);
+    }
+    assert_true(rig_step(&broken) == rig_step(&whole));
+    assert_false(broken.plan->stopped);
+    assert_memory_equal(broken.blocks.gradients, whole.blocks.gradients,
+                        whole.net->params.total * sizeof(float));
+    rig_free(&whole);
+    rig_free(&broken);
+}

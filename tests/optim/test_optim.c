@@ -201,7 +201,7 @@ static void check_rule(sh_optim_options options, reference rule) {
 
 /* Plain, with decay on matrices, with decay on everything; all instruction sets. */
 static void check_all(sh_optim_options options, reference rule) {
-    for (int level = SH_SIMD_BASE; level <= SH_SIMD_AVX2; level++) {
+    for (int level = SH_SIMD_BASE; level <= SH_SIMD_MOST; level++) {
         sh_simd_limit((sh_simd_level)level);
         options.decay_all = false;
         options.weight_decay = 0;
@@ -278,7 +278,7 @@ static void check_pieces(const char *name, double weight_decay) {
 }
 
 TEST(optim, buckets_give_the_same_bits_as_one_call) {
-    for (int level = SH_SIMD_BASE; level <= SH_SIMD_AVX2; level++) {
+    for (int level = SH_SIMD_BASE; level <= SH_SIMD_MOST; level++) {
         sh_simd_limit((sh_simd_level)level);
         for (size_t kind = 0; sh_optim_at(kind) != NULL; kind++) {
             check_pieces(sh_optim_at(kind)->name, 0);

@@ -36,18 +36,19 @@ static sh_status serve(sh_transport *t, const study *s) {
     return SH_OK;
 }
 
+static bool is_done(void *message) {
+    return ((const sh_message *)message)->state != SH_MESSAGE_PENDING;
+}
+
 static sh_status work(sh_transport *t, const study *s) {
     int64_t version = 0, next = 0;
     sh_message told = {.peer = t->ranks, .tag = TAG_VERSION, .data = &next, .bytes = 8};
     SH_TRY(sh_receive(t, &told));
     for (int64_t step = 0; version < s->updates; step++) {
-        int64_t left = sh_sim_compute_ns(simulated(), t->rank, step);
-        while (left > 0 && told.state == SH_MESSAGE_PENDING) {
-            SH_TRY(sh_sim_spend_until_news(simulated(), left, &left));
-            sh_transport_progress(t);
-        }
+        int64_t ns = sh_sim_compute_ns(simulated(), t->rank, step);
+        SH_TRY(sh_sim_spend_unless(simulated(), ns, t, is_done, &told));
         sh_message push = {.peer = t->ranks, .tag = TAG_PUSH, .data = &version, .bytes = 8};
-        if (left == 0) SH_TRY(sh_send(t, &push));
+        if (!is_done(&told)) SH_TRY(sh_send(t, &push));
         if (!s->waits && told.state == SH_MESSAGE_PENDING) continue;
         SH_TRY(wait_message(t, &told));
         version = next;

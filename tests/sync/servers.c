@@ -38,16 +38,26 @@ sh_optim_options world_optim(const ps_world *world) {
                               .rho = NAN};
 }
 
+static sh_status pass_time(sh_replica *replica) {
+    int64_t ns = sh_sim_compute_ns(simulated(), replica->rank, replica->step);
+    if (replica->unwanted == NULL) return sh_sim_spend(simulated(), ns);
+    return sh_sim_spend_unless(simulated(), ns, replica->mail.transport, replica->unwanted,
+                               replica->who);
+}
+
 static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
     ps_player *player = self;
     ps_world *world = player->world;
     sh_replica *replica = &player->replica;
     SH_ASSERT(mean == SH_MEAN_OWN);
-    if (world->simulated)
-        SH_TRY(sh_sim_spend(simulated(),
-                            sh_sim_compute_ns(simulated(), replica->rank, replica->step)));
     SH_TRY(
         world->gradient(world, replica->rank, replica->step, replica->weights, replica->gradients));
+    if (world->simulated) SH_TRY(pass_time(replica));
+    replica->broke_off = replica->unwanted != NULL && replica->unwanted(replica->who);
+    if (replica->broke_off) {
+        world->broken_off[replica->rank]++;
+        for (size_t i = 0; i < world->params.total; i++) replica->gradients[i] = NAN;
+    }
     *result_out = (sh_loss_result){.counted = 1};
     return SH_OK;
 }

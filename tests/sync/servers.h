@@ -33,6 +33,7 @@ struct ps_world {
     // What came out:
     float *met[MEETINGS_MOST][WORKERS_MOST];  // weights at each meeting
     int64_t steps[WORKERS_MOST];
+    int64_t broken_off[WORKERS_MOST];  // of these
     sh_service services[SERVERS_MOST];
     sh_optim optims[WORKERS_MOST];  // of the workers
     int64_t done;

@@ -253,6 +253,27 @@ TEST(ksync, the_first_k_count_and_the_rest_are_dropped) {
     }
 }
 
+/* Nobody finishes a gradient that nobody wants: with free links none is late, however slow a worker
+ * is, and what is dropped was broken off. */
+TEST(ksync, a_worker_whose_gradient_is_unwanted_breaks_off) {
+    ps_world world = {
+        .scheme = "ksync:2", .workers = 4, .servers = 3, .lr = 2, .goals = {200, 400}};
+    sh_sim_slow slow = {.rank = 3, .factor = 50};
+    const sh_sim_options sim = {
+        .seed = 11,
+        .compute = {.law = SH_LAW_EXPONENTIAL, .mean_s = 1e-3, .slow = &slow, .slow_count = 1}};
+    make_counters(&world);
+    CHECK_OK(play_world(&world, &sim));
+    check_meetings(&world);
+    check_rounds(&world);
+    int64_t broken_off = 0;
+    for (int r = 0; r < world.workers; r++) broken_off += world.broken_off[r];
+    assert_int_equal(world.services[0].dropped, broken_off);
+    // The slow one starts anew with every round, instead of once in many.
+    assert_true(world.broken_off[3] >= 90);
+    end_world(&world);
+}
+
 TEST(ps, all_of_a_step_count) {
     ps_world world = {.scheme = "ps", .workers = 3, .lr = 3};
     with_threads(&world, check_rounds);

@@ -44,14 +44,16 @@ TEST(server, refuses_what_cannot_be_a_request_and_says_so) {
     hostile cases[] = {
         {"is none", {.magic = 1, .what = SH_PS_PULL}, sizeof good, 0},
         {"is none", good, sizeof good - 8, 0},
-        {"is of no kind", {.magic = SH_PS_MAGIC, .what = 64}, sizeof good, 0},
+        {"is of no kind", {.magic = SH_PS_MAGIC, .what = 4096}, sizeof good, 0},
         {"is of no kind", {.magic = SH_PS_MAGIC}, sizeof good, 0},
+        {"is of no kind", {.magic = SH_PS_MAGIC, .what = SH_PS_MOST, .sum = 1}, sizeof good, 0},
+        {"is of no kind", {.magic = SH_PS_MAGIC, .what = SH_PS_VOID}, sizeof good, 0},
         {"cannot be", {.magic = SH_PS_MAGIC, .what = SH_PS_PULL, .wants = -1}, sizeof good, 0},
         {"cannot be", good, sizeof good, 0},
         {"something else than its gradient", good, sizeof good, 4},
         {"something else than its gradient", good, sizeof good, 4096},
     };
-    cases[5].request.version = 1 << 20;
+    cases[7].request.version = 1 << 20;
     for (size_t i = 0; i < SH_COUNT(cases); i++) {
         current = cases[i];
         besieged =

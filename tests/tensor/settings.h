@@ -10,13 +10,13 @@
 #include "tensor/kernels/simd.h"
 
 static inline void each_setting(void (*check)(void)) {
-    for (int level = SH_SIMD_BASE; level <= SH_SIMD_AVX2; level++)
+    for (int level = SH_SIMD_BASE; level <= SH_SIMD_MOST; level++)
         for (int threads = 1; threads <= 2; threads++) {
             sh_simd_limit((sh_simd_level)level);
             omp_set_num_threads(threads);
             check();
         }
-    sh_simd_limit(SH_SIMD_AVX2);
+    sh_simd_limit(SH_SIMD_MOST);
 }
 
 /* Seeded values in [-scale, scale); the test frees. */

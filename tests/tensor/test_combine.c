@@ -8,14 +8,14 @@
 
 enum { COUNT = 1037 };  // nothing divides it
 
-static const sh_simd_level levels[] = {SH_SIMD_BASE, SH_SIMD_AVX2};
+static const sh_simd_level levels[] = {SH_SIMD_BASE, SH_SIMD_AVX2, SH_SIMD_AVX512};
 
 #define EACH_LEVEL(body)                            \
     for (size_t l = 0; l < SH_COUNT(levels); l++) { \
         sh_simd_limit(levels[l]);                   \
         body;                                       \
     }                                               \
-    sh_simd_limit(SH_SIMD_AVX2)
+    sh_simd_limit(SH_SIMD_MOST)
 
 /* Every operator of one type: z apart, z = a, z = b, and both at once. */
 #define CHECK_TYPE(dtype, type, bits, op, expression)                         \

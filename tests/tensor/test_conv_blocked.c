@@ -164,11 +164,13 @@ TEST(conv_blocked, equals_reference_on_two_threads) { check_all(2); }
 TEST(conv_blocked, equals_reference_on_three_threads) { check_all(3); }
 TEST(conv_blocked, equals_reference_on_more_threads_than_items) { check_all(9); }
 
-TEST(conv_blocked, equals_reference_on_the_base_instruction_set) {
-    sh_simd_limit(SH_SIMD_BASE);
-    check_all(1);
-    check_all(3);
-    sh_simd_limit(SH_SIMD_AVX2);
+TEST(conv_blocked, equals_reference_on_lesser_instruction_sets) {
+    for (int level = SH_SIMD_BASE; level < SH_SIMD_MOST; level++) {
+        sh_simd_limit((sh_simd_level)level);
+        check_all(1);
+        check_all(3);
+    }
+    sh_simd_limit(SH_SIMD_MOST);
 }
 
 TEST(conv_blocked, gives_equal_bits_on_any_number_of_threads) {

@@ -142,11 +142,13 @@ TEST(conv_forward, equals_reference_on_one_thread) { check_all(1); }
 TEST(conv_forward, equals_reference_on_two_threads) { check_all(2); }
 TEST(conv_forward, equals_reference_on_more_threads_than_rows) { check_all(9); }
 
-TEST(conv_forward, equals_reference_on_the_base_instruction_set) {
-    sh_simd_limit(SH_SIMD_BASE);
-    check_all(1);
-    check_all(2);
-    sh_simd_limit(SH_SIMD_AVX2);
+TEST(conv_forward, equals_reference_on_lesser_instruction_sets) {
+    for (int level = SH_SIMD_BASE; level < SH_SIMD_MOST; level++) {
+        sh_simd_limit((sh_simd_level)level);
+        check_all(1);
+        check_all(2);
+    }
+    sh_simd_limit(SH_SIMD_MOST);
 }
 
 TEST(conv_forward, gives_equal_bits_on_any_number_of_threads) {

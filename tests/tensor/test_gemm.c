@@ -112,11 +112,13 @@ static void check_library(sh_gemm_library library, int threads) {
     }
 }
 
-TEST(gemm, packed_equals_reference_on_the_base_instruction_set) {
-    sh_simd_limit(SH_SIMD_BASE);
-    check_library(SH_GEMM_PACKED, 1);
-    check_library(SH_GEMM_PACKED, 3);
-    sh_simd_limit(SH_SIMD_AVX2);
+TEST(gemm, packed_equals_reference_on_lesser_instruction_sets) {
+    for (int level = SH_SIMD_BASE; level < SH_SIMD_MOST; level++) {
+        sh_simd_limit((sh_simd_level)level);
+        check_library(SH_GEMM_PACKED, 1);
+        check_library(SH_GEMM_PACKED, 3);
+    }
+    sh_simd_limit(SH_SIMD_MOST);
 }
 TEST(gemm, packed_equals_reference_on_one_thread) { check_library(SH_GEMM_PACKED, 1); }
 TEST(gemm, packed_equals_reference_on_two_threads) { check_library(SH_GEMM_PACKED, 2); }

@@ -24,8 +24,9 @@ static void copy_all_lengths(void) {
 }
 
 TEST(peer_copy, copies_every_length_and_nothing_else) {
-    copy_all_lengths();
-    sh_simd_limit(SH_SIMD_BASE);
-    copy_all_lengths();
-    sh_simd_limit(SH_SIMD_AVX2);
+    for (int level = SH_SIMD_BASE; level <= SH_SIMD_MOST; level++) {
+        sh_simd_limit((sh_simd_level)level);
+        copy_all_lengths();
+    }
+    sh_simd_limit(SH_SIMD_MOST);
 }

@@ -1,5 +1,6 @@
 #include "comm/transports/mpi.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -28,6 +29,7 @@ sh_status sh_mpi_fail(sh_mpi *mpi, int error, const char *what) {
     snprintf(mpi->failure, sizeof mpi->failure, "MPI failed at %s%s%s", what,
              error != 0 ? ": " : "", text);
     mpi->failed = true;
+    sh_mpi_desk_fail(mpi);
     for (int b = 0; b < SH_MPI_BUCKETS; b++) {
         sh_mpi_bucket *bucket = &mpi->buckets[b];
         for (sh_message *message = bucket->receives; message != NULL; message = message->next)
@@ -84,6 +86,11 @@ static void divide(void *data, size_t count, int dtype, int ranks) {
     }
 }
 
+/* A rank may come to the sum only when it has its mail, which moves on while this one waits. */
+static void meanwhile(void *self) {
+    if (!sh_mpi_progress(self)) sched_yield();
+}
+
 static sh_status allreduce(sh_transport *transport, void *data, size_t count, int dtype, int op) {
     sh_mpi *mpi = (sh_mpi *)transport;
     int type = 0;
@@ -95,7 +102,8 @@ static sh_status allreduce(sh_transport *transport, void *data, size_t count, in
     for (size_t at = 0; at < count; at += part) {
         size_t rest = count - at;
         int error = mpi->module->allreduce((char *)data + at * element_bytes,
-                                           (int)(rest < part ? rest : part), type, op_of(op));
+                                           (int)(rest < part ? rest : part), type, op_of(op),
+                                           mpi->mails ? meanwhile : NULL, transport);
         if (error != 0) return sh_mpi_fail(mpi, error, "an all-reduce");
     }
     if (op == SH_MEAN) divide(data, count, dtype, transport->ranks);
@@ -115,6 +123,7 @@ static void mpi_close(sh_transport *transport) {
     if (error != 0) return;
     process.open = NULL;
     sh_mpi_messages_fini(mpi);
+    pthread_mutex_destroy(&mpi->desk.lock);
     sh_free(mpi->node);
     sh_free(mpi);
 }
@@ -171,7 +180,7 @@ static sh_status check_world(const sh_mpi *mpi, const sh_mpi_options *options) {
 /* The memory that a node's ranks share from the start: bells and boards. All boards are there only
  * where all ranks are on one node. */
 static sh_status open_page(sh_mpi *mpi) {
-    int ranks = mpi->base.ranks;
+    int ranks = mpi->world.ranks;
     size_t bells_bytes = (size_t)ranks * sizeof(sh_mpi_bell);
     size_t bytes = bells_bytes + sh_board_bytes(ranks);
     bool brings = mpi->world.node_rank == 0;
@@ -184,7 +193,22 @@ static sh_status open_page(sh_mpi *mpi) {
     boards->ranks = ranks;
     bool all = mpi->world.node_ranks == ranks && (ranks == 1 || sh_mpi_is_mapped(&mpi->page));
     mpi->base.boards = all ? boards : NULL;
-    mpi->base.board = &boards->rank[mpi->base.rank];
+    mpi->base.board = &boards->rank[mpi->world.rank];
+    return SH_OK;
+}
+
+/* The last ranks are each alone from now on, and the others a team. */
+static sh_status set_apart(sh_mpi *mpi, int apart) {
+    int rank = mpi->world.rank, others = mpi->world.ranks - apart;
+    if (apart == 0 || others < 1) return SH_OK;
+    if (mpi->base.boards != NULL) mpi->base.boards->servers = apart;
+    bool alone = rank >= others;
+    int error = mpi->module->split(alone ? rank : 0);
+    if (error != 0) return sh_mpi_fail(mpi, error, "its start");
+    mpi->first = alone ? rank : 0;
+    mpi->base.rank = rank - mpi->first;
+    mpi->base.ranks = alone ? 1 : others;
+    mpi->base.node = mpi->node + mpi->first;
     return SH_OK;
 }
 
@@ -204,6 +228,7 @@ static sh_status set_up(sh_mpi *mpi, const sh_mpi_options *options) {
     mpi->base.node = mpi->node;
     SH_TRY(open_page(mpi));
     mpi->base.board->pid = (int32_t)getpid();
+    SH_TRY(set_apart(mpi, options->apart));
     return sh_mpi_messages_init(mpi);
 }
 
@@ -215,6 +240,7 @@ sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_ou
     sh_mpi *mpi = sh_alloc(1, sizeof *mpi);
     if (mpi == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the MPI transport");
     mpi->module = module;
+    sh_mpi_desk_init(&mpi->desk);
     bool given = options->part_bytes != 0;
     mpi->near_part_bytes = given ? options->part_bytes : NEAR_PART_BYTES;
     bool mpich = strcmp(module->flavour, "mpich") == 0;

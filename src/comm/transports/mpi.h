@@ -42,6 +42,8 @@ typedef struct sh_mpi_options {
     int ranks;               // as the launcher says; 0: unknown
     const sh_clock *clock;   // NULL: the real one
     size_t part_bytes;       // longest single MPI message; 0: what serves best
+    int apart;  // so many of the last ranks are each alone, the only rank of their transport; that
+                // of the others leaves them out. Mail joins all. Ignored where none would be left
 } sh_mpi_options;
 
 /* Starts MPI, once in the life of a process, on the task that will also close the transport.
@@ -51,6 +53,20 @@ typedef struct sh_mpi_options {
  * wait for others: MPI stays open so that the program can still report, and sh_mpi_abort then
  * ends the job. */
 sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_out);
+
+/* Mail: further endpoints over all ranks that the launcher started, each a transport of its own
+ * that any one task may use. They hand their messages to the task that owns `transport`, which
+ * moves them in its progress, and sleep while they wait. Memory is not shared through them.
+ *
+ * `hosts`: per endpoint, the rank that it sits on; borrowed. From sh_mpi_start_mail on, which the
+ * owner calls at the same place on all ranks, MPI's own all-reduce lets mail move too. Close the
+ * endpoints first, while the owner still makes progress. */
+void sh_mpi_start_mail(sh_transport *transport);
+sh_status sh_mpi_open_mail(sh_transport *transport, const int *hosts, int endpoints, int endpoint,
+                           sh_transport **mail_out);
+/* Among all ranks that the launcher started. */
+int sh_mpi_world_rank(const sh_transport *transport);
+int sh_mpi_world_ranks(const sh_transport *transport);
 
 /* The ranks of this rank's node, and the cores that they may use together. */
 void sh_mpi_place(const sh_transport *transport, int *node_ranks_out, int *node_cores_out);

@@ -7,10 +7,15 @@
  * the caller's receive. The sender waits for nothing in between.
  *
  * Heads are received into a ring of packets that are always posted, and are met in the order in
- * which they were posted, so messages of one peer and tag stay in order. */
+ * which they were posted, so messages of one peer and tag stay in order.
+ *
+ * Mail (mpi_mail.c) goes the same ways. Its heads say so in the highest bit of the tag, and name
+ * the two endpoints instead of a stamp: a receive of an endpoint meets only what was sent to it.
+ * What an endpoint sends to another one of the same rank is met at once, without MPI. */
 #ifndef SH_COMM_TRANSPORTS_MPI_INTERNAL_H
 #define SH_COMM_TRANSPORTS_MPI_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,12 +31,15 @@ enum {
     SH_MPI_TAG_HEAD = 1,
     SH_MPI_TAG_DATA = 2,  // the first of those that long messages take in turn
 };
+static const uint64_t SH_MPI_TAG_MAIL = UINT64_C(1) << 63;  // in Shoal's tag; not MPI's
+static const uint64_t SH_MPI_DATA_HERE = UINT64_MAX;
 
 typedef struct sh_mpi_head {
-    uint64_t tag;
+    uint64_t tag;  // of Shoal; with SH_MPI_TAG_MAIL, that of a letter
     uint64_t bytes;
-    uint64_t data_tag;  // MPI's tag of what follows; 0: it is in this packet
-    sh_stamp stamp;
+    uint64_t data_tag;  // MPI's tag of what follows; 0: it is in this packet; DATA_HERE: it lies in
+                        // this process, in `message` of the packet
+    sh_stamp stamp;     // of a letter: the endpoints from and to
 } sh_mpi_head;
 
 /* A head and a short message: arriving, leaving, or early and waiting for its receive. */
@@ -39,8 +47,9 @@ typedef struct sh_mpi_packet sh_mpi_packet;
 struct sh_mpi_packet {
     sh_mpi_packet *next;      // in the pool or a list of early messages
     sh_mpi_packet *next_all;  // every packet there is
-    sh_message *message;      // leaving: whose it is
-    int peer;                 // arrived: who sent it
+    sh_message *message;      // leaving, or DATA_HERE: whose it is
+    int rank;                 // arrived: who sent it,
+    int peer;                 // and as its receiver knows the sender
     sh_mpi_head head;         // MPI sends and receives from here on
     char payload[SH_MPI_SHORT_BYTES];
 };
@@ -57,10 +66,26 @@ typedef struct sh_mpi_bell {
     _Atomic uint32_t sleeps;  // its owner waits on `rings`
 } sh_mpi_bell;
 
+typedef struct sh_mpi_letter sh_mpi_letter;
+typedef struct sh_mpi_endpoint sh_mpi_endpoint;
+
+/* What passes between the task that owns the transport and those that use endpoints of mail. */
+typedef struct sh_mpi_desk {
+    pthread_mutex_t lock;
+    sh_mpi_letter *letters, **letters_end;  // guarded by lock; handed over, in order
+    sh_mpi_endpoint *endpoints;             // guarded by lock; the open ones
+    char failure[512];                      // guarded by lock
+    _Atomic bool waiting;                   // there are letters; relaxed: a hint to look
+    _Atomic bool failed;                    // release: `failure` is there
+} sh_mpi_desk;
+
 typedef struct sh_mpi {
     sh_transport base;
     const sh_mpi_module *module;
     sh_mpi_world world;
+    int first;  // the rank, of all that MPI has, that is the first of this transport's
+    sh_mpi_desk desk;
+    bool mails;                              // since sh_mpi_start_mail
     size_t near_part_bytes, far_part_bytes;  // of long messages, inside the node and beyond
 
     sh_mpi_packet *arrivals[SH_MPI_ARRIVALS];
@@ -68,12 +93,12 @@ typedef struct sh_mpi {
     int arrivals_at;  // the next to meet
     sh_mpi_bucket buckets[SH_MPI_BUCKETS];
     sh_mpi_packet *pool, *all;
-    uint32_t *data_tags;  // (ranks): long messages sent to each, so far
+    uint32_t *data_tags;  // (all ranks): long messages sent to each, so far
     int moving;           // long messages under way
 
-    int *node;           // (ranks)
+    int *node;           // (all ranks)
     sh_shared page;      // bells and boards, brought by each node's first rank
-    sh_mpi_bell *bells;  // (ranks), those of other nodes unused
+    sh_mpi_bell *bells;  // (all ranks), those of other nodes unused
     uint32_t rings_seen;
     int64_t active_ns;  // when something last moved
     bool is_slack_set;
@@ -94,6 +119,17 @@ sh_status sh_mpi_send(sh_transport *transport, sh_message *message);
 sh_status sh_mpi_receive(sh_transport *transport, sh_message *message);
 void sh_mpi_cancel(sh_transport *transport, sh_message *message);
 bool sh_mpi_progress(sh_transport *transport);
+/* A letter's message, whose tag has SH_MPI_TAG_MAIL. A send's `peer` is the rank, counted from the
+ * transport's first; a receive's is an endpoint, or any. */
+sh_status sh_mpi_send_letter(sh_mpi *mpi, sh_message *message, int from, int to);
+sh_status sh_mpi_receive_letter(sh_mpi *mpi, sh_message *message, int to);
+
+void sh_mpi_desk_init(sh_mpi_desk *desk);
+/* The owner's: starts what was handed over; true if there was anything. */
+bool sh_mpi_desk_serve(sh_mpi *mpi);
+void sh_mpi_desk_fail(sh_mpi *mpi);
+/* The owner's: its message is done, cancelled or failed. */
+void sh_mpi_letter_ended(sh_message *message);
 
 sh_status sh_mpi_share(sh_transport *transport, size_t bytes, sh_shared *shared_out);
 void sh_mpi_unshare(sh_transport *transport, sh_shared *shared);
@@ -104,6 +140,7 @@ sh_status sh_mpi_share_uneven(sh_mpi *mpi, size_t bytes, size_t private_bytes,
 bool sh_mpi_is_mapped(const sh_shared *shared);  // peers of the node really share it
 
 void sh_mpi_ring(sh_transport *transport, int peer);
+void sh_mpi_ring_rank(sh_mpi *mpi, int rank);  // of all that MPI has
 void sh_mpi_idle(sh_transport *transport);
 
 #endif

@@ -23,25 +23,37 @@ enum {
     OWN_STATE,                // send: requests still open; receive: WAITS, TRAVELS or WITHDRAWN
     OWN_HEAD,                 // send: the head takes five words
     OWN_DATA_TAG = OWN_HEAD,  // receive
+    OWN_RANK,                 // receive: from which its data comes
+    OWN_TO,                   // receive: the endpoint of a letter
 };
 enum { WAITS, TRAVELS, WITHDRAWN };
 
 /* A long message that came too large or too late for its receive. */
 typedef struct drain {
-    int peer, tag;
+    int rank, tag;
     size_t left_bytes;
     char bytes[];
 } drain;
 
 static uintptr_t cookie_of(const void *object, uintptr_t kind) { return (uintptr_t)object | kind; }
 
+static bool is_letter(uint64_t tag) { return (tag & SH_MPI_TAG_MAIL) != 0; }
+
+static void end(sh_message *message, sh_message_state state) {
+    message->state = state;
+    if (is_letter(message->tag)) sh_mpi_letter_ended(message);
+}
+
+/* Of all ranks that MPI has. */
+static int target_of(const sh_mpi *mpi, const sh_message *send) { return mpi->first + send->peer; }
+
 static sh_mpi_bucket *bucket_of(sh_mpi *mpi, uint64_t tag) {
     return &mpi->buckets[tag * 0x9e3779b97f4a7c15u >> 58];
 }
 
 /* Both sides cut alike. */
-static int part_of(const sh_mpi *mpi, int peer, size_t left_bytes) {
-    bool near = mpi->node[peer] == mpi->node[mpi->base.rank];
+static int part_of(const sh_mpi *mpi, int rank, size_t left_bytes) {
+    bool near = mpi->node[rank] == mpi->node[mpi->world.rank];
     size_t part_bytes = near ? mpi->near_part_bytes : mpi->far_part_bytes;
     return (int)(left_bytes < part_bytes ? left_bytes : part_bytes);
 }
@@ -71,22 +83,24 @@ static void packet_release(sh_mpi *mpi, sh_mpi_packet *packet) {
 static sh_status send_short(sh_mpi *mpi, sh_message *message) {
     sh_mpi_packet *packet = packet_acquire(mpi);
     if (packet == NULL)
-        return SH_FAIL(SH_E_MEMORY, "out of memory for a message to rank %d", message->peer);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for a message to rank %d",
+                       target_of(mpi, message));
     packet->message = message;
     packet->head =
         (sh_mpi_head){.tag = message->tag, .bytes = message->bytes, .stamp = message->stamp};
     if (message->bytes > 0) memcpy(packet->payload, message->data, message->bytes);
-    int error = mpi->module->isend(&packet->head, (int)(sizeof packet->head + message->bytes),
-                                   message->peer, SH_MPI_TAG_HEAD, cookie_of(packet, PACKET));
+    int error =
+        mpi->module->isend(&packet->head, (int)(sizeof packet->head + message->bytes),
+                           target_of(mpi, message), SH_MPI_TAG_HEAD, cookie_of(packet, PACKET));
     return error == 0 ? SH_OK : sh_mpi_fail(mpi, error, "a send");
 }
 
 static sh_status send_part(sh_mpi *mpi, sh_message *message) {
     const sh_mpi_head *head = (const sh_mpi_head *)&message->own[OWN_HEAD];
-    int error =
-        mpi->module->isend((const char *)message->data + message->moved_bytes,
-                           part_of(mpi, message->peer, message->bytes - message->moved_bytes),
-                           message->peer, (int)head->data_tag, cookie_of(message, DATA));
+    int rank = target_of(mpi, message);
+    int error = mpi->module->isend((const char *)message->data + message->moved_bytes,
+                                   part_of(mpi, rank, message->bytes - message->moved_bytes), rank,
+                                   (int)head->data_tag, cookie_of(message, DATA));
     return error == 0 ? SH_OK : sh_mpi_fail(mpi, error, "a send");
 }
 
@@ -94,67 +108,76 @@ static sh_status send_part(sh_mpi *mpi, sh_message *message) {
 static sh_status send_long(sh_mpi *mpi, sh_message *message) {
     _Static_assert(sizeof(sh_mpi_head) <= 5 * sizeof(uintptr_t), "a head fits into own[1..5]");
     uint32_t tags = (uint32_t)mpi->world.tag_max - SH_MPI_TAG_DATA;
+    int rank = target_of(mpi, message);
     sh_mpi_head *head = (sh_mpi_head *)&message->own[OWN_HEAD];
     *head = (sh_mpi_head){
         .tag = message->tag,
         .bytes = message->bytes,
-        .data_tag = SH_MPI_TAG_DATA + mpi->data_tags[message->peer]++ % tags,
+        .data_tag = SH_MPI_TAG_DATA + mpi->data_tags[rank]++ % tags,
         .stamp = message->stamp,
     };
     message->own[OWN_STATE] = 2;
     mpi->moving++;
-    int error = mpi->module->isend(head, sizeof *head, message->peer, SH_MPI_TAG_HEAD,
-                                   cookie_of(message, HEAD));
+    int error =
+        mpi->module->isend(head, sizeof *head, rank, SH_MPI_TAG_HEAD, cookie_of(message, HEAD));
     return error == 0 ? send_part(mpi, message) : sh_mpi_fail(mpi, error, "a send");
 }
 
-sh_status sh_mpi_send(sh_transport *transport, sh_message *message) {
-    sh_mpi *mpi = (sh_mpi *)transport;
-    SH_ASSERT(message->peer >= 0 && message->peer < transport->ranks);
-    SH_ASSERT(message->tag >> 48 == 0);
-    SH_TRY(transport->ops->health(transport));
-    message->sends = true;
+static void begin(sh_message *message, bool sends) {
+    message->sends = sends;
     message->moved_bytes = 0;
     message->state = SH_MESSAGE_PENDING;
+    message->next = NULL;
+}
+
+static sh_status start_send(sh_mpi *mpi, sh_message *message) {
+    begin(message, true);
     sh_status status =
         message->bytes <= SH_MPI_SHORT_BYTES ? send_short(mpi, message) : send_long(mpi, message);
     if (status != SH_OK) message->state = SH_MESSAGE_FAILED;
     return status;
 }
 
+sh_status sh_mpi_send(sh_transport *transport, sh_message *message) {
+    SH_ASSERT(message->peer >= 0 && message->peer < transport->ranks);
+    SH_ASSERT(message->tag >> 48 == 0);
+    SH_TRY(transport->ops->health(transport));
+    return start_send((sh_mpi *)transport, message);
+}
+
 static void send_request_done(sh_mpi *mpi, sh_message *message) {
     if (--message->own[OWN_STATE] > 0) return;
     mpi->moving--;
-    message->state = SH_MESSAGE_DONE;
+    end(message, SH_MESSAGE_DONE);
 }
 
 static void send_part_done(sh_mpi *mpi, sh_message *message) {
     message->moved_bytes +=
-        (size_t)part_of(mpi, message->peer, message->bytes - message->moved_bytes);
+        (size_t)part_of(mpi, target_of(mpi, message), message->bytes - message->moved_bytes);
     if (message->moved_bytes == message->bytes)
         send_request_done(mpi, message);
     else if (send_part(mpi, message) != SH_OK)
-        message->state = SH_MESSAGE_FAILED;
+        end(message, SH_MESSAGE_FAILED);
 }
 
 /* ---- receiving ---- */
 
 static void drain_part(sh_mpi *mpi, drain *rest) {
-    int error = mpi->module->irecv(rest->bytes, part_of(mpi, rest->peer, rest->left_bytes),
-                                   rest->peer, rest->tag, cookie_of(rest, DRAIN));
+    int error = mpi->module->irecv(rest->bytes, part_of(mpi, rest->rank, rest->left_bytes),
+                                   rest->rank, rest->tag, cookie_of(rest, DRAIN));
     if (error != 0) (void)sh_mpi_fail(mpi, error, "a receive");
 }
 
 /* Lets a message that is on its way come in and be forgotten, so that its sender gets rid of it. */
-static void drain_start(sh_mpi *mpi, int peer, int tag, size_t bytes) {
-    drain *rest = sh_alloc(1, sizeof *rest + (size_t)part_of(mpi, peer, bytes));
+static void drain_start(sh_mpi *mpi, int rank, int tag, size_t bytes) {
+    drain *rest = sh_alloc(1, sizeof *rest + (size_t)part_of(mpi, rank, bytes));
     if (rest == NULL) return;  // the sender waits, which its watchdog will tell
-    *rest = (drain){.peer = peer, .tag = tag, .left_bytes = bytes};
+    *rest = (drain){.rank = rank, .tag = tag, .left_bytes = bytes};
     drain_part(mpi, rest);
 }
 
 static void drain_part_done(sh_mpi *mpi, drain *rest) {
-    rest->left_bytes -= (size_t)part_of(mpi, rest->peer, rest->left_bytes);
+    rest->left_bytes -= (size_t)part_of(mpi, rest->rank, rest->left_bytes);
     if (rest->left_bytes > 0)
         drain_part(mpi, rest);
     else
@@ -162,59 +185,69 @@ static void drain_part_done(sh_mpi *mpi, drain *rest) {
 }
 
 static void body_part(sh_mpi *mpi, sh_message *message) {
-    int error = mpi->module->irecv(
-        (char *)message->data + message->moved_bytes,
-        part_of(mpi, message->peer, message->bytes - message->moved_bytes), message->peer,
-        (int)message->own[OWN_DATA_TAG], cookie_of(message, BODY));
+    int rank = (int)message->own[OWN_RANK];
+    int error = mpi->module->irecv((char *)message->data + message->moved_bytes,
+                                   part_of(mpi, rank, message->bytes - message->moved_bytes), rank,
+                                   (int)message->own[OWN_DATA_TAG], cookie_of(message, BODY));
     if (error == 0) return;
     (void)sh_mpi_fail(mpi, error, "a receive");
-    message->state = SH_MESSAGE_FAILED;
+    end(message, SH_MESSAGE_FAILED);
 }
 
 static void body_part_done(sh_mpi *mpi, sh_message *message, bool cancelled) {
     size_t left_bytes = message->bytes - message->moved_bytes;
+    int rank = (int)message->own[OWN_RANK];
     if (cancelled) {
         mpi->moving--;
-        message->state = SH_MESSAGE_CANCELLED;
-        drain_start(mpi, message->peer, (int)message->own[OWN_DATA_TAG], left_bytes);
+        drain_start(mpi, rank, (int)message->own[OWN_DATA_TAG], left_bytes);
+        end(message, SH_MESSAGE_CANCELLED);
         return;
     }
-    message->moved_bytes += (size_t)part_of(mpi, message->peer, left_bytes);
+    message->moved_bytes += (size_t)part_of(mpi, rank, left_bytes);
     if (message->moved_bytes < message->bytes) {
         body_part(mpi, message);
         return;
     }
     mpi->moving--;
-    message->state = SH_MESSAGE_DONE;
+    end(message, SH_MESSAGE_DONE);
 }
 
 /* A receive and a head have met. */
 static void deliver(sh_mpi *mpi, sh_message *message, const sh_mpi_packet *packet) {
     const sh_mpi_head *head = &packet->head;
-    bool fits = head->bytes <= message->bytes, follows = head->data_tag != 0;
+    bool here = head->data_tag == SH_MPI_DATA_HERE, follows = head->data_tag != 0 && !here;
+    bool fits = head->bytes <= message->bytes;
     message->peer = packet->peer;
     message->bytes = (size_t)head->bytes;
     if (!fits) {
-        message->state = SH_MESSAGE_FAILED;
-        if (follows) drain_start(mpi, packet->peer, (int)head->data_tag, (size_t)head->bytes);
+        if (follows) drain_start(mpi, packet->rank, (int)head->data_tag, (size_t)head->bytes);
+        end(message, SH_MESSAGE_FAILED);
     } else if (follows) {
         mpi->moving++;
         message->own[OWN_STATE] = TRAVELS;
+        message->own[OWN_RANK] = (uintptr_t)packet->rank;
         message->own[OWN_DATA_TAG] = (uintptr_t)head->data_tag;
         body_part(mpi, message);
     } else {
-        if (head->bytes > 0) memcpy(message->data, packet->payload, (size_t)head->bytes);
+        const void *data = here ? packet->message->data : packet->payload;
+        if (head->bytes > 0) memcpy(message->data, data, (size_t)head->bytes);
         message->moved_bytes = (size_t)head->bytes;
-        message->state = SH_MESSAGE_DONE;
+        end(message, SH_MESSAGE_DONE);
     }
+    if (here) end(packet->message, SH_MESSAGE_DONE);
+}
+
+static bool meet(const sh_message *receive, const sh_mpi_packet *packet) {
+    const sh_mpi_head *head = &packet->head;
+    if (receive->tag != head->tag) return false;
+    if (is_letter(head->tag) && receive->own[OWN_TO] != head->stamp.extent) return false;
+    return receive->peer == SH_ANY_RANK || receive->peer == packet->peer;
 }
 
 static sh_mpi_packet *take_early(sh_mpi_bucket *bucket, const sh_message *message) {
     for (sh_mpi_packet **at = &bucket->early; *at != NULL; at = &(*at)->next) {
         sh_mpi_packet *packet = *at;
-        bool meets = packet->head.tag == message->tag &&
-                     (message->peer == SH_ANY_RANK || message->peer == packet->peer);
-        if (!meets) continue;
+        if (!meet(message, packet)) continue;
         *at = packet->next;
         if (*at == NULL) bucket->early_end = at;
         return packet;
@@ -225,9 +258,7 @@ static sh_mpi_packet *take_early(sh_mpi_bucket *bucket, const sh_message *messag
 static sh_message *take_receive(sh_mpi_bucket *bucket, const sh_mpi_packet *packet) {
     for (sh_message **at = &bucket->receives; *at != NULL; at = &(*at)->next) {
         sh_message *message = *at;
-        bool meets = message->tag == packet->head.tag &&
-                     (message->peer == SH_ANY_RANK || message->peer == packet->peer);
-        if (!meets) continue;
+        if (!meet(message, packet)) continue;
         *at = message->next;
         if (*at == NULL) bucket->receives_end = at;
         return message;
@@ -235,17 +266,9 @@ static sh_message *take_receive(sh_mpi_bucket *bucket, const sh_mpi_packet *pack
     return NULL;
 }
 
-sh_status sh_mpi_receive(sh_transport *transport, sh_message *message) {
-    sh_mpi *mpi = (sh_mpi *)transport;
-    SH_ASSERT(message->peer == SH_ANY_RANK ||
-              (message->peer >= 0 && message->peer < transport->ranks));
-    SH_ASSERT(message->tag >> 48 == 0);
-    SH_TRY(transport->ops->health(transport));
-    message->sends = false;
-    message->moved_bytes = 0;
-    message->state = SH_MESSAGE_PENDING;
+static void start_receive(sh_mpi *mpi, sh_message *message) {
+    begin(message, false);
     message->own[OWN_STATE] = WAITS;
-    message->next = NULL;
     sh_mpi_bucket *bucket = bucket_of(mpi, message->tag);
     sh_mpi_packet *packet = take_early(bucket, message);
     if (packet != NULL) {
@@ -255,7 +278,29 @@ sh_status sh_mpi_receive(sh_transport *transport, sh_message *message) {
         *bucket->receives_end = message;
         bucket->receives_end = &message->next;
     }
+}
+
+sh_status sh_mpi_receive(sh_transport *transport, sh_message *message) {
+    SH_ASSERT(message->peer == SH_ANY_RANK ||
+              (message->peer >= 0 && message->peer < transport->ranks));
+    SH_ASSERT(message->tag >> 48 == 0);
+    SH_TRY(transport->ops->health(transport));
+    start_receive((sh_mpi *)transport, message);
     return SH_OK;
+}
+
+/* A head is in: it meets its receive, or waits for it. False: the packet is the caller's again. */
+static bool keep_packet(sh_mpi *mpi, sh_mpi_packet *packet) {
+    sh_mpi_bucket *bucket = bucket_of(mpi, packet->head.tag);
+    sh_message *message = take_receive(bucket, packet);
+    if (message != NULL) {
+        deliver(mpi, message, packet);
+        return false;
+    }
+    packet->next = NULL;
+    *bucket->early_end = packet;
+    bucket->early_end = &packet->next;
+    return true;
 }
 
 void sh_mpi_cancel(sh_transport *transport, sh_message *message) {
@@ -267,7 +312,7 @@ void sh_mpi_cancel(sh_transport *transport, sh_message *message) {
         while (*at != message) at = &(*at)->next;
         *at = message->next;
         if (*at == NULL) bucket->receives_end = at;
-        message->state = SH_MESSAGE_CANCELLED;
+        end(message, SH_MESSAGE_CANCELLED);
         return;
     }
     // Its data may be flowing in already: the buffer is the caller's again only after that.
@@ -279,13 +324,50 @@ void sh_mpi_cancel(sh_transport *transport, sh_message *message) {
         if (!sh_mpi_progress(transport)) sh_mpi_idle(transport);
 }
 
+/* ---- letters ---- */
+
+sh_status sh_mpi_receive_letter(sh_mpi *mpi, sh_message *message, int to) {
+    message->own[OWN_TO] = (uintptr_t)to;
+    start_receive(mpi, message);
+    return SH_OK;
+}
+
+/* Both endpoints are here. A short letter is copied, a long one is read where it lies. */
+static sh_status send_here(sh_mpi *mpi, sh_message *message) {
+    sh_mpi_packet *packet = packet_acquire(mpi);
+    if (packet == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a letter");
+    bool is_short = message->bytes <= SH_MPI_SHORT_BYTES;
+    begin(message, true);
+    packet->head = (sh_mpi_head){.tag = message->tag,
+                                 .bytes = message->bytes,
+                                 .data_tag = is_short ? 0 : SH_MPI_DATA_HERE,
+                                 .stamp = message->stamp};
+    packet->rank = mpi->world.rank;
+    packet->peer = (int)message->stamp.kind;
+    packet->message = message;
+    if (is_short && message->bytes > 0) memcpy(packet->payload, message->data, message->bytes);
+    if (!keep_packet(mpi, packet)) packet_release(mpi, packet);
+    if (is_short) end(message, SH_MESSAGE_DONE);
+    return SH_OK;
+}
+
+sh_status sh_mpi_send_letter(sh_mpi *mpi, sh_message *message, int from, int to) {
+    message->stamp = (sh_stamp){.kind = (uint64_t)from, .extent = (uint64_t)to};
+    int rank = target_of(mpi, message);
+    if (rank == mpi->world.rank) return send_here(mpi, message);
+    SH_TRY(start_send(mpi, message));
+    sh_mpi_ring_rank(mpi, rank);  // it may sleep between two looks at MPI
+    return SH_OK;
+}
+
 /* ---- progress ---- */
 
-static bool is_well_formed(const sh_mpi_packet *packet, int bytes) {
+static bool is_well_formed(const sh_mpi *mpi, const sh_mpi_packet *packet, int bytes) {
     if (bytes < (int)sizeof packet->head) return false;
     size_t payload_bytes = (size_t)bytes - sizeof packet->head;
     if (packet->head.data_tag == 0) return packet->head.bytes == payload_bytes;
-    return payload_bytes == 0 && packet->head.bytes > SH_MPI_SHORT_BYTES;
+    return payload_bytes == 0 && packet->head.bytes > SH_MPI_SHORT_BYTES &&
+           packet->head.data_tag <= (uint64_t)mpi->world.tag_max;
 }
 
 static sh_status post_arrival(sh_mpi *mpi, int index) {
@@ -305,17 +387,10 @@ static void meet_arrivals(sh_mpi *mpi) {
         int index = mpi->arrivals_at;
         sh_mpi_packet *packet = mpi->arrivals[index];
         const sh_mpi_head *head = &packet->head;
-        bool is_notice = sh_transport_meets(&mpi->base, packet->peer, head->tag, head->stamp);
-        sh_mpi_bucket *bucket = bucket_of(mpi, head->tag);
-        sh_message *message = is_notice ? NULL : take_receive(bucket, packet);
-        if (message != NULL) {
-            deliver(mpi, message, packet);
-        } else if (!is_notice) {
-            packet->next = NULL;
-            *bucket->early_end = packet;
-            bucket->early_end = &packet->next;
+        bool is_notice = !is_letter(head->tag) &&
+                         sh_transport_meets(&mpi->base, packet->peer, head->tag, head->stamp);
+        if (!is_notice && keep_packet(mpi, packet))
             mpi->arrivals[index] = NULL;  // another takes its place in the ring
-        }
         mpi->arrivals_at = (index + 1) % SH_MPI_ARRIVALS;
         if (post_arrival(mpi, index) != SH_OK && !mpi->failed)
             (void)sh_mpi_fail(mpi, 0, "memory for messages");
@@ -324,16 +399,19 @@ static void meet_arrivals(sh_mpi *mpi) {
 
 static void arrival_done(sh_mpi *mpi, const sh_mpi_done *done) {
     int index = (int)(done->cookie >> 3);
-    if (!is_well_formed(mpi->arrivals[index], done->bytes)) {
+    sh_mpi_packet *packet = mpi->arrivals[index];
+    if (!is_well_formed(mpi, packet, done->bytes)) {
         (void)sh_mpi_fail(mpi, 0, "a head that makes no sense: do all ranks run the same program?");
         return;
     }
-    mpi->arrivals[index]->peer = done->peer;
+    packet->rank = done->peer;
+    bool letter = is_letter(packet->head.tag);
+    packet->peer = letter ? (int)packet->head.stamp.kind : done->peer - mpi->first;
     mpi->arrived[index] = true;
 }
 
 static void packet_done(sh_mpi *mpi, sh_mpi_packet *packet) {
-    packet->message->state = SH_MESSAGE_DONE;
+    end(packet->message, SH_MESSAGE_DONE);
     packet_release(mpi, packet);
 }
 
@@ -342,9 +420,9 @@ static void request_done(sh_mpi *mpi, const sh_mpi_done *done) {
     void *object = (void *)(done->cookie & ~(uintptr_t)KINDS_MASK);
     if (done->error != 0) {
         (void)sh_mpi_fail(mpi, done->error, "a message");
-        if (kind == PACKET) ((sh_mpi_packet *)object)->message->state = SH_MESSAGE_FAILED;
+        if (kind == PACKET) end(((sh_mpi_packet *)object)->message, SH_MESSAGE_FAILED);
         if (kind == HEAD || kind == DATA || kind == BODY)
-            ((sh_message *)object)->state = SH_MESSAGE_FAILED;
+            end((sh_message *)object, SH_MESSAGE_FAILED);
         return;
     }
     switch (kind) {
@@ -371,13 +449,14 @@ static void request_done(sh_mpi *mpi, const sh_mpi_done *done) {
 
 bool sh_mpi_progress(sh_transport *transport) {
     sh_mpi *mpi = (sh_mpi *)transport;
+    bool served = sh_mpi_desk_serve(mpi);
     if (mpi->failed) return false;
     sh_mpi_done done[DONE_AT_ONCE];
     int count = 0;
     int error = mpi->module->test(done, DONE_AT_ONCE, &count);
     if (error != 0) (void)sh_mpi_fail(mpi, error, "progress");
     for (int i = 0; i < count; i++) request_done(mpi, &done[i]);
-    if (count == 0) return false;
+    if (count == 0 && !served) return false;
     meet_arrivals(mpi);
     mpi->active_ns = sh_clock_now_ns(transport->clock);
     return true;
@@ -390,7 +469,7 @@ sh_status sh_mpi_messages_init(sh_mpi *mpi) {
         mpi->buckets[b].receives_end = &mpi->buckets[b].receives;
         mpi->buckets[b].early_end = &mpi->buckets[b].early;
     }
-    mpi->data_tags = sh_alloc((size_t)mpi->base.ranks, sizeof *mpi->data_tags);
+    mpi->data_tags = sh_alloc((size_t)mpi->world.ranks, sizeof *mpi->data_tags);
     if (mpi->data_tags == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for messages");
     for (int i = 0; i < SH_MPI_ARRIVALS; i++) SH_TRY(post_arrival(mpi, i));
     return SH_OK;

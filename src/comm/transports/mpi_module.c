@@ -15,9 +15,9 @@
 enum { PAGE = 4096 };
 
 static struct {
-    MPI_Comm world, node;
-    int rank, ranks, node_rank, node_ranks;
-    int *members;  // (node_ranks): their ranks in the run
+    MPI_Comm world, team, node;
+    int rank, ranks, node_rank, node_ranks;  // node: the team's part of it
+    int *members;                            // (node_ranks): their ranks in the run
     bool started;  // by us: a host program that started MPI itself also ends it
     // Requests under way, dense: a complete one gives its place to the last.
     int active, capacity;
@@ -72,19 +72,26 @@ static int tag_max(int *tag_max_out) {
     return MPI_SUCCESS;
 }
 
+/* The team's communicators. Those of an earlier one stay: windows hang on them. */
+static int make_team(int team) {
+    TRY(MPI_Comm_split(self.world, team, self.rank, &self.team));
+    TRY(MPI_Comm_set_errhandler(self.team, MPI_ERRORS_RETURN));
+    TRY(MPI_Comm_split_type(self.team, MPI_COMM_TYPE_SHARED, self.rank, MPI_INFO_NULL, &self.node));
+    TRY(MPI_Comm_set_errhandler(self.node, MPI_ERRORS_RETURN));
+    TRY(MPI_Comm_rank(self.node, &self.node_rank));
+    TRY(MPI_Comm_size(self.node, &self.node_ranks));
+    free(self.members);
+    self.members = calloc((size_t)self.node_ranks, sizeof *self.members);
+    if (self.members == NULL) return MPI_ERR_NO_MEM;
+    return MPI_Allgather(&self.rank, 1, MPI_INT, self.members, 1, MPI_INT, self.node);
+}
+
 static int make_communicators(void) {
     TRY(MPI_Comm_dup(MPI_COMM_WORLD, &self.world));
     TRY(MPI_Comm_set_errhandler(self.world, MPI_ERRORS_RETURN));
     TRY(MPI_Comm_rank(self.world, &self.rank));
     TRY(MPI_Comm_size(self.world, &self.ranks));
-    TRY(MPI_Comm_split_type(self.world, MPI_COMM_TYPE_SHARED, self.rank, MPI_INFO_NULL,
-                            &self.node));
-    TRY(MPI_Comm_set_errhandler(self.node, MPI_ERRORS_RETURN));
-    TRY(MPI_Comm_rank(self.node, &self.node_rank));
-    TRY(MPI_Comm_size(self.node, &self.node_ranks));
-    self.members = calloc((size_t)self.node_ranks, sizeof *self.members);
-    if (self.members == NULL) return MPI_ERR_NO_MEM;
-    return MPI_Allgather(&self.rank, 1, MPI_INT, self.members, 1, MPI_INT, self.node);
+    return make_team(0);
 }
 
 static int init(sh_mpi_world *world_out) {
@@ -137,6 +144,7 @@ static int finalize(void) {
     free(self.indices);
     free(self.cookies);
     TRY(MPI_Comm_free(&self.node));
+    TRY(MPI_Comm_free(&self.team));
     TRY(MPI_Comm_free(&self.world));
     return self.started ? MPI_Finalize() : MPI_SUCCESS;
 }
@@ -232,9 +240,12 @@ static int cancel(uintptr_t cookie) {
     return MPI_SUCCESS;
 }
 
+static int split(int team) { return make_team(team); }
+
 static int barrier(void) { return MPI_Barrier(self.world); }
 
-static int allreduce(void *data, int count, int type, int op) {
+static int allreduce(void *data, int count, int type, int op, void (*meanwhile)(void *user),
+                     void *user) {
     const MPI_Datatype types[] = {[SH_MPI_F32] = MPI_FLOAT,
                                   [SH_MPI_F64] = MPI_DOUBLE,
                                   [SH_MPI_I32] = MPI_INT32_T,
@@ -243,7 +254,15 @@ static int allreduce(void *data, int count, int type, int op) {
                           [SH_MPI_MAX] = MPI_MAX,
                           [SH_MPI_MIN] = MPI_MIN,
                           [SH_MPI_PRODUCT] = MPI_PROD};
-    return MPI_Allreduce(MPI_IN_PLACE, data, count, types[type], ops[op], self.world);
+    if (meanwhile == NULL)
+        return MPI_Allreduce(MPI_IN_PLACE, data, count, types[type], ops[op], self.team);
+    MPI_Request request;
+    TRY(MPI_Iallreduce(MPI_IN_PLACE, data, count, types[type], ops[op], self.team, &request));
+    for (int complete = 0;;) {
+        TRY(MPI_Test(&request, &complete, MPI_STATUS_IGNORE));
+        if (complete != 0) return MPI_SUCCESS;
+        meanwhile(user);
+    }
 }
 
 /* Addresses of all members' parts, each moved up to its page. */
@@ -330,6 +349,7 @@ __attribute__((visibility("default"))) const sh_mpi_module shoal_mpi_module = {
     .irecv = irecv,
     .test = test,
     .cancel = cancel,
+    .split = split,
     .barrier = barrier,
     .allreduce = allreduce,
     .share = share_memory,

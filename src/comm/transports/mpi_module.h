@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SH_MPI_MODULE_VERSION = 1 };
+enum { SH_MPI_MODULE_VERSION = 2 };
 #define SH_MPI_MODULE_SYMBOL "shoal_mpi_module"
 
 enum { SH_MPI_ANY_PEER = -1 };
@@ -61,13 +61,19 @@ typedef struct sh_mpi_module {
     /* Asks MPI to take a receive back. The cookie still comes back, and says whether it was. */
     int (*cancel)(uintptr_t cookie);
 
+    /* Collective over all ranks: those that name the same team are one from now on. Until then all
+     * ranks are. */
+    int (*split)(int team);
     /* Blocking and collective over all ranks. */
     int (*barrier)(void);
-    int (*allreduce)(void *data, int count, int type, int op);
+    /* Blocking and collective over the team. `meanwhile` is called again and again until it is
+     * done, on all ranks or on none; NULL: MPI alone waits. */
+    int (*allreduce)(void *data, int count, int type, int op, void (*meanwhile)(void *self),
+                     void *self);
 
-    /* Memory of the ranks of this node, mapped by all of them: every rank brings its own number
-     * of bytes, zeroed and page-aligned. base_out has one entry per rank of the run; entries of
-     * other nodes, and of ranks that brought nothing, are left alone. Collective over the node. */
+    /* Memory of the team's ranks on this node, mapped by all of them: every rank brings its own
+     * number of bytes, zeroed and page-aligned. base_out has one entry per rank of the run; entries
+     * of others, and of ranks that brought nothing, are left alone. Collective over them. */
     int (*share)(size_t bytes, char **base_out, void **handle_out);
     int (*unshare)(void *handle);
 } sh_mpi_module;

@@ -29,7 +29,7 @@ static sh_status take_shared(sh_mpi *mpi, size_t bytes, size_t private_bytes, sh
     share_own *own = shared->own;
     int error = mpi->module->share(bytes, shared->base, &own->window);
     int32_t shares = error == 0;
-    error = mpi->module->allreduce(&shares, 1, SH_MPI_I32, SH_MPI_MIN);
+    error = mpi->module->allreduce(&shares, 1, SH_MPI_I32, SH_MPI_MIN, NULL, NULL);
     if (error != 0) return sh_mpi_fail(mpi, error, "shared memory");
     if (shares != 0) return SH_OK;
     if (own->window != NULL) mpi->module->unshare(own->window);
@@ -42,7 +42,7 @@ static bool any_neighbours(const sh_mpi *mpi) {
     // The numbers are the same on all ranks: fewer nodes than ranks means that some share one.
     int last = 0;
     for (int r = 0; r < mpi->base.ranks; r++)
-        if (mpi->node[r] > last) last = mpi->node[r];
+        if (mpi->base.node[r] > last) last = mpi->base.node[r];
     return last + 1 < mpi->base.ranks;
 }
 

@@ -35,22 +35,26 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
 
 void sh_mpi_ring(sh_transport *transport, int peer) {
     sh_mpi *mpi = (sh_mpi *)transport;
-    if (mpi->node[peer] != mpi->node[transport->rank]) return;
-    sh_mpi_bell *bell = &mpi->bells[peer];
+    sh_mpi_ring_rank(mpi, mpi->first + peer);
+}
+
+void sh_mpi_ring_rank(sh_mpi *mpi, int rank) {
+    if (mpi->node[rank] != mpi->node[mpi->world.rank]) return;
+    sh_mpi_bell *bell = &mpi->bells[rank];
     // Sequential: either the sleeper sees the ring, or the ringer sees the sleeper.
     atomic_fetch_add(&bell->rings, 1);
     if (atomic_load(&bell->sleeps) != 0) futex(&bell->rings, FUTEX_WAKE, INT_MAX, NULL);
 }
 
 static bool rang(sh_mpi *mpi) {
-    uint32_t rings = atomic_load(&mpi->bells[mpi->base.rank].rings);
+    uint32_t rings = atomic_load(&mpi->bells[mpi->world.rank].rings);
     bool changed = rings != mpi->rings_seen;
     mpi->rings_seen = rings;
     return changed;
 }
 
 static void sleep_until_ring(sh_mpi *mpi, int64_t sleep_ns) {
-    sh_mpi_bell *bell = &mpi->bells[mpi->base.rank];
+    sh_mpi_bell *bell = &mpi->bells[mpi->world.rank];
     struct timespec timeout = {.tv_nsec = (long)sleep_ns};
     atomic_store(&bell->sleeps, 1);
     if (atomic_load(&bell->rings) == mpi->rings_seen)

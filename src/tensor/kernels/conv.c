@@ -1,6 +1,6 @@
-/* Each direction of a convolution has up to three candidates: the own kernel, oneDNN on the layouts
- * at hand, and oneDNN on other layouts, with reorders before and after. The tuner
- * measures where there is more than one. */
+/* Each direction of a convolution has up to four candidates: the own direct kernel, Winograd's
+ * algorithm, oneDNN on the layouts at hand, and oneDNN on other layouts, with reorders before and
+ * after. The tuner measures where there is more than one. */
 #include "tensor/kernels/conv.h"
 
 #include <stdio.h>
@@ -11,17 +11,19 @@
 #include "tensor/kernels/conv_forward.h"
 #include "tensor/kernels/conv_library.h"
 #include "tensor/kernels/conv_weight.h"
+#include "tensor/kernels/conv_winograd.h"
 
-typedef enum served_by { OWN, LIBRARY, REORDERED, CANDIDATES } served_by;
+typedef enum served_by { OWN, WINOGRAD, LIBRARY, REORDERED, CANDIDATES } served_by;
 
-static const char *const candidate_names[CANDIDATES] = {"own", "onednn", "onednn-reordered"};
+static const char *const candidate_names[CANDIDATES] = {"own", "winograd", "onednn",
+                                                        "onednn-reordered"};
 
 /* What serves one direction; the libraries that were not chosen are empty. */
 typedef struct server {
     served_by chosen;
     bool exists[CANDIDATES];
-    size_t own_bytes;
-    sh_conv_library library[CANDIDATES];  // not of OWN
+    size_t own_bytes[LIBRARY];            // scratch of OWN and WINOGRAD
+    sh_conv_library library[CANDIDATES];  // from LIBRARY on
 } server;
 
 struct sh_conv {
@@ -34,7 +36,7 @@ struct sh_conv {
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-/* The bytes that the own kernel wants, 0 where there is none for these shapes and layouts. */
+/* The bytes that the direct kernel wants, 0 where there is none for these shapes and layouts. */
 static size_t own_bytes(const sh_conv *conv, sh_conv_direction direction) {
     const sh_conv_options *o = &conv->options;
     bool blocked = o->x_block == 8;
@@ -47,6 +49,15 @@ static size_t own_bytes(const sh_conv *conv, sh_conv_direction direction) {
     if (direction == SH_CONV_FORWARD && !blocked && sh_conv_forward_own()->supports(&o->shape))
         return sh_conv_forward_own()->scratch_bytes(&o->shape, conv->threads);
     return 0;
+}
+
+static size_t winograd_bytes(const sh_conv *conv, sh_conv_direction direction) {
+    const sh_conv_options *o = &conv->options;
+    if (o->x_block != 8 || o->y_block != 8 || !sh_conv_winograd()->supports(&o->shape)) return 0;
+    if (direction == SH_CONV_WEIGHT_GRADIENT)
+        return sh_conv_winograd_weight()->scratch_bytes(&o->shape, conv->threads);
+    return sh_conv_winograd()->scratch_bytes(&o->shape, direction == SH_CONV_INPUT_GRADIENT,
+                                             conv->threads);
 }
 
 static void run_own_plain(const sh_conv *conv, const sh_conv_tensors *t, void *scratch) {
@@ -62,10 +73,10 @@ static void run_own_plain(const sh_conv *conv, const sh_conv_tensors *t, void *s
     });
 }
 
-static void run_own_blocked(const sh_conv *conv, sh_conv_direction direction,
-                            const sh_conv_tensors *t, void *scratch) {
+static sh_conv_blocked_call blocked_call(const sh_conv *conv, sh_conv_direction direction,
+                                         const sh_conv_tensors *t, void *scratch) {
     bool forward = direction == SH_CONV_FORWARD;
-    sh_conv_blocked()->run(&(sh_conv_blocked_call){
+    return (sh_conv_blocked_call){
         .shape = &conv->options.shape,
         .in = t->at[forward ? SH_CONV_X : SH_CONV_Y],
         .w = t->at[SH_CONV_W],
@@ -75,11 +86,12 @@ static void run_own_blocked(const sh_conv *conv, sh_conv_direction direction,
         .threads = conv->threads,
         .input_gradient = !forward,
         .relu = forward && conv->options.relu,
-    });
+    };
 }
 
-static void run_own_weight(const sh_conv *conv, const sh_conv_tensors *t, void *scratch) {
-    sh_conv_weight()->run(&(sh_conv_weight_call){
+static sh_conv_weight_call weight_call(const sh_conv *conv, const sh_conv_tensors *t,
+                                       void *scratch) {
+    return (sh_conv_weight_call){
         .shape = &conv->options.shape,
         .x = t->at[SH_CONV_X],
         .dy = t->at[SH_CONV_Y],
@@ -89,23 +101,27 @@ static void run_own_weight(const sh_conv *conv, const sh_conv_tensors *t, void *
         .threads = conv->threads,
         .x_blocked = conv->options.x_block == 8,
         .accumulate = t->accumulate,
-    });
+    };
 }
 
-static void run_own(const sh_conv *conv, sh_conv_direction direction, const sh_conv_tensors *t,
-                    void *scratch) {
-    if (direction == SH_CONV_WEIGHT_GRADIENT)
-        run_own_weight(conv, t, scratch);
-    else if (conv->options.x_block == 8)
-        run_own_blocked(conv, direction, t, scratch);
-    else
+/* By the direct kernel, or by Winograd's. */
+static void run_own(const sh_conv *conv, sh_conv_direction direction, bool winograd,
+                    const sh_conv_tensors *t, void *scratch) {
+    if (direction == SH_CONV_WEIGHT_GRADIENT) {
+        const sh_conv_weight_call call = weight_call(conv, t, scratch);
+        (winograd ? sh_conv_winograd_weight()->run : sh_conv_weight()->run)(&call);
+    } else if (conv->options.x_block == 8) {
+        const sh_conv_blocked_call call = blocked_call(conv, direction, t, scratch);
+        (winograd ? sh_conv_winograd()->run : sh_conv_blocked()->run)(&call);
+    } else {
         run_own_plain(conv, t, scratch);
+    }
 }
 
 static void run(sh_conv *conv, sh_conv_direction direction, served_by candidate,
                 const sh_conv_tensors *tensors, void *scratch) {
-    if (candidate == OWN)
-        run_own(conv, direction, tensors, scratch);
+    if (candidate < LIBRARY)
+        run_own(conv, direction, candidate == WINOGRAD, tensors, scratch);
     else
         sh_conv_library_run(&conv->servers[direction].library[candidate], tensors, scratch);
 }
@@ -127,9 +143,10 @@ static void run_trial(void *context, int candidate) {
     run(t->conv, t->direction, t->candidates[candidate], &t->tensors, t->scratch);
 }
 
-/* Candidates in the order in which they usually win. */
+/* Candidates in the order in which they usually win; Winograd, which rounds more, only where it was
+ * measured to. */
 static void trial_list(trial *t) {
-    static const served_by usual[] = {OWN, REORDERED, LIBRARY};
+    static const served_by usual[] = {OWN, REORDERED, LIBRARY, WINOGRAD};
     for (size_t i = 0; i < SH_COUNT(usual); i++) {
         if (!t->conv->servers[t->direction].exists[usual[i]]) continue;
         t->candidates[t->count] = usual[i];
@@ -138,7 +155,7 @@ static void trial_list(trial *t) {
 }
 
 static size_t server_bytes(const server *s, served_by candidate) {
-    return candidate == OWN ? s->own_bytes : s->library[candidate].scratch_bytes;
+    return candidate < LIBRARY ? s->own_bytes[candidate] : s->library[candidate].scratch_bytes;
 }
 
 static sh_status trial_memory(trial *t) {
@@ -165,6 +182,22 @@ static sh_status trial_memory(trial *t) {
     return SH_OK;
 }
 
+/* Images that are enough to rank the candidates: the ranking does not change with more of them (so
+ * the key leaves their number out), and a first start must not wait for it. Winograd's transform of
+ * the weights, which does not grow with the images, is paid off by some 500 outputs; with fewer the
+ * number of images matters and stands in the key. */
+static int64_t few_images(const sh_conv *conv) {
+    const sh_conv_shape *s = &conv->options.shape;
+    const double work_least = 1e8;  // multiply-adds
+    int64_t taps = s->ic / s->groups * s->kh * s->kw;
+    double work = (double)(s->oc * s->oh * s->ow) * (double)taps;
+    int64_t by_work = (int64_t)(work_least / work), by_tiles = 4 * (int64_t)conv->threads;
+    int64_t few = by_work > by_tiles ? by_work : by_tiles;
+    if (winograd_bytes(conv, SH_CONV_FORWARD) == 0) return few;
+    int64_t by_outputs = (500 + s->oh * s->ow - 1) / (s->oh * s->ow);
+    return few > by_outputs ? few : by_outputs;
+}
+
 static void print_key(const sh_conv *conv, sh_conv_direction direction, char *key, size_t bytes) {
     static const char *const names[SH_CONV_DIRECTIONS] = {"conv-forward", "conv-inputs",
                                                           "conv-weights"};
@@ -175,18 +208,9 @@ static void print_key(const sh_conv *conv, sh_conv_direction direction, char *ke
     if (s->dilation_h > 1)
         at += snprintf(key + at, bytes - (size_t)at, " d%ld", (long)s->dilation_h);
     if (s->groups > 1) at += snprintf(key + at, bytes - (size_t)at, " g%ld", (long)s->groups);
+    if (winograd_bytes(conv, direction) > 0 && s->n < few_images(conv))
+        at += snprintf(key + at, bytes - (size_t)at, " n%ld", (long)s->n);
     snprintf(key + at, bytes - (size_t)at, " t%d", conv->threads);
-}
-
-/* Images that are enough to rank the candidates: the ranking does not change with more of them (so
- * the key leaves their number out), and a first start must not wait for it. */
-static int64_t few_images(const sh_conv *conv) {
-    const sh_conv_shape *s = &conv->options.shape;
-    const double work_least = 1e8;  // multiply-adds
-    int64_t taps = s->ic / s->groups * s->kh * s->kw;
-    double work = (double)(s->oc * s->oh * s->ow) * (double)taps;
-    int64_t by_work = (int64_t)(work_least / work), by_tiles = 4 * (int64_t)conv->threads;
-    return by_work > by_tiles ? by_work : by_tiles;
 }
 
 /* Measures every direction on few images; the tuner remembers for the whole batch. */
@@ -235,17 +259,18 @@ static sh_status create_reordered(sh_conv *conv, sh_conv_direction direction) {
 
 static void note_kernel(sh_conv *conv, const server *s) {
     const sh_conv_library *library = &s->library[s->chosen];
-    bool own = s->chosen == OWN;
+    bool own = s->chosen < LIBRARY;
     size_t at = strlen(conv->kernels);
     snprintf(conv->kernels + at, sizeof conv->kernels - at, "%s%s%s", at ? " / " : "",
-             own ? "own" : library->name,
+             own ? candidate_names[s->chosen] : library->name,
              !own && sh_conv_library_reorders(library) ? " reordered" : "");
 }
 
 static sh_status create_server(sh_conv *conv, sh_conv_direction direction, sh_tuner *tuner) {
     server *s = &conv->servers[direction];
-    s->own_bytes = own_bytes(conv, direction);
-    s->exists[OWN] = s->own_bytes > 0;
+    s->own_bytes[OWN] = own_bytes(conv, direction);
+    s->own_bytes[WINOGRAD] = winograd_bytes(conv, direction);
+    for (int i = OWN; i < LIBRARY; i++) s->exists[i] = s->own_bytes[i] > 0;
     s->exists[LIBRARY] = true;
     SH_TRY(sh_conv_library_init(&s->library[LIBRARY], &conv->options, direction,
                                 SH_CONV_LAYOUT_GIVEN));

@@ -2,14 +2,20 @@
 
 #include <stdatomic.h>
 
-static _Atomic int limit = SH_SIMD_AVX2;  // relaxed: set before any kernel runs
+static _Atomic int limit = SH_SIMD_MOST;  // relaxed: set before any kernel runs
 
+/* The instructions that CMakeLists.txt lets the compiler use for each level. */
 static sh_simd_level detect(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return SH_SIMD_AVX2;
-#endif
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return SH_SIMD_BASE;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return SH_SIMD_AVX512;
+    return SH_SIMD_AVX2;
+#else
     return SH_SIMD_BASE;
+#endif
 }
 
 sh_simd_level sh_simd_level_get(void) {
@@ -23,5 +29,7 @@ void sh_simd_limit(sh_simd_level most) {
 }
 
 const char *sh_simd_name(sh_simd_level level) {
-    return level == SH_SIMD_AVX2 ? "avx2+fma" : "base";
+    static const char *const names[] = {
+        [SH_SIMD_BASE] = "base", [SH_SIMD_AVX2] = "avx2+fma", [SH_SIMD_AVX512] = "avx512"};
+    return names[level];
 }

@@ -3,14 +3,15 @@
  *   under_mpi FLAVOUR RANKS allreduce                  MPI's own all-reduce
  *   under_mpi FLAVOUR RANKS engine                     what an engine does on any transport
  *   under_mpi FLAVOUR RANKS engine DIFFERENCE          rank 1 starts another call
- *   under_mpi FLAVOUR RANKS fails | dies               the last rank leaves
- * Exit 0: fine. */
+ *   under_mpi FLAVOUR RANKS mail                       the suite over endpoints, some ranks with
+ * two under_mpi FLAVOUR RANKS fails | dies               the last rank leaves Exit 0: fine. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/task.h"
 #include "comm/conformance.h"
 #include "comm/engine_cases.h"
 #include "comm/transports/mpi.h"
@@ -91,16 +92,31 @@ static sh_status cases(sh_engine *engine) {
     return engine_many_at_once(engine, &waits);
 }
 
+#define NATIVE(...) \
+    { .what = SH_ALLREDUCE, .algorithm = "mpi", .bucket = 2, __VA_ARGS__ }
+
+/* In MPI's own all-reduce, where nobody could hear of it. */
+static const engine_difference native_differences[] = {
+    {.name = "MPI's own and another",
+     .call = {NATIVE(.count = 1000),
+              {.what = SH_ALLREDUCE, .algorithm = "ring", .count = 1000, .bucket = 2}}},
+    {.name = "MPI's own, two sizes", .call = {NATIVE(.count = 1000), NATIVE(.count = 1002)}},
+    {.name = "MPI's own, two types",
+     .call = {NATIVE(.count = 1000), NATIVE(.count = 1000, .dtype = SH_DTYPE_I32)}},
+    {.name = "MPI's own, two operators",
+     .call = {NATIVE(.count = 1000), NATIVE(.count = 1000, .op = SH_MAX)}},
+    {0},
+};
+
+static const engine_difference *find(const engine_difference *row, const char *name) {
+    while (row->name != NULL && strcmp(row->name, name) != 0) row++;
+    return row->name != NULL ? row : NULL;
+}
+
 static sh_status differs(sh_engine *engine, const char *name) {
-    static const engine_difference native = {
-        "MPI's own and another",
-        {{.what = SH_ALLREDUCE, .algorithm = "mpi", .count = 1000, .bucket = 2},
-         {.what = SH_ALLREDUCE, .algorithm = "ring", .count = 1000, .bucket = 2}},
-        {false, false},
-        {"allreduce mpi", "allreduce ring"}};
-    engine_dispute job = {.row = engine_differences};
-    while (job.row->name != NULL && strcmp(job.row->name, name) != 0) job.row++;
-    if (job.row->name == NULL) job.row = &native;
+    engine_dispute job = {.row = find(engine_differences, name)};
+    if (job.row == NULL) job.row = find(native_differences, name);
+    if (job.row == NULL) return SH_FAIL(SH_E_USAGE, "no difference '%s'", name);
     return engine_differs(engine, &job);
 }
 
@@ -111,6 +127,87 @@ static sh_status engine(sh_transport *transport, const char *difference) {
     sh_engine_options options = {.task = true, .segment_bytes = 100000, .timeout_ns = 60000000000};
     SH_TRY(sh_engine_create(transport, &options, &engine));
     SH_TRY(difference != NULL ? differs(engine, difference) : cases(engine));
+    sh_engine_destroy(engine);
+    return SH_OK;
+}
+
+/* ---- Mail: endpoints of tasks beside the engine's ------------------------------------------- */
+
+enum { ENDPOINTS_MOST = 16 };
+
+typedef struct member {
+    sh_transport *transport, *mail;
+    sh_engine *engine;
+    sh_task *task;
+    int endpoint, endpoints;
+} member;
+
+/* Endpoint e sits on rank e mod ranks: one more than ranks, so that rank 0 has two. */
+static int hosts[ENDPOINTS_MOST];
+
+/* Mail has no shared memory: what the suite says of that is not for it. */
+static bool is_about_memory(const conformance_case *row) {
+    return strstr(row->name, "memory") != NULL;
+}
+
+static sh_status member_body(void *argument) {
+    member *m = argument;
+    for (const conformance_case *row = conformance_cases; row->name != NULL; row++) {
+        if (is_about_memory(row)) continue;
+        if (m->endpoint == 0) fprintf(stderr, "%s\n", row->name);
+        SH_TRY(row->body(m->mail, NULL));
+    }
+    return SH_OK;
+}
+
+/* While the endpoints talk, sums go over the same transport, MPI's own among them. */
+static sh_status sum_meanwhile(sh_engine *engine) {
+    static const char *const ways[] = {"ring", "direct", "mpi", "tree"};
+    static float data[4097];
+    for (int i = 0; i < 40; i++) {
+        for (size_t k = 0; k < SH_COUNT(data); k++) data[k] = (float)(k % 7);
+        sh_call call = {.what = SH_ALLREDUCE,
+                        .algorithm = ways[i % 4],
+                        .data = data,
+                        .count = SH_COUNT(data),
+                        .dtype = SH_DTYPE_F32,
+                        .op = SH_SUM,
+                        .bucket = -1};
+        SH_TRY(sh_engine_run(engine, &call));
+        for (size_t k = 0; k < SH_COUNT(data); k++)
+            EXPECT(data[k] == (float)(k % 7) * (float)sh_engine_ranks(engine), "sum %d: %g", i,
+                   (double)data[k]);
+    }
+    return SH_OK;
+}
+
+static sh_status close_members(member *members, int count) {
+    sh_status status = SH_OK;
+    for (int i = 0; i < count; i++) {
+        sh_status ended = sh_task_wait(members[i].task);
+        if (status == SH_OK) status = ended;
+    }
+    for (int i = 0; i < count && status == SH_OK; i++) sh_transport_close(members[i].mail);
+    return status;
+}
+
+static sh_status mail(sh_transport *transport) {
+    sh_engine *engine = NULL;
+    sh_engine_options options = {.task = true, .timeout_ns = 120000000000};
+    SH_TRY(sh_engine_create(transport, &options, &engine));
+    member members[ENDPOINTS_MOST] = {0};
+    int ranks = transport->ranks, endpoints = ranks + 1, count = 0;
+    for (int e = 0; e < endpoints; e++) hosts[e] = e % ranks;
+    SH_TRY(sh_engine_attend(engine, sh_mpi_start_mail));
+    for (int e = transport->rank; e < endpoints; e += ranks) {
+        member *m = &members[count++];
+        *m = (member){.transport = transport, .endpoint = e, .endpoints = endpoints};
+        SH_TRY(sh_mpi_open_mail(transport, hosts, endpoints, e, &m->mail));
+        SH_TRY(sh_task_spawn("endpoint", member_body, m, &m->task));
+    }
+    SH_TRY(sum_meanwhile(engine));
+    SH_TRY(close_members(members, count));
+    SH_TRY(sh_engine_barrier(engine));
     sh_engine_destroy(engine);
     return SH_OK;
 }
@@ -138,7 +235,7 @@ static sh_status run(sh_transport *transport, const char *what) {
 
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
-    bool takes = strcmp(argv[3], "engine") == 0;
+    bool mails = strcmp(argv[3], "mail") == 0, takes = mails || strcmp(argv[3], "engine") == 0;
     sh_mpi_options options = {
         .module = SHOAL_BINARY,
         .flavour = strcmp(argv[1], "mpich") == 0 ? SH_MPI_MPICH : SH_MPI_OPENMPI,
@@ -147,7 +244,9 @@ int main(int argc, char **argv) {
     };
     sh_transport *transport = NULL;
     sh_status status = sh_mpi_open(&options, &transport);
-    if (status == SH_OK)
+    if (status == SH_OK && mails)
+        status = mail(transport);
+    else if (status == SH_OK)
         status = takes ? engine(transport, argc > 4 ? argv[4] : NULL) : run(transport, argv[3]);
     if (status != SH_OK)
         fprintf(stderr, "under_mpi: %s\n  try: %s\n", sh_error_last()->text, sh_error_last()->hint);

@@ -1,0 +1,225 @@
+/* Weight gradient of a 3 x 3 convolution by F(3 x 3, 4 x 4), simd/winograd.h.
+ *
+ *   V[p] = tiles of x at point p      (block of 8 input channels, tile, 8)
+ *   Z[p] = tiles of dy at point p     (group of WIDE output channels, tile, WIDE)
+ *   S[p] = sum over tiles of V' Z     (input channel, output channel), then back to 3 x 3
+ *
+ * Tiles are taken in chunks; S keeps the sums until the last. Threads split the channels and share
+ * nothing (dy is transformed by all that split the input channels), so every value is summed over
+ * the tiles in order at any thread count. */
+#include "tensor/kernels/conv_winograd.h"
+
+#include "tensor/kernels/simd/winograd_product.h"
+
+#if defined(__AVX512F__)
+enum { ROWS = 8, GROUPS_MOST = 2 };
+#elif defined(__AVX__)
+enum { ROWS = 4, GROUPS_MOST = 3 };
+#else
+enum { ROWS = 4, GROUPS_MOST = 1 };
+#endif
+
+enum { CHUNK_TILES = 64 };
+
+/* S (ROWS, groups, WIDE) (+)= A' B over `tiles`. */
+WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a, const float *b,
+                                 int64_t b_group, bool adds, float *s, int64_t s_row) {
+    wide sum[ROWS][GROUPS_MOST];
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 3
+        for (int g = 0; g < groups; g++)
+            sum[i][g] = adds ? load_wide(s + i * s_row + g * WIDE) : (wide){0};
+    for (int64_t t = 0; t < tiles; t++, a += LANES, b += WIDE) {
+        wide row[GROUPS_MOST];
+#pragma GCC unroll 3
+        for (int g = 0; g < groups; g++) row[g] = load_wide(b + g * b_group);
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 3
+            for (int g = 0; g < groups; g++) sum[i][g] += a[i] * row[g];
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 3
+        for (int g = 0; g < groups; g++) store_wide(s + i * s_row + g * WIDE, sum[i][g]);
+}
+
+/* Groups in the next tile: two and two rather than three and a single one. */
+static int64_t next_groups(int64_t left) {
+    return least(left == GROUPS_MOST + 1 && GROUPS_MOST > 2 ? 2 : GROUPS_MOST, left);
+}
+
+typedef struct plan {
+    sh_conv_shape s;
+    int64_t x_blocks, dy_blocks, groups;
+    grid tiles;
+    int64_t tile_count, chunk_most;
+    int64_t x_parts, dy_parts;          // threads
+    int64_t s_row;                      // floats between two input channels
+    int64_t v_point, z_point, s_point;  // floats of one point
+} plan;
+
+static int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLOATS; }
+
+static plan plan_make(const sh_conv_shape *s, int threads) {
+    plan p = {.s = *s, .x_blocks = s->ic / LANES, .dy_blocks = s->oc / LANES};
+    p.groups = ceil_div(s->oc, WIDE);
+    p.tiles = grid_make(s->oh, s->ow);
+    p.tile_count = s->n * p.tiles.rows * p.tiles.columns;
+    p.chunk_most = least(CHUNK_TILES, p.tile_count);
+    p.x_parts = least(threads, p.x_blocks);
+    p.dy_parts = least(ceil_div(threads, p.x_parts), p.groups);
+    p.s_row = p.groups * WIDE;
+    p.v_point = point_floats(ceil_div(p.x_blocks, p.x_parts) * p.chunk_most * LANES);
+    p.z_point = point_floats(ceil_div(p.groups, p.dy_parts) * p.chunk_most * WIDE);
+    p.s_point = point_floats(s->ic * p.s_row);
+    return p;
+}
+
+/* What one thread works on now. */
+typedef struct work {
+    const plan *p;
+    const sh_conv_weight_call *call;
+    float *s, *v, *z;
+    range xs, groups, tiles;
+    int64_t count;  // of tiles
+} work;
+
+static void inputs(const work *w) {
+    const sh_conv_shape *s = &w->p->s;
+    float edge[POINTS * LANES];
+    for (int64_t b = w->xs.from; b < w->xs.to; b++) {
+        float *v = w->v + (b - w->xs.from) * w->count * LANES;
+        place at = place_of(&w->p->tiles, w->tiles.from);
+        for (int64_t t = 0; t < w->count; t++, place_next(&w->p->tiles, &at)) {
+            plane image = {w->call->x + (at.image * w->p->x_blocks + b) * s->ih * s->iw * LANES,
+                           s->ih, s->iw};
+            int64_t row;
+            const float *x = window(&image, at.row * OUT - s->pad_h, at.column * OUT - s->pad_w,
+                                    SIDE, edge, &row);
+            transform_input(x, row, v + t * LANES, w->p->v_point);
+        }
+    }
+}
+
+/* Lanes that only fill up a group are zeros. */
+static void clear_lanes(const work *w, int64_t channel) {
+    for (int64_t point = 0; point < POINTS; point++)
+        for (int64_t t = 0; t < w->count; t++)
+            store8(w->z + point * w->p->z_point +
+                       ((channel / WIDE - w->groups.from) * w->count + t) * WIDE + channel % WIDE,
+                   (v8){0});
+}
+
+static void gradients(const work *w) {
+    const sh_conv_shape *s = &w->p->s;
+    float edge[POINTS * LANES];
+    for (int64_t o = w->groups.from * WIDE; o < w->groups.to * WIDE; o += LANES) {
+        if (o >= s->oc) {
+            clear_lanes(w, o);
+            continue;
+        }
+        float *z = w->z + (o / WIDE - w->groups.from) * w->count * WIDE + o % WIDE;
+        place at = place_of(&w->p->tiles, w->tiles.from);
+        for (int64_t t = 0; t < w->count; t++, place_next(&w->p->tiles, &at)) {
+            plane image = {w->call->dy + (at.image * s->oc + o) * s->oh * s->ow, s->oh, s->ow};
+            int64_t row;
+            const float *dy = window(&image, at.row * OUT, at.column * OUT, OUT, edge, &row);
+            transform_gradient(dy, row, z + t * WIDE, w->p->z_point);
+        }
+    }
+}
+
+#define SUM_DEFINE(groups)                                                                   \
+    static void sum_##groups(int64_t tiles, const float *a, const float *b, int64_t b_group, \
+                             bool adds, float *s, int64_t s_row) {                           \
+        sum_tiles(groups, tiles, a, b, b_group, adds, s, s_row);                             \
+    }
+#define SUM_ROW(groups) [groups] = sum_##groups,
+#if defined(__AVX512F__)
+#define SUMS(X) X(1) X(2)
+#elif defined(__AVX__)
+#define SUMS(X) X(1) X(2) X(3)
+#else
+#define SUMS(X) X(1)
+#endif
+
+typedef void sum_function(int64_t tiles, const float *a, const float *b, int64_t b_group, bool adds,
+                          float *s, int64_t s_row);
+SUMS(SUM_DEFINE)
+static sum_function *const sums[GROUPS_MOST + 1] = {SUMS(SUM_ROW)};
+
+/* The sums of one point. Some groups of dy stay in the first cache while all of x passes. */
+static void multiply(const work *w, int64_t point) {
+    const plan *p = w->p;
+    const float *v = w->v + point * p->v_point, *z = w->z + point * p->z_point;
+    float *s = w->s + point * p->s_point;
+    bool adds = w->tiles.from > 0;
+    for (int64_t g = w->groups.from, count; g < w->groups.to; g += count) {
+        count = next_groups(w->groups.to - g);
+        for (int64_t i = w->xs.from * LANES; i < w->xs.to * LANES; i += ROWS)
+            sums[count](w->count, v + (i / LANES - w->xs.from) * w->count * LANES + i % LANES,
+                        z + (g - w->groups.from) * w->count * WIDE, w->count * WIDE, adds,
+                        s + i * p->s_row + g * WIDE, p->s_row);
+    }
+}
+
+/* Weights of 8 input and 8 output channels: in dw those of an output channel lie side by side. */
+static void finish_block(const work *w, int64_t x_block, int64_t dy_block) {
+    const plan *p = w->p;
+    const int64_t taps = TAPS * TAPS, row = p->s.ic * taps;
+    float square[LANES * TAPS * TAPS][LANES];
+    for (int64_t i = 0; i < LANES; i++) {
+        v8 weights[TAPS * TAPS];
+        transform_weight_sums(w->s + (x_block * LANES + i) * p->s_row + dy_block * LANES,
+                              p->s_point, weights);
+        for (int64_t k = 0; k < taps; k++) store8(square[i * taps + k], weights[k]);
+    }
+    float *dw = w->call->dw + dy_block * LANES * row + x_block * LANES * taps;
+    for (int64_t o = 0; o < LANES; o++, dw += row)
+        for (int64_t i = 0; i < LANES * taps; i++)
+            dw[i] = w->call->accumulate ? dw[i] + square[i][o] : square[i][o];
+}
+
+static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t part) {
+    float *s = call->scratch;
+    work w = {.p = p, .call = call, .s = s};
+    w.v = s + POINTS * p->s_point + part * POINTS * (p->v_point + p->z_point);
+    w.z = w.v + POINTS * p->v_point;
+    w.xs = slice(p->x_blocks, p->x_parts, part / p->dy_parts);
+    w.groups = slice(p->groups, p->dy_parts, part % p->dy_parts);
+    for (int64_t t = 0; t < p->tile_count; t += p->chunk_most) {
+        w.tiles = (range){t, least(t + p->chunk_most, p->tile_count)};
+        w.count = w.tiles.to - w.tiles.from;
+        inputs(&w);
+        gradients(&w);
+        for (int64_t point = 0; point < POINTS; point++) multiply(&w, point);
+    }
+    range dys = {w.groups.from * WIDE / LANES, least(w.groups.to * WIDE / LANES, p->dy_blocks)};
+    for (int64_t b = w.xs.from; b < w.xs.to; b++)
+        for (int64_t g = dys.from; g < dys.to; g++) finish_block(&w, b, g);
+}
+
+extern const sh_conv_weight_kernels SH_SIMD(sh_conv_weight_table);
+
+static void run(const sh_conv_weight_call *call) {
+    const plan p = plan_make(call->shape, call->threads);
+    const int64_t parts = p.x_parts * p.dy_parts;
+#pragma omp parallel for schedule(static) num_threads(call->threads) if (parts > 1)
+    for (int64_t part = 0; part < parts; part++) run_part(call, &p, part);
+    if (call->db != NULL)
+        SH_SIMD(sh_conv_weight_table)
+            .bias(call->dy, p.s.n, p.s.oc, p.s.oh * p.s.ow, call->db, call->accumulate);
+}
+
+static size_t scratch_bytes(const sh_conv_shape *shape, int threads) {
+    const plan p = plan_make(shape, threads);
+    return (size_t)(POINTS * (p.s_point + p.x_parts * p.dy_parts * (p.v_point + p.z_point))) *
+           sizeof(float);
+}
+
+const sh_conv_winograd_weight_kernels SH_SIMD(sh_conv_winograd_weight_table) = {
+    .scratch_bytes = scratch_bytes,
+    .run = run,
+};

@@ -1,0 +1,222 @@
+/* The transforms of F(4 x 4, 3 x 3) and F(3 x 3, 4 x 4), on vectors of 8 channels.
+ *
+ * Filters and outputs are polynomials, a convolution is their product, and a product of degree 5 is
+ * known from its values at 6 points (Toom, Cook; Winograd 1980; Lavin, Gray 2015). Ours are 0, +-A,
+ * +-B and infinity with A = sqrt(1/2), B = sqrt(2): their powers stay near 1, which loses less to
+ * rounding than the usual 1 and 2. For six inputs d, three weights g and four outputs y, one
+ * dimension reads
+ *
+ *        1   0  -5/2   0   1  0         1    0   0                    1  1  1   1   1   0
+ *        0  -2A  -2    A   1  0         1    A   A^2                  0  A -A   B  -B   0
+ *   V =  0   2A  -2   -A   1  0  d  U = 1   -A   A^2  g / N   y = 0  A^2 A^2 B^2 B^2 0  (U o V)
+ *        0  -B/2 -1/2  B   1  0         1    B   B^2                  0  A^3 -A^3 B^3 -B^3 1
+ *        0   B/2 -1/2 -B   1  0         1   -B   B^2
+ *        0   1   0  -5/2   0  1         0    0   1
+ *
+ * with N = (1, -3/2, -3/2, 6, 6, 1). For the weight gradient x stays the input, dy (four values)
+ * takes the place of the weights and dw (three) that of the outputs: the same points, the matrices
+ * of U and y with their lengths exchanged. Two dimensions are rows, then columns. */
+#ifndef SH_TENSOR_KERNELS_SIMD_WINOGRAD_H
+#define SH_TENSOR_KERNELS_SIMD_WINOGRAD_H
+
+#include <stdbool.h>
+
+#include "tensor/kernels/simd/conv_common.h"
+
+enum {
+    OUT = 4,   // outputs of a tile in one dimension
+    TAPS = 3,  // weights
+    SIDE = 6,  // inputs, and points
+    POINTS = SIDE * SIDE,
+};
+
+#define POINT_A 0.70710678118654752440f
+#define POINT_B 1.41421356237309504880f
+static const float A1 = POINT_A, A2 = 0.5f, A3 = 0.5f * POINT_A;
+static const float B1 = POINT_B, B2 = 2.0f, B3 = 2.0f * POINT_B;
+
+#define WINOGRAD_FUNCTION static inline __attribute__((always_inline, unused))
+
+WINOGRAD_FUNCTION v8 load8(const float *x) { return *(const v8_memory *)x; }
+WINOGRAD_FUNCTION void store8(float *x, v8 v) { *(v8_memory *)x = v; }
+
+/* Six inputs to six points. */
+WINOGRAD_FUNCTION void input_points(const v8 d[SIDE], v8 v[SIDE]) {
+    v8 even_a = d[4] - B2 * d[2], odd_a = d[3] - B2 * d[1];
+    v8 even_b = d[4] - A2 * d[2], odd_b = d[3] - A2 * d[1];
+    v[0] = d[0] + d[4] - (A2 + B2) * d[2];
+    v[1] = even_a + A1 * odd_a;
+    v[2] = even_a - A1 * odd_a;
+    v[3] = even_b + B1 * odd_b;
+    v[4] = even_b - B1 * odd_b;
+    v[5] = d[1] + d[5] - (A2 + B2) * d[3];
+}
+
+/* Four values, or three (the fourth a zero that the compiler sees), to six points; without N. */
+WINOGRAD_FUNCTION void value_points(const v8 g[OUT], v8 u[SIDE], const bool four) {
+    v8 even_a = g[0] + A2 * g[2], odd_a = A1 * g[1];
+    v8 even_b = g[0] + B2 * g[2], odd_b = B1 * g[1];
+    if (four) odd_a += A3 * g[3], odd_b += B3 * g[3];
+    u[0] = g[0];
+    u[1] = even_a + odd_a;
+    u[2] = even_a - odd_a;
+    u[3] = even_b + odd_b;
+    u[4] = even_b - odd_b;
+    u[5] = four ? g[3] : g[2];
+}
+
+/* Six points back to four values, or to three. */
+WINOGRAD_FUNCTION void values_of(const v8 m[SIDE], v8 y[OUT], const bool four) {
+    v8 sum_a = m[1] + m[2], difference_a = m[1] - m[2];
+    v8 sum_b = m[3] + m[4], difference_b = m[3] - m[4];
+    y[0] = m[0] + sum_a + sum_b;
+    y[1] = A1 * difference_a + B1 * difference_b;
+    y[2] = A2 * sum_a + B2 * sum_b;
+    if (four)
+        y[3] = A3 * difference_a + B3 * difference_b + m[5];
+    else
+        y[2] += m[5];
+}
+
+/* x (6, 6, 8) with rows `row` apart, to points `point` apart. */
+WINOGRAD_FUNCTION void transform_input(const float *x, int64_t row, float *out, int64_t point) {
+    v8 half[SIDE][SIDE];
+    for (int c = 0; c < SIDE; c++) {
+        v8 d[SIDE], v[SIDE];
+        UNROLL
+        for (int r = 0; r < SIDE; r++) d[r] = load8(x + r * row + c * LANES);
+        input_points(d, v);
+        UNROLL
+        for (int r = 0; r < SIDE; r++) half[r][c] = v[r];
+    }
+    for (int r = 0; r < SIDE; r++) {
+        v8 v[SIDE];
+        input_points(half[r], v);
+        UNROLL
+        for (int c = 0; c < SIDE; c++) store8(out + (r * SIDE + c) * point, v[c]);
+    }
+}
+
+/* dy (4, 4, 8), likewise. */
+WINOGRAD_FUNCTION void transform_gradient(const float *dy, int64_t row, float *out, int64_t point) {
+    v8 half[SIDE][OUT];
+    for (int c = 0; c < OUT; c++) {
+        v8 d[OUT], u[SIDE];
+        UNROLL
+        for (int r = 0; r < OUT; r++) d[r] = load8(dy + r * row + c * LANES);
+        value_points(d, u, true);
+        UNROLL
+        for (int r = 0; r < SIDE; r++) half[r][c] = u[r];
+    }
+    for (int r = 0; r < SIDE; r++) {
+        v8 u[SIDE];
+        value_points(half[r], u, true);
+        UNROLL
+        for (int c = 0; c < SIDE; c++) store8(out + (r * SIDE + c) * point, u[c]);
+    }
+}
+
+static const float point_scale[SIDE] = {1.0f,        -2.0f / 3.0f, -2.0f / 3.0f,
+                                        1.0f / 6.0f, 1.0f / 6.0f,  1.0f};
+
+/* Weights (3, 3) of 8 output channels, to points divided by N. */
+WINOGRAD_FUNCTION void transform_weights(const v8 g[TAPS * TAPS], float *out, int64_t point) {
+    v8 half[SIDE][OUT];
+    for (int c = 0; c < TAPS; c++) {
+        v8 column[OUT] = {g[c], g[TAPS + c], g[2 * TAPS + c]}, u[SIDE];
+        value_points(column, u, false);
+        UNROLL
+        for (int r = 0; r < SIDE; r++) half[r][c] = u[r] * point_scale[r];
+    }
+    for (int r = 0; r < SIDE; r++) {
+        v8 u[SIDE];
+        value_points(half[r], u, false);
+        UNROLL
+        for (int c = 0; c < SIDE; c++) store8(out + (r * SIDE + c) * point, u[c] * point_scale[c]);
+    }
+}
+
+/* Points to (4, 4). */
+WINOGRAD_FUNCTION void transform_output(const float *m, int64_t point, v8 y[OUT][OUT]) {
+    v8 half[OUT][SIDE];
+    for (int c = 0; c < SIDE; c++) {
+        v8 column[SIDE], v[OUT];
+        UNROLL
+        for (int r = 0; r < SIDE; r++) column[r] = load8(m + (r * SIDE + c) * point);
+        values_of(column, v, true);
+        UNROLL
+        for (int r = 0; r < OUT; r++) half[r][c] = v[r];
+    }
+    for (int r = 0; r < OUT; r++) values_of(half[r], y[r], true);
+}
+
+/* Points, divided by N here, to the (3, 3) of a weight gradient. */
+WINOGRAD_FUNCTION void transform_weight_sums(const float *m, int64_t point, v8 w[TAPS * TAPS]) {
+    v8 half[OUT][SIDE];
+    for (int c = 0; c < SIDE; c++) {
+        v8 column[SIDE], v[OUT];
+        UNROLL
+        for (int r = 0; r < SIDE; r++)
+            column[r] = load8(m + (r * SIDE + c) * point) * (point_scale[r] * point_scale[c]);
+        values_of(column, v, false);
+        UNROLL
+        for (int r = 0; r < TAPS; r++) half[r][c] = v[r];
+    }
+    for (int r = 0; r < TAPS; r++) {
+        v8 v[OUT];
+        values_of(half[r], v, false);
+        UNROLL
+        for (int c = 0; c < TAPS; c++) w[r * TAPS + c] = v[c];
+    }
+}
+
+/* Which tile of which image; tiles are counted along rows, then down, then from image to image. */
+typedef struct place {
+    int64_t image, row, column;
+} place;
+
+typedef struct grid {
+    int64_t rows, columns;  // of tiles in an image
+} grid;
+
+static inline grid grid_make(int64_t h, int64_t w) {
+    return (grid){ceil_div(h, OUT), ceil_div(w, OUT)};
+}
+
+static inline place place_of(const grid *g, int64_t tile) {
+    int64_t row = tile / g->columns;
+    return (place){row / g->rows, row % g->rows, tile % g->columns};
+}
+
+static inline void place_next(const grid *g, place *at) {
+    if (++at->column < g->columns) return;
+    at->column = 0;
+    if (++at->row < g->rows) return;
+    at->row = 0, at->image++;
+}
+
+/* One block of channels of an image. */
+typedef struct plane {
+    const float *x;  // (h, w, 8)
+    int64_t h, w;
+} plane;
+
+/* The window of side x side pixels whose first is (top, left); where it leaves the image, a copy
+ * with zeros in `edge`. */
+WINOGRAD_FUNCTION const float *window(const plane *p, int64_t top, int64_t left, const int64_t side,
+                                      float edge[POINTS * LANES], int64_t *row_out) {
+    if (top >= 0 && left >= 0 && top + side <= p->h && left + side <= p->w) {
+        *row_out = p->w * LANES;
+        return p->x + (top * p->w + left) * LANES;
+    }
+    int64_t first = most(0, -left), count = least(side, p->w - left) - first;
+    memset(edge, 0, (size_t)(side * side * LANES) * sizeof(float));
+    for (int64_t r = most(0, -top); count > 0 && r < least(side, p->h - top); r++)
+        for (int64_t c = first; c < first + count; c++)
+            store8(edge + (r * side + c) * LANES,
+                   load8(p->x + ((top + r) * p->w + left + c) * LANES));
+    *row_out = side * LANES;
+    return edge;
+}
+
+#endif

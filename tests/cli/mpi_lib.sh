@@ -1,0 +1,55 @@
+# Helpers for tests under mpirun, after lib.sh; skips the test where there is no MPI to run under.
+# shellcheck shell=bash
+if [ -z "${MPIRUN_OPENMPI:-}${MPIRUN_MPICH:-}" ]; then
+    echo "skipped: no MPI module was built, as there is no mpicc"
+    exit 77
+fi
+if [ -n "${SANITIZED:-}" ]; then
+    echo "skipped: MPI itself leaks, and the sanitizers would say so"
+    exit 77
+fi
+
+common=(--model mlp --data digits --threads 1 --seed 3 --kernels default)
+
+# use FLAVOUR, then: ranks COUNT COMMAND...
+launcher=()
+use() {
+    case $1 in
+    openmpi) launcher=("$MPIRUN_OPENMPI" --allow-run-as-root --oversubscribe) ;;
+    mpich) launcher=("$MPIRUN_MPICH") ;;
+    esac
+}
+ranks() { timeout 120 "${launcher[@]}" -n "$@"; }
+
+# start NAME FLAGS...   a long run of three ranks in the background, once it has a checkpoint.
+start() {
+    local name=$1
+    shift
+    "${launcher[@]}" -n 3 "$SHOAL" train "${common[@]}" --epochs 200000 --eval-every 1000000 \
+        --checkpoint-every 100 --out "$name" "$@" >"$name.out" 2>"$name.err" </dev/null &
+    job=$!
+    wait_until has_checkpoint "$name" && return
+    cat "$name.err"
+    fail "$name wrote no checkpoint"
+}
+below() {
+    local child
+    for child in $(pgrep -P "$1"); do
+        echo "$child"
+        below "$child"
+    done
+}
+# The processes of the job that are ranks, in the order of their start.
+rank_pids() {
+    local pid
+    for pid in $(below "$job"); do
+        [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != "$(basename "$SHOAL")" ] || echo "$pid"
+    done
+}
+# The job ends within a minute, not in order.
+expect_end() {
+    local code=0
+    timeout 60 tail --pid="$job" -f /dev/null || { cat "$1.err"; fail "$1 goes on"; }
+    wait "$job" || code=$?
+    [ "$code" -ne 0 ] || fail "$1: exit 0"
+}
