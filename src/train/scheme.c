@@ -1,6 +1,7 @@
 #include "train/scheme.h"
 
 #include <omp.h>
+#include <sched.h>
 
 #include "base/task.h"
 #include "tensor/kernels/vector.h"
@@ -13,7 +14,8 @@ enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on 
 typedef struct service_task {
     sh_service service;
     sh_task *task;
-    bool real;  // not simulated: a thread of its own
+    const cpu_set_t *cores;  // that it may use; NULL: as it is
+    bool real;               // not simulated: a thread of its own
 } service_task;
 
 struct sh_scheme_run {
@@ -22,6 +24,7 @@ struct sh_scheme_run {
     sh_replica replica;
     service_task *services;
     int service_count;
+    float *lent;      // the gradients, where services read them themselves; NULL: elsewhere
     int64_t to;       // the step of the next meeting
     double stop[2];   // a lockstep scheme's agreement under way: wishes to stop, of all workers
     sh_call control;  // that sums it
@@ -216,8 +219,10 @@ void sh_scheme_poll(void *self, size_t param) {
 
 static sh_status serve(void *argument) {
     service_task *task = argument;
-    // The worker's threads compute; a service has the one it runs on.
+    // The worker's threads compute; a service has the one it runs on. A worker that waits for it
+    // leaves a core idle, and the system finds which.
     if (task->real) omp_set_num_threads(1);
+    if (task->cores != NULL) sched_setaffinity(0, sizeof *task->cores, task->cores);
     return task->service.scheme.kind->serve(&task->service);
 }
 
@@ -227,6 +232,7 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
     sh_transport *mail = NULL;
     SH_TRY(seat->open_mail(seat->self, run->team.ranks + index, &mail));
     task->real = seat->spend == NULL;
+    task->cores = seat->cores;
     task->service = (sh_service){
         .index = index,
         .count = count,
@@ -284,6 +290,24 @@ static sh_status open_mail(shoal_run *run) {
     return seat->open_mail(seat->self, run->team.rank, &run->scheme->replica.mail.transport);
 }
 
+/* Gradients are what is sent most; an exact run sends integers. */
+static void lend_gradients(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    bool mails = s->replica.mail.transport != NULL && !run->config.exact;
+    if (!mails || s->replica.gradients == NULL) return;
+    s->lent = sh_lend(s->replica.mail.transport, run->model.net->params.total * sizeof(float));
+    if (s->lent == NULL) return;
+    sh_model_place_gradients(&run->model, s->lent);
+    s->replica.gradients = s->lent;
+}
+
+static void unlend_gradients(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s->lent == NULL) return;
+    sh_model_place_gradients(&run->model, NULL);
+    sh_unlend(s->replica.mail.transport, s->lent);
+}
+
 sh_status sh_scheme_begin(shoal_run *run) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
@@ -296,6 +320,7 @@ sh_status sh_scheme_begin(shoal_run *run) {
     for (size_t i = 0; i < run->kept.count; i++) s->replica.kept[i] = run->kept.slots[i].values;
     s->sync = (sh_sync){.scheme = scheme, .options = &run->config.scheme, .replica = &s->replica};
     SH_TRY(open_mail(run));
+    lend_gradients(run);
     SH_TRY(start_services(run));
     s->created = true;
     sh_status status = scheme.kind->create(&s->sync);
@@ -459,6 +484,7 @@ void sh_scheme_end(shoal_run *run) {
     if (waits) return;  // they still use what is here
     for (int i = 0; i < s->service_count; i++)
         sh_transport_close(s->services[i].service.mail.transport);
+    unlend_gradients(run);
     sh_transport_close(s->replica.mail.transport);
     sh_free(s->services);
     sh_free(s);

@@ -31,8 +31,14 @@ static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
     return SH_OK;
 }
 
+static bool sums_steps(const shoal_run *run) {
+    sh_scheme scheme;
+    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->step == NULL;
+}
+
+/* Other schemes sum no gradients. */
 void sh_team_attach(shoal_run *run) {
-    if (run->team.engine == NULL) return;
+    if (run->team.engine == NULL || !sums_steps(run)) return;
     run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
 }
 
@@ -256,11 +262,6 @@ sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
                 : (int64_t)(run->config.compress_warmup * (double)run->steps);
     }
     return sh_codec_check(codec_out);
-}
-
-static bool sums_steps(const shoal_run *run) {
-    sh_scheme scheme;
-    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->step == NULL;
 }
 
 sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
