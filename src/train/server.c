@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "train/exact.h"
 
 /* Tags of mail; a scheme's own are below these. */
 enum { TAG_BRIEF = 1, TAG_WEIGHTS, TAG_SLOT, TAG_COUNTS };
@@ -14,6 +15,7 @@ typedef struct brief {
     bool works;                    // false: there is nothing to do
     bool computes;                 // false: timing only
     int64_t step, steps, steps_per_epoch;
+    size_t combined_most;  // as in sh_service
     sh_net_input input;
 } brief;
 
@@ -55,6 +57,7 @@ sh_status sh_servers_brief(shoal_run *run, sh_mail *mail, int count) {
                    .step = run->step,
                    .steps = run->steps,
                    .steps_per_epoch = run->steps_per_epoch,
+                   .combined_most = run->config.exact ? sh_exact_combined_most(run) : 0,
                    .input = run->model.net->input};
     SH_TRY(hash_settings(&run->config, words.settings));
     run->briefed = true;
@@ -154,6 +157,7 @@ static sh_status serve(served *s) {
                               .codec = &s->codec,
                               .seed = (uint64_t)config->seed,
                               .step = s->words.step,
+                              .combined_most = s->words.combined_most,
                               .stops = server->stops,
                               .user = server->user};
     const sh_transport *transport = s->mail.transport;
