@@ -93,7 +93,8 @@ static const char *only_bsp(const sh_sync_kind *kind, const sh_sync_terms *terms
 sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
                           const sh_sync_terms *terms) {
     const sh_sync_kind *kind = scheme.kind;
-    const char *other = kind->step != NULL && terms->workers > 1 ? only_bsp(kind, terms) : NULL;
+    bool acts = kind->step != NULL && sh_sync_acts(options, terms->workers);
+    const char *other = acts ? only_bsp(kind, terms) : NULL;
     if (other != NULL) {
         SH_FAIL(SH_E_USAGE, "scheme '%s' does not go with %s, which needs every step's sum",
                 kind->name, other);

@@ -53,6 +53,10 @@ typedef struct sh_scheme {
 
 /* Parameter servers have ranks of their own. */
 bool sh_sync_apart(const sh_sync_options *options);
+/* One worker alone needs no scheme, but for servers that stand apart. */
+static inline bool sh_sync_acts(const sh_sync_options *options, int workers) {
+    return workers > 1 || sh_sync_apart(options);
+}
 
 enum { SH_SCHEME_TEXT = 48 };
 

@@ -15,7 +15,6 @@ typedef struct brief {
     bool works;                    // false: there is nothing to do
     bool computes;                 // false: timing only
     int64_t step, steps, steps_per_epoch;
-    size_t combined_most;  // as in sh_service
     sh_net_input input;
 } brief;
 
@@ -57,7 +56,6 @@ sh_status sh_servers_brief(shoal_run *run, sh_mail *mail, int count) {
                    .step = run->step,
                    .steps = run->steps,
                    .steps_per_epoch = run->steps_per_epoch,
-                   .combined_most = run->config.exact ? sh_exact_combined_most(run) : 0,
                    .input = run->model.net->input};
     SH_TRY(hash_settings(&run->config, words.settings));
     run->briefed = true;
@@ -157,7 +155,7 @@ static sh_status serve(served *s) {
                               .codec = &s->codec,
                               .seed = (uint64_t)config->seed,
                               .step = s->words.step,
-                              .combined_most = s->words.combined_most,
+                              .combined_most = sh_exact_combined_most(config, s->net),
                               .stops = server->stops,
                               .user = server->user};
     const sh_transport *transport = s->mail.transport;
