@@ -29,6 +29,11 @@ static const char *normalise_choice(size_t index) {
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
+static const char *targets_choice(size_t index) {
+    static const char *const names[] = {"auto", "classes", "values"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
 static const char *tokens_choice(size_t index) {
     static const char *const names[] = {"chars", "bytes"};
     return index < SH_COUNT(names) ? names[index] : NULL;
@@ -108,6 +113,9 @@ static const sh_option rows[] = {
      .value = "FILE", .help = "labels, where they are in a file of their own"},
     {.key = "data.label_column", .type = SH_OPTION_STRING, AT(data.label_column), .group = "Data",
      .value = "COLUMN", .help = "CSV: name or index of the label column; default the last"},
+    {.key = "data.targets", .type = SH_OPTION_STRING, AT(data.targets), .initial = "auto",
+     .choices = targets_choice, .group = "Data",
+     .help = "auto: whole numbers are classes; values: they are numbers to regress on"},
     {.key = "data.hold_out", .type = SH_OPTION_REAL, AT(data.hold_out), .initial = "0",
      .least = 0, .most = 0.9, .group = "Data",
      .help = "part of the training data kept for validation (text: 10 % unless set)"},
