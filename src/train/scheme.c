@@ -30,6 +30,8 @@ struct sh_scheme_run {
     sh_call control;  // that sums it
     bool asks;        // it is under way
     bool created;
+    int64_t samples;                // that this worker has learnt from since the last meeting,
+    int64_t samples_met, here_met;  // and those of all as they were counted there
 };
 
 static sh_sync_terms terms_of(const shoal_run *run, const sh_codec *codec) {
@@ -117,7 +119,8 @@ static sh_status exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_r
     return status;
 }
 
-static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *result_out) {
+static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *result_out,
+                              int64_t *samples_out) {
     const sh_batch *batch;
     int64_t begin = sh_run_now(run);
     SH_TRY(sh_loader_next(run->loader, &batch));
@@ -127,6 +130,7 @@ static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *resu
     if (exact && run->team.seat.spend != NULL) pass_time(run);  // before the workers wait
     sh_status status =
         exact ? exact_gradient(run, batch, result_out) : gradient(run, batch, mean, result_out);
+    *samples_out = (int64_t)batch->count;
     sh_loader_release(run->loader, batch);
     if (!exact && run->team.seat.spend != NULL) pass_time(run);
     run->spent.data_ns += loaded - begin;
@@ -134,7 +138,8 @@ static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *resu
     return status;
 }
 
-/* Steps and samples of all workers, as far as this one knows. */
+/* Steps and samples of all workers, as far as this one knows: until they meet, a step counts as a
+ * whole batch. */
 static void move_on(shoal_run *run) {
     int64_t step = run->scheme->replica.done / run->team.ranks;
     if (step >= run->scheme->to) step = run->scheme->to;
@@ -147,7 +152,7 @@ static void move_on(shoal_run *run) {
 static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
     shoal_run *run = self;
     sh_replica *replica = &run->scheme->replica;
-    int64_t begin = sh_run_now(run);
+    int64_t begin = sh_run_now(run), samples = 0;
     replica->broke_off = false;
     move_on(run);  // draws depend on the step
     if (run->team.seat.timing_only) {
@@ -155,15 +160,21 @@ static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
         pass_time(run);
         run->spent.compute_ns += sh_run_now(run) - begin;
     } else {
-        SH_TRY(compute_next(run, mean, result_out));
+        SH_TRY(compute_next(run, mean, result_out, &samples));
     }
     if (replica->unwanted != NULL) replica->broke_off = sh_scheme_unwanted(run);
-    if (replica->broke_off) *result_out = (sh_loss_result){0};
+    if (replica->broke_off)
+        *result_out = (sh_loss_result){0};
+    else
+        run->scheme->samples += samples;
     return SH_OK;
 }
 
 static sh_status next_sparse(void *self, sh_sparse_batch *batch_out) {
-    return sh_run_next_sparse(self, batch_out);
+    shoal_run *run = self;
+    SH_TRY(sh_run_next_sparse(run, batch_out));
+    run->scheme->samples += (int64_t)batch_out->count;
+    return SH_OK;
 }
 
 static void place(void *self, float *memory) {
@@ -247,7 +258,7 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
         .codec = &s->codec,
         .seed = s->replica.seed,
         .step = run->step,
-        .combined_most = run->config.exact ? sh_exact_combined_most(run) : 0,
+        .combined_most = sh_exact_combined_most(&run->config, run->model.net),
         .worker = &s->sync,
         .stops = run->hooks.stop,
         .user = run->hooks.user,
@@ -315,8 +326,10 @@ sh_status sh_scheme_begin(shoal_run *run) {
     run->scheme = sh_alloc(1, sizeof *run->scheme);
     if (run->scheme == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
     struct sh_scheme_run *s = run->scheme;
-    SH_TRY(sh_codec_parse(run->config.compress, &s->codec));
+    SH_TRY(sh_team_codec(run, &s->codec));
     s->replica = replica_of(run);
+    s->samples_met = run->samples;
+    s->here_met = run->samples_here;
     for (size_t i = 0; i < run->kept.count; i++) s->replica.kept[i] = run->kept.slots[i].values;
     s->sync = (sh_sync){.scheme = scheme, .options = &run->config.scheme, .replica = &s->replica};
     SH_TRY(open_mail(run));
@@ -401,6 +414,17 @@ static void move_to(shoal_run *run, int64_t step) {
     run->batch = step % run->steps_per_epoch;
 }
 
+/* Samples as they were: batches may be short, broken off, or left to others. */
+static sh_status count_samples(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    double samples = (double)s->samples;
+    SH_TRY(sh_team_sum(&run->team, &samples, 1));
+    s->samples = 0;
+    run->samples = s->samples_met += (int64_t)samples;
+    run->samples_here = s->here_met += (int64_t)samples;
+    return SH_OK;
+}
+
 sh_status sh_scheme_meet(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     s->sync.failed = true;  // unless all of this goes well
@@ -423,6 +447,7 @@ sh_status sh_scheme_meet(shoal_run *run) {
     s->replica.done = (int64_t)most[0];
     run->team.stops = most[1] > 0;
     move_to(run, s->replica.done / run->team.ranks);
+    if (!run->team.seat.timing_only) SH_TRY(count_samples(run));
     s->sync.failed = false;
     return SH_OK;
 }

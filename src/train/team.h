@@ -71,6 +71,8 @@ sh_status sh_team_spread(struct shoal_run *run);
 sh_status sh_team_spread_folder(struct shoal_run *run);
 /* Rank 0 plans first and measures; the others take its choices. */
 sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
+/* The codec of the run; dgc takes the momentum over from the optimizer. */
+sh_status sh_team_codec(const struct shoal_run *run, sh_codec *codec_out);
 /* Buckets; `arrived` as in sh_reducer_options. */
 sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, const sh_bucket *));
 /* Sharded: the optimizer's state of all ranks, before a checkpoint; and away with it again. */
