@@ -117,6 +117,7 @@ static void inputs(const work *w) {
             int64_t row;
             const float *x = window(&image, at.row * OUT - p->pad_h, at.column * OUT - p->pad_w,
                                     SIDE, edge, &row);
+            look_ahead(&image, at.row * OUT - p->pad_h, at.column * OUT - p->pad_w);
             transform_input(x, row, v + t * LANES, p->v_point);
         }
     }

@@ -78,6 +78,13 @@ WINOGRAD_FUNCTION void values_of(const v8 m[SIDE], v8 y[OUT], const bool four) {
         y[2] += m[5];
 }
 
+/* Points lie far apart, each a stream of its own that no hardware looks ahead on: what comes two
+ * vectors of the stream later is fetched now. */
+WINOGRAD_FUNCTION void store_point(float *out, v8 v, int64_t ahead) {
+    store8(out, v);
+    __builtin_prefetch(out + ahead, 1);
+}
+
 /* x (6, 6, 8) with rows `row` apart, to points `point` apart. */
 WINOGRAD_FUNCTION void transform_input(const float *x, int64_t row, float *out, int64_t point) {
     v8 half[SIDE][SIDE];
@@ -93,7 +100,7 @@ WINOGRAD_FUNCTION void transform_input(const float *x, int64_t row, float *out, 
         v8 v[SIDE];
         input_points(half[r], v);
         UNROLL
-        for (int c = 0; c < SIDE; c++) store8(out + (r * SIDE + c) * point, v[c]);
+        for (int c = 0; c < SIDE; c++) store_point(out + (r * SIDE + c) * point, v[c], 2 * LANES);
     }
 }
 
@@ -156,8 +163,11 @@ WINOGRAD_FUNCTION void transform_weight_sums(const float *m, int64_t point, v8 w
     for (int c = 0; c < SIDE; c++) {
         v8 column[SIDE], v[OUT];
         UNROLL
-        for (int r = 0; r < SIDE; r++)
-            column[r] = load8(m + (r * SIDE + c) * point) * (point_scale[r] * point_scale[c]);
+        for (int r = 0; r < SIDE; r++) {
+            const float *at = m + (r * SIDE + c) * point;
+            column[r] = load8(at) * (point_scale[r] * point_scale[c]);
+            __builtin_prefetch(at + ALIGN_FLOATS);
+        }
         values_of(column, v, false);
         UNROLL
         for (int r = 0; r < TAPS; r++) half[r][c] = v[r];
@@ -200,6 +210,16 @@ typedef struct plane {
     const float *x;  // (h, w, 8)
     int64_t h, w;
 } plane;
+
+/* Fetches the rows that the tile below, or the first of the next block, adds to this window's. */
+WINOGRAD_FUNCTION void look_ahead(const plane *p, int64_t top, int64_t left) {
+    const float *x = p->x + ((top + SIDE - 1) * p->w + left) * LANES;
+    UNROLL
+    for (int r = 0; r <= OUT; r++, x += p->w * LANES) {
+        __builtin_prefetch(x + LANES);
+        __builtin_prefetch(x + LANES + ALIGN_FLOATS);
+    }
+}
 
 /* The window of side x side pixels whose first is (top, left); where it leaves the image, a copy
  * with zeros in `edge`. */
