@@ -256,8 +256,7 @@ sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
     return sh_engine_barrier(team->engine);
 }
 
-/* The codec of the run; dgc takes the momentum over from the optimizer. */
-static sh_status find_codec(shoal_run *run, sh_codec *codec_out) {
+sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
     SH_TRY(sh_codec_parse(run->config.compress, codec_out));
     if (codec_out->kind == NULL) return SH_OK;
     if (!run->config.feedback) codec_out->options.error_feedback = false;
@@ -282,7 +281,7 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
     if (team->used == NULL || team->unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     sh_codec codec;
-    SH_TRY(find_codec(run, &codec));
+    SH_TRY(sh_team_codec(run, &codec));
     double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : SH_BUCKET_MIB;
     sh_reducer_options options = {.engine = team->engine,
                                   .params = &run->model.net->params,

@@ -98,6 +98,8 @@ static sh_status serve(sh_worker *worker) {
 
 static sh_status work(sh_worker *worker) {
     if (worker->slot >= worker->slots) return serve(worker);
+    cpu_set_t all;
+    bool known = sched_getaffinity(0, sizeof all, &all) == 0;
     int cores = sh_cores();
     sh_take_cores(worker->slot, worker->slots);
     shoal_run *run = NULL;
@@ -111,6 +113,7 @@ static sh_status work(sh_worker *worker) {
     sh_seat seat = {.engine = worker->now.engine,
                     .board = worker->board,
                     .threads = sh_threads_each(worker->config, worker->slots, cores),
+                    .cores = known ? &all : NULL,
                     .open_mail = sends_mail(worker->config) ? open_mail : NULL,
                     .regroup = worker->job->restarts ? &sh_worker_regroup : NULL,
                     .self = worker};

@@ -34,6 +34,16 @@ expect_exit 0 "$cluster" -n 2 --ranks 2 -- "$SHOAL" train "${common[@]}" --allre
 expect_text "4 workers of 1 thread"
 expect_loss "$one" four
 
+# The mail of a scheme travels between hosts, inside one, and inside a rank: the bits of one machine.
+# And a server has the last rank for itself.
+expect_exit 0 "$SHOAL" train "${common[@]}" -n 4 --sync ps --servers 3 --out ps-shm
+expect_exit 0 "$cluster" -n 2 --ranks 2 -- "$SHOAL" train "${common[@]}" --sync ps --servers 3 --out ps
+expect_same ps-shm/checkpoints/model-00000031.safetensors ps/checkpoints/model-00000031.safetensors
+expect_exit 0 "$cluster" -n 2 --ranks 2 -- "$SHOAL" train "${common[@]}" --lr 0.1 --epochs 4 \
+    --sync async --servers 1 --server-ranks own --out async
+expect_text "3 workers of 1 thread and 1 server process"
+[ "$(sed -n 's/^test accuracy *0\.//p' "$WORK/stdout")" -ge 8000 ] || fail "async learns too little"
+
 # A signal reaches the job, which stops in order.
 "$cluster" -n 2 -- "$SHOAL" train "${common[@]}" --epochs 100000 --checkpoint-every 50 --out stops \
     >stops.out 2>stops.err </dev/null &

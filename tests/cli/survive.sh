@@ -82,7 +82,7 @@ check_run
 lost=$(sed -n 's/.*server 1 was restored.*; \([0-9]*\) updates\? .* lost/\1/p' lost.err)
 [ "$lost" -gt 0 ] || fail "no update is lost though none was saved"
 grep -q "\"event\":\"regroup\".*\"lost_updates\":$lost," lost/metrics.jsonl || fail "metrics do not tell $lost"
-grep -q "\"event\":\"end\".*\"lost_updates\":$lost[,}]" lost/metrics.jsonl || fail "the end does not tell $lost"
+grep -q "\"event\":\"end\".*\"lost_updates\":${lost}[,}]" lost/metrics.jsonl || fail "the end does not tell $lost"
 
 # Rank 0, who writes the files; then who came after it.
 start first -n 3 --sync gossip
