@@ -187,7 +187,6 @@ static void take_seat(shoal_run *run, const sh_seat *seat) {
 /* All that belongs to the generation that ends. */
 static void leave(shoal_run *run) {
     sh_scheme_leave(run);
-    if (run->team.engine != NULL) sh_engine_abandon(run->team.engine);
     run->team.engine = NULL;
     sh_run_drop_sparse(run);
     sh_loader_destroy(run->loader);

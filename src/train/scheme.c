@@ -548,6 +548,7 @@ void sh_scheme_end(shoal_run *run) {
 void sh_scheme_leave(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     run->counts = sh_scheme_count(run);
+    if (run->team.engine != NULL) sh_engine_abandon(run->team.engine);  // calls may be in `s`
     if (s == NULL) return;
     s->sync.failed = s->sync.failed || s->created;
     atomic_store_explicit(&s->quits, true, memory_order_relaxed);

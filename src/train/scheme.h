@@ -34,8 +34,8 @@ sh_status sh_scheme_finish(shoal_run *run);
 
 /* What this worker and the services on it counted, in all generations. */
 sh_scheme_counts sh_scheme_count(const shoal_run *run);
-/* After a failure, with which the team regroups, or after finish: ends what is left of the scheme.
- * The run keeps the worker's model and its counts. */
+/* After a failure, with which the team regroups, or after finish: ends what is left of the scheme,
+ * and the team's collectives. The run keeps the worker's model and its counts. */
 void sh_scheme_leave(shoal_run *run);
 void sh_scheme_end(shoal_run *run);
 

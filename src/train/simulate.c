@@ -125,7 +125,6 @@ sh_status sh_simulated_work(void *argument) {
     sh_status status = s->timing_only ? sh_simulate_timing(worker) : train(worker);
     sh_error error = *sh_error_last();
     bool dead = sh_sim_is_dead(s->sim, worker->home);
-    if (dead && worker->engine != NULL) sh_engine_abandon(worker->engine);
     if (status == SH_OK || dead) sh_engine_destroy(worker->engine);
     if (dead) sh_engine_destroy(worker->before);
     if (status == SH_E_INTERRUPTED && worker->rank < 0) return SH_OK;  // it came too late
