@@ -131,7 +131,8 @@ static sh_status build_model(shoal_run *run) {
     int threads = run->team.threads > 0 ? run->team.threads : (int)run->config.threads;
     if (threads == 0) threads = sh_cores();
     sh_tuner_options tuning = {.clock = &sh_clock_real,
-                               .measure = strcmp(run->config.kernels, "measure") == 0,
+                               .measure = strcmp(run->config.kernels, "default") != 0,
+                               .direct = strcmp(run->config.kernels, "direct") == 0,
                                .threads = threads};
     sh_status status =
         sh_loss_init(&loss, &run->config.loss, info, sh_net_shape(net, sh_net_last(net)));

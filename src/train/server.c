@@ -16,7 +16,6 @@ typedef struct brief {
     bool works;                    // false: there is nothing to do
     bool computes;                 // false: timing only
     int64_t step, steps, steps_per_epoch;
-    size_t combined_most;  // as in sh_service
     sh_net_input input;
 } brief;
 
@@ -59,7 +58,6 @@ sh_status sh_servers_brief(shoal_run *run, sh_mail *mail, int count) {
                    .step = run->step,
                    .steps = run->steps,
                    .steps_per_epoch = run->steps_per_epoch,
-                   .combined_most = run->config.exact ? sh_exact_combined_most(run) : 0,
                    .input = run->model.net->input};
     SH_TRY(hash_settings(&run->config, words.settings));
     run->briefed = true;
@@ -124,6 +122,7 @@ static sh_status make_parts(served *s) {
     SH_TRY(sh_optim_init(&s->optim, &config->optim, total));
     s->has_optim = true;
     SH_TRY(sh_codec_parse(config->compress, &s->codec));
+    if (!config->feedback) s->codec.options.error_feedback = false;
     SH_TRY(sh_schedule_init(&s->schedule, &config->schedule, s->optim.options.lr, config->batch,
                             s->words.steps, s->words.steps_per_epoch));
     if (!s->words.computes) return SH_OK;
@@ -159,7 +158,7 @@ static sh_status serve(served *s) {
                               .codec = &s->codec,
                               .seed = (uint64_t)config->seed,
                               .step = s->words.step,
-                              .combined_most = s->words.combined_most,
+                              .combined_most = sh_exact_combined_most(config, s->net),
                               .stops = server->stops,
                               .user = server->user};
     const sh_transport *transport = s->mail.transport;

@@ -104,6 +104,56 @@ kill -KILL "$parent"
 wait "$parent" 2>/dev/null || true
 wait_until gone "${children[@]}" || fail "workers outlive their parent"
 
+# Nor does memory: killed in a world whose /dev/shm is its own and empty, a run leaves it empty.
+own=(unshare --mount)
+[ "$(id -u)" -eq 0 ] || own+=(--map-root-user)
+if "${own[@]}" mount -t tmpfs tmpfs /dev/shm 2>/dev/null; then
+    cat >memory.sh <<'SH'
+mount -t tmpfs tmpfs /dev/shm && . "$SRC/tests/cli/lib.sh"
+"$SHOAL" train "$@" --steps 100000000 --checkpoint-every 20 -n 3 --out memory --quiet &
+parent=$!
+wait_until has_checkpoint memory || fail "no checkpoint"
+mapfile -t children < <(pgrep -P "$parent")
+kill -KILL "$parent"
+wait_until gone "${children[@]}" || fail "workers outlive their parent"
+[ -z "$(ls -A /dev/shm)" ] || fail "in /dev/shm: $(ls -A /dev/shm)"
+SH
+    expect_exit 0 "${own[@]}" bash memory.sh "${common[@]}"
+else
+    echo "not tested: /dev/shm after a kill, as nothing may be mounted here"
+fi
+
+# Killed while it writes a checkpoint (after every step there is one), rank 0 leaves the one before whole;
+# whatever happened, the run ends with the bits of one that nobody killed.
+resumed() { [ "$(grep -c "^resumed after step" "$2")" -eq "$1" ]; } # TIMES FILE
+stopped_at() { sed -n 's/^stopped after step \([0-9]*\) of.*/\1/p' "$1" | tail -n 1; }
+start writes --checkpoint-every 1 --restarts 20
+for deaths in 1 2 3 4; do
+    sleep "0.$((RANDOM % 10))"
+    kill -KILL "$(worker 0)"
+    wait_for "restart $deaths of 20" writes.err
+    wait_until resumed "$deaths" writes.err || fail "no resume after death $deaths: $(cat writes.err)"
+done
+grep -q "(Killed); rank 0: checkpoint " writes.err || echo "note: no death met a checkpoint this time"
+stop
+expect_no_text "damaged" writes.err
+last=$(stopped_at writes.err)
+expect_exit 0 "$SHOAL" train "${common[@]}" -n 3 --steps "$last" --eval-every 1000000 \
+    --checkpoint-every 1000000 --out undisturbed
+name=$(printf 'model-%08d.safetensors' "$last")
+expect_same "writes/checkpoints/$name" "undisturbed/checkpoints/$name"
+[ -z "$(find writes/checkpoints -name '*.tmp.*')" ] || fail "unfinished files stay behind"
+
+# A folder that is renamed or removed under the run: a warning, and it can still be continued.
+start renamed
+mv renamed elsewhere
+wait_for "'renamed' is gone and is made anew" renamed.err
+wait_until has_checkpoint renamed || fail "no checkpoint in the new folder"
+stop
+last=$(stopped_at renamed.err)
+expect_exit 0 "$SHOAL" train renamed --resume --steps "$((last + 5))"
+expect_text "resumed after step $last"
+
 # A failure of one rank is told once, by the rank that understood it.
 expect_exit 1 "$SHOAL" train "${common[@]}" -n 3 --lr 100000 --epochs 3 --out nan
 expect_text "the loss is"

@@ -225,9 +225,9 @@ TEST(conv, equals_reference_on_three_threads) {
     for (size_t i = 0; i < SH_COUNT(rows); i++) check_row(&rows[i], i % 2 == 0, 3);
 }
 
-/* The keys the convolutions ask for, with every choice set to oneDNN. */
-static sh_tuner *tuner_of_library(const sh_tuner *asked) {
-    static const char *const names[] = {"\"own\"", "\"onednn-reordered\""}, *to = "\"onednn\"";
+/* The keys the convolutions ask for, with every choice set to one candidate, `to` (with quotes). */
+static sh_tuner *tuner_of(const sh_tuner *asked, const char *to) {
+    static const char *const names[] = {"\"own\"", "\"onednn-reordered\""};
     char *text = sh_tuner_print(asked, true), *json = sh_alloc(8 * strlen(text) + 1, 1), *at = json;
     for (const char *from = text; *from != '\0';) {
         size_t skip = 0;
@@ -258,7 +258,7 @@ static bool check_library(const size_row *row, bool blocked) {
                                .backward = true,
                                .input_gradient = true};
     runner usual = runner_make(&f, options, tuner);
-    sh_tuner *forced = tuner_of_library(tuner);
+    sh_tuner *forced = tuner_of(tuner, "\"onednn\"");
     runner r = runner_make(&f, options, forced);
     bool changed = strcmp(sh_conv_kernels(usual.conv), sh_conv_kernels(r.conv)) != 0;
     assert_null(strstr(sh_conv_kernels(r.conv), "own"));
@@ -280,6 +280,56 @@ TEST(conv, equals_reference_when_the_library_serves_the_layouts_at_hand) {
         changed += check_library(&rows[i], true);
     }
     assert_true(changed > 5);
+}
+
+TEST(conv, equals_reference_by_winograd_where_that_is_chosen) {
+    fixture f = fixture_make(&rows[2]);
+    sh_tuner *tuner = tuner_make(2);
+    sh_conv_options options = {.x_block = 8,
+                               .y_block = 8,
+                               .bias = true,
+                               .relu = true,
+                               .backward = true,
+                               .input_gradient = true};
+    runner usual = runner_make(&f, options, tuner);
+    assert_null(strstr(sh_conv_kernels(usual.conv), "winograd"));
+    sh_tuner *forced = tuner_of(tuner, "\"winograd\"");
+    runner r = runner_make(&f, options, forced);
+    assert_string_equal(sh_conv_kernels(r.conv), "winograd / winograd / winograd");
+    check_forward(&f, &r, true, true);
+    check_input_gradient(&f, &r);
+    check_weight_gradient(&f, &r, true);
+    runner_free(&usual);
+    runner_free(&r);
+    sh_tuner_destroy(tuner);
+    sh_tuner_destroy(forced);
+    fixture_free(&f);
+}
+
+/* A choice of Winograd from another run does not count where only direct kernels are wanted. */
+TEST(conv, keeps_to_direct_kernels_where_asked) {
+    fixture f = fixture_make(&rows[2]);
+    sh_conv_options options = {.x_block = 8, .y_block = 8};
+    sh_tuner *asked = tuner_make(1);
+    runner usual = runner_make(&f, options, asked);
+    char *choices = sh_tuner_print(asked, true);
+    assert_non_null(strstr(choices, " n3"));  // fewer images than settle the ranking
+    sh_tuner *direct = NULL;
+    CHECK_OK(sh_tuner_create(
+        &(sh_tuner_options){.clock = &sh_clock_real, .measure = true, .direct = true, .threads = 1},
+        &direct));
+    runner r = runner_make(&f, options, direct);
+    char *of_direct = sh_tuner_print(direct, true);
+    assert_non_null(strstr(of_direct, " direct"));
+    assert_null(strstr(of_direct, "winograd"));
+    check_forward(&f, &r, false, false);
+    sh_free(choices);
+    sh_free(of_direct);
+    runner_free(&usual);
+    runner_free(&r);
+    sh_tuner_destroy(asked);
+    sh_tuner_destroy(direct);
+    fixture_free(&f);
 }
 
 /* Where AVX2 is there, the library has a real kernel for each of these in some layout. */

@@ -30,6 +30,7 @@ struct sh_conv {
     sh_conv_options options;
     server servers[SH_CONV_DIRECTIONS];
     int threads;
+    bool direct;  // Winograd's algorithm is not wanted
     size_t scratch_bytes;
     char kernels[256];
 };
@@ -51,9 +52,13 @@ static size_t own_bytes(const sh_conv *conv, sh_conv_direction direction) {
     return 0;
 }
 
+static bool winograd_fits(const sh_conv_options *o) {
+    return o->x_block == 8 && o->y_block == 8 && sh_conv_winograd()->supports(&o->shape);
+}
+
 static size_t winograd_bytes(const sh_conv *conv, sh_conv_direction direction) {
     const sh_conv_options *o = &conv->options;
-    if (o->x_block != 8 || o->y_block != 8 || !sh_conv_winograd()->supports(&o->shape)) return 0;
+    if (conv->direct || !winograd_fits(o)) return 0;
     if (direction == SH_CONV_WEIGHT_GRADIENT)
         return sh_conv_winograd_weight()->scratch_bytes(&o->shape, conv->threads);
     return sh_conv_winograd()->scratch_bytes(&o->shape, direction == SH_CONV_INPUT_GRADIENT,
@@ -193,7 +198,7 @@ static int64_t few_images(const sh_conv *conv) {
     double work = (double)(s->oc * s->oh * s->ow) * (double)taps;
     int64_t by_work = (int64_t)(work_least / work), by_tiles = 4 * (int64_t)conv->threads;
     int64_t few = by_work > by_tiles ? by_work : by_tiles;
-    if (winograd_bytes(conv, SH_CONV_FORWARD) == 0) return few;
+    if (!winograd_fits(&conv->options)) return few;
     int64_t by_outputs = (500 + s->oh * s->ow - 1) / (s->oh * s->ow);
     return few > by_outputs ? few : by_outputs;
 }
@@ -208,8 +213,10 @@ static void print_key(const sh_conv *conv, sh_conv_direction direction, char *ke
     if (s->dilation_h > 1)
         at += snprintf(key + at, bytes - (size_t)at, " d%ld", (long)s->dilation_h);
     if (s->groups > 1) at += snprintf(key + at, bytes - (size_t)at, " g%ld", (long)s->groups);
-    if (winograd_bytes(conv, direction) > 0 && s->n < few_images(conv))
+    bool winograd = winograd_fits(&conv->options);
+    if (winograd && s->n < few_images(conv))
         at += snprintf(key + at, bytes - (size_t)at, " n%ld", (long)s->n);
+    if (winograd && conv->direct) at += snprintf(key + at, bytes - (size_t)at, " direct");
     snprintf(key + at, bytes - (size_t)at, " t%d", conv->threads);
 }
 
@@ -285,6 +292,7 @@ sh_status sh_conv_create(const sh_conv_options *options, sh_tuner *tuner, sh_con
     if (conv == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a convolution");
     conv->options = *options;
     conv->threads = sh_tuner_threads(tuner);
+    conv->direct = sh_tuner_is_direct(tuner);
     sh_status status = create_server(conv, SH_CONV_FORWARD, tuner);
     if (status == SH_OK && options->backward && options->input_gradient)
         status = create_server(conv, SH_CONV_INPUT_GRADIENT, tuner);

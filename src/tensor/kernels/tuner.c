@@ -40,6 +40,7 @@ void sh_tuner_destroy(sh_tuner *tuner) {
 }
 
 int sh_tuner_threads(const sh_tuner *tuner) { return tuner->options.threads; }
+bool sh_tuner_is_direct(const sh_tuner *tuner) { return tuner->options.direct; }
 bool sh_tuner_changed(const sh_tuner *tuner) { return tuner->changed; }
 
 static choice *find(const sh_tuner *tuner, const char *key) {

@@ -17,12 +17,14 @@ typedef struct sh_tuner sh_tuner;
 typedef struct sh_tuner_options {
     const sh_clock *clock;
     bool measure;  // false: unknown keys take the first candidate, which is the usual winner
+    bool direct;   // convolutions by their definition only
     int threads;
 } sh_tuner_options;
 
 sh_status sh_tuner_create(const sh_tuner_options *options, sh_tuner **tuner_out);
 void sh_tuner_destroy(sh_tuner *tuner);
 int sh_tuner_threads(const sh_tuner *tuner);
+bool sh_tuner_is_direct(const sh_tuner *tuner);
 
 /* Turns measuring off for shapes that are met rarely (evaluation, the last batch), and on again.
  * What is decided without measuring belongs to this run only. */

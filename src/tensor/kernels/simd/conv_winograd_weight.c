@@ -1,8 +1,8 @@
-/* Weight gradient of a 3 x 3 convolution by F(3 x 3, 4 x 4), simd/winograd.h.
+/* Weight gradient of a convolution by Winograd's algorithm, simd/winograd.h.
  *
  *   V[p] = tiles of x at point p      (block of 8 input channels, tile, 8)
  *   Z[p] = tiles of dy at point p     (group of WIDE output channels, tile, WIDE)
- *   S[p] = sum over tiles of V' Z     (input channel, output channel), then back to 3 x 3
+ *   S[p] = sum over tiles of V' Z     (group, input channel, WIDE), then back to weights
  *
  * Tiles are taken in chunks; S keeps the sums until the last. Threads split the channels and share
  * nothing (dy is transformed by all that split the input channels), so every value is summed over
@@ -19,17 +19,17 @@ enum { ROWS = 4, GROUPS_MOST = 3 };
 enum { ROWS = 4, GROUPS_MOST = 1 };
 #endif
 
-enum { CHUNK_TILES = 64 };
+enum { CHUNK_TILES = 64 };  // their V and Z are near the second cache's size for 64 channels
 
-/* S (ROWS, groups, WIDE) (+)= A' B over `tiles`. */
+/* S (groups, ROWS, WIDE) (+)= A' B over `tiles`. */
 WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a, const float *b,
-                                 int64_t b_group, bool adds, float *s, int64_t s_row) {
+                                 int64_t b_group, bool adds, float *s, int64_t s_group) {
     wide sum[ROWS][GROUPS_MOST];
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; i++)
 #pragma GCC unroll 3
         for (int g = 0; g < groups; g++)
-            sum[i][g] = adds ? load_wide(s + i * s_row + g * WIDE) : (wide){0};
+            sum[i][g] = adds ? load_wide(s + g * s_group + i * WIDE) : (wide){0};
     for (int64_t t = 0; t < tiles; t++, a += LANES, b += WIDE) {
         wide row[GROUPS_MOST];
 #pragma GCC unroll 3
@@ -42,7 +42,7 @@ WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; i++)
 #pragma GCC unroll 3
-        for (int g = 0; g < groups; g++) store_wide(s + i * s_row + g * WIDE, sum[i][g]);
+        for (int g = 0; g < groups; g++) store_wide(s + g * s_group + i * WIDE, sum[i][g]);
 }
 
 /* Groups in the next tile: two and two rather than three and a single one. */
@@ -56,7 +56,6 @@ typedef struct plan {
     grid tiles;
     int64_t tile_count, chunk_most;
     int64_t x_parts, dy_parts;          // threads
-    int64_t s_row;                      // floats between two input channels
     int64_t v_point, z_point, s_point;  // floats of one point
 } plan;
 
@@ -65,15 +64,14 @@ static int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLO
 static plan plan_make(const sh_conv_shape *s, int threads) {
     plan p = {.s = *s, .x_blocks = s->ic / LANES, .dy_blocks = s->oc / LANES};
     p.groups = ceil_div(s->oc, WIDE);
-    p.tiles = grid_make(s->oh, s->ow);
+    p.tiles = grid_make(s->kh, s->oh, s->ow);
     p.tile_count = s->n * p.tiles.rows * p.tiles.columns;
     p.chunk_most = least(CHUNK_TILES, p.tile_count);
     p.x_parts = least(threads, p.x_blocks);
     p.dy_parts = least(ceil_div(threads, p.x_parts), p.groups);
-    p.s_row = p.groups * WIDE;
     p.v_point = point_floats(ceil_div(p.x_blocks, p.x_parts) * p.chunk_most * LANES);
     p.z_point = point_floats(ceil_div(p.groups, p.dy_parts) * p.chunk_most * WIDE);
-    p.s_point = point_floats(s->ic * p.s_row);
+    p.s_point = point_floats(p.groups * s->ic * WIDE);
     return p;
 }
 
@@ -95,9 +93,10 @@ static void inputs(const work *w) {
         for (int64_t t = 0; t < w->count; t++, place_next(&w->p->tiles, &at)) {
             plane image = {w->call->x + (at.image * w->p->x_blocks + b) * s->ih * s->iw * LANES,
                            s->ih, s->iw};
-            int64_t row;
-            const float *x = window(&image, at.row * OUT - s->pad_h, at.column * OUT - s->pad_w,
-                                    SIDE, edge, &row);
+            int64_t top = at.row * w->p->tiles.outs - s->pad_h;
+            int64_t left = at.column * w->p->tiles.outs - s->pad_w, row;
+            const float *x = window(&image, top, left, SIDE, edge, &row);
+            look_ahead(&image, top, left, w->p->tiles.outs);
             transform_input(x, row, v + t * LANES, w->p->v_point);
         }
     }
@@ -112,29 +111,35 @@ static void clear_lanes(const work *w, int64_t channel) {
                    (v8){0});
 }
 
-static void gradients(const work *w) {
+/* The tiles of 8 channels of dy. */
+WINOGRAD_FUNCTION void block_gradients(const int outs, const work *w, int64_t channel) {
     const sh_conv_shape *s = &w->p->s;
     float edge[POINTS * LANES];
+    float *z = w->z + (channel / WIDE - w->groups.from) * w->count * WIDE + channel % WIDE;
+    place at = place_of(&w->p->tiles, w->tiles.from);
+    for (int64_t t = 0; t < w->count; t++, place_next(&w->p->tiles, &at)) {
+        plane image = {w->call->dy + (at.image * s->oc + channel) * s->oh * s->ow, s->oh, s->ow};
+        int64_t row;
+        const float *dy = window(&image, at.row * outs, at.column * outs, outs, edge, &row);
+        transform_gradient(outs, dy, row, z + t * WIDE, w->p->z_point);
+    }
+}
+
+static void gradients(const work *w) {
     for (int64_t o = w->groups.from * WIDE; o < w->groups.to * WIDE; o += LANES) {
-        if (o >= s->oc) {
+        if (o >= w->p->s.oc)
             clear_lanes(w, o);
-            continue;
-        }
-        float *z = w->z + (o / WIDE - w->groups.from) * w->count * WIDE + o % WIDE;
-        place at = place_of(&w->p->tiles, w->tiles.from);
-        for (int64_t t = 0; t < w->count; t++, place_next(&w->p->tiles, &at)) {
-            plane image = {w->call->dy + (at.image * s->oc + o) * s->oh * s->ow, s->oh, s->ow};
-            int64_t row;
-            const float *dy = window(&image, at.row * OUT, at.column * OUT, OUT, edge, &row);
-            transform_gradient(dy, row, z + t * WIDE, w->p->z_point);
-        }
+        else if (w->p->s.kh == 3)
+            block_gradients(4, w, o);
+        else
+            block_gradients(2, w, o);
     }
 }
 
 #define SUM_DEFINE(groups)                                                                   \
     static void sum_##groups(int64_t tiles, const float *a, const float *b, int64_t b_group, \
-                             bool adds, float *s, int64_t s_row) {                           \
-        sum_tiles(groups, tiles, a, b, b_group, adds, s, s_row);                             \
+                             bool adds, float *s, int64_t s_group) {                         \
+        sum_tiles(groups, tiles, a, b, b_group, adds, s, s_group);                           \
     }
 #define SUM_ROW(groups) [groups] = sum_##groups,
 #if defined(__AVX512F__)
@@ -146,7 +151,7 @@ static void gradients(const work *w) {
 #endif
 
 typedef void sum_function(int64_t tiles, const float *a, const float *b, int64_t b_group, bool adds,
-                          float *s, int64_t s_row);
+                          float *s, int64_t s_group);
 SUMS(SUM_DEFINE)
 static sum_function *const sums[GROUPS_MOST + 1] = {SUMS(SUM_ROW)};
 
@@ -161,19 +166,23 @@ static void multiply(const work *w, int64_t point) {
         for (int64_t i = w->xs.from * LANES; i < w->xs.to * LANES; i += ROWS)
             sums[count](w->count, v + (i / LANES - w->xs.from) * w->count * LANES + i % LANES,
                         z + (g - w->groups.from) * w->count * WIDE, w->count * WIDE, adds,
-                        s + i * p->s_row + g * WIDE, p->s_row);
+                        s + (g * p->s.ic + i) * WIDE, p->s.ic * WIDE);
     }
 }
 
 /* Weights of 8 input and 8 output channels: in dw those of an output channel lie side by side. */
 static void finish_block(const work *w, int64_t x_block, int64_t dy_block) {
     const plan *p = w->p;
-    const int64_t taps = TAPS * TAPS, row = p->s.ic * taps;
-    float square[LANES * TAPS * TAPS][LANES];
+    const int64_t taps = p->s.kh * p->s.kw, row = p->s.ic * taps;
+    const float *sums_at = w->s + (dy_block * LANES / WIDE * p->s.ic + x_block * LANES) * WIDE +
+                           dy_block * LANES % WIDE;
+    float square[LANES * SQUARE_MOST][LANES];
     for (int64_t i = 0; i < LANES; i++) {
-        v8 weights[TAPS * TAPS];
-        transform_weight_sums(w->s + (x_block * LANES + i) * p->s_row + dy_block * LANES,
-                              p->s_point, weights);
+        v8 weights[SQUARE_MOST];
+        if (p->s.kh == 3)
+            transform_weight_sums(3, sums_at + i * WIDE, p->s_point, weights);
+        else
+            transform_weight_sums(5, sums_at + i * WIDE, p->s_point, weights);
         for (int64_t k = 0; k < taps; k++) store8(square[i * taps + k], weights[k]);
     }
     float *dw = w->call->dw + dy_block * LANES * row + x_block * LANES * taps;
@@ -196,9 +205,10 @@ static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t par
         gradients(&w);
         for (int64_t point = 0; point < POINTS; point++) multiply(&w, point);
     }
-    range dys = {w.groups.from * WIDE / LANES, least(w.groups.to * WIDE / LANES, p->dy_blocks)};
-    for (int64_t b = w.xs.from; b < w.xs.to; b++)
-        for (int64_t g = dys.from; g < dys.to; g++) finish_block(&w, b, g);
+    for (int64_t g = w.groups.from; g < w.groups.to; g++)
+        for (int64_t b = w.xs.from; b < w.xs.to; b++)
+            for (int64_t o = g * WIDE; o < least((g + 1) * WIDE, p->s.oc); o += LANES)
+                finish_block(&w, b, o / LANES);
 }
 
 extern const sh_conv_weight_kernels SH_SIMD(sh_conv_weight_table);
