@@ -380,14 +380,15 @@ SHOAL_API shoal_status shoal_list(const char *kind,
                                   void (*row)(void *user, const char *name, const char *help),
                                   void *user);
 
-/* Data sets: fetches `name` into the folder, describes or checks a file or name. */
+/* Data sets: fetches `name` into the folder, describes or checks a file or name. With `json` one
+ * object takes the place of the table. */
 SHOAL_API shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks);
 SHOAL_API shoal_status shoal_data_info(const shoal_config *config, const char *path,
-                                       const shoal_hooks *hooks, FILE *file);
+                                       const shoal_hooks *hooks, bool json, FILE *file);
 SHOAL_API shoal_status shoal_data_check(const shoal_config *config, const char *path,
                                         const shoal_hooks *hooks);
 /* What this machine offers, and what is missing. */
-SHOAL_API void shoal_doctor(const shoal_hooks *hooks, FILE *file);
+SHOAL_API void shoal_doctor(const shoal_hooks *hooks, bool json, FILE *file);
 
 #ifdef __cplusplus
 }

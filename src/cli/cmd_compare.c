@@ -32,9 +32,8 @@ static const sh_option rows[] = {
 
 typedef struct view {
     sh_args *args;
-    bool live;
-    char label[200];        // of the variant under way: "2/5 ssp:3"
-    int64_t first_samples;  // where its progress began
+    sh_view shown;
+    char label[200];  // of the variant under way: "2/5 ssp:3"
 } view;
 
 /* The runs have logs of their own; here only what is wrong with them is shown. */
@@ -52,28 +51,9 @@ static void show_begin(void *user, size_t index, size_t count, const char *name)
     snprintf(v->label, sizeof v->label, "%zu/%zu %s", index + 1, count, name);
 }
 
-static void start_progress(view *v, const shoal_progress *now) {
-    sh_progress_options options = {.file = stderr,
-                                   .label = v->label,
-                                   .live = v->live,
-                                   .clock = &sh_clock_real,
-                                   .epochs = now->epochs,
-                                   .steps = now->steps,
-                                   .first_step = now->step};
-    sh_progress_create(&options, &v->args->progress);  // a failure is no matter: it is only a view
-    v->first_samples = now->samples;
-}
-
 static void show_progress(void *user, const shoal_progress *now) {
     view *v = user;
-    if (v->args->progress == NULL && !v->args->quiet) start_progress(v, now);
-    sh_progress_point point = {.epoch = now->epoch,
-                               .step = now->step,
-                               .samples = now->samples - v->first_samples,
-                               .loss = now->train_loss,
-                               .test_loss = now->test_loss,
-                               .accuracy = now->test_accuracy};
-    sh_progress_step(v->args->progress, &point);
+    sh_view_show(&v->shown, now, false);
 }
 
 /* A line that stays for each variant. */
@@ -106,11 +86,7 @@ static shoal_status print_result(const view *v, const shoal_comparison *comparis
 
 static shoal_status compare(view *v) {
     const compare_options *options = v->args->options;
-    shoal_hooks hooks = sh_args_hooks(v->args);
-    hooks.user = v;
-    hooks.line = show_line;
-    hooks.progress = show_progress;
-    hooks.stop = sh_wants_stop;
+    shoal_hooks hooks = sh_args_watch(v->args, v, show_line, show_progress);
     shoal_compare_options lists = {.sync = options->sync,
                                    .compress = options->compress,
                                    .workers = options->workers,
@@ -119,10 +95,8 @@ static shoal_status compare(view *v) {
     shoal_simulation simulation = sh_world_simulation(&options->world);
     if (options->simulate) lists.simulation = &simulation;
     shoal_comparison *comparison = NULL;
-    sh_catch_signals();
     shoal_status status = shoal_compare(v->args->config, &hooks, &lists, &comparison);
-    sh_progress_clear(v->args->progress);
-    v->args->signal = sh_caught_signal();
+    sh_args_unwatch(v->args);
     if (comparison != NULL) {
         shoal_status printed = print_result(v, comparison);
         if (status == SHOAL_OK) status = printed;
@@ -145,7 +119,8 @@ static shoal_status check_world(const sh_args *args) {
 }
 
 static shoal_status run_compare(sh_args *args) {
-    view v = {.args = args, .live = sh_is_terminal()};
+    view v = {.args = args, .shown = {.args = args}};
+    v.shown.label = v.label;
     CLI_TRY(check_world(args));
     CLI_TRY(sh_args_config(args, args->operand_count > 0 ? args->operands[0] : NULL));
     return compare(&v);

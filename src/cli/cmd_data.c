@@ -3,6 +3,18 @@
 
 #include "cli/common.h"
 
+typedef struct data_options {
+    bool json;
+} data_options;
+
+static const sh_option rows[] = {
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(data_options, json),
+     .initial = "false",
+     .help = "info as one JSON object"},
+};
+
 static shoal_status get(sh_args *args, const char *name, const shoal_hooks *hooks) {
     CLI_TRY(shoal_data_get(name, hooks));
     sh_say(args, "%s is in %s", name, hooks->data_folder != NULL ? hooks->data_folder : ".");
@@ -10,7 +22,8 @@ static shoal_status get(sh_args *args, const char *name, const shoal_hooks *hook
 }
 
 static shoal_status info(sh_args *args, const char *path, const shoal_hooks *hooks) {
-    return shoal_data_info(args->config, path, hooks, stdout);
+    const data_options *options = args->options;
+    return shoal_data_info(args->config, path, hooks, options->json, stdout);
 }
 
 static shoal_status check(sh_args *args, const char *path, const shoal_hooks *hooks) {
@@ -52,6 +65,8 @@ const sh_command sh_command_data = {
         "  shoal data get NAME          fetch it into the data folder ($SHOAL_DATA)\n"
         "  shoal data info PATH         samples, shapes, classes, ranges\n"
         "  shoal data check PATH        read all of it and report the first fault\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(data_options),
     .takes_run_options = true,
     .operands_least = 2,
     .operands_most = 2,

@@ -1,9 +1,22 @@
 /* shoal doctor: what this machine offers. */
 #include "cli/common.h"
 
+typedef struct doctor_options {
+    bool json;
+} doctor_options;
+
+static const sh_option rows[] = {
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(doctor_options, json),
+     .initial = "false",
+     .help = "one JSON object"},
+};
+
 static shoal_status run_doctor(sh_args *args) {
+    const doctor_options *options = args->options;
     shoal_hooks hooks = sh_args_hooks(args);
-    shoal_doctor(&hooks, stdout);
+    shoal_doctor(&hooks, options->json, stdout);
     return SHOAL_OK;
 }
 
@@ -11,5 +24,7 @@ const sh_command sh_command_doctor = {
     .name = "doctor",
     .help = "report what this machine offers, and what is missing",
     .usage = "  shoal doctor\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(doctor_options),
     .run = run_doctor,
 };

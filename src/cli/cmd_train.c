@@ -22,9 +22,8 @@ static const sh_option rows[] = {
 /* What the hooks see of a training run. */
 typedef struct view {
     sh_args *args;
-    bool live;
+    sh_view shown;
     shoal_progress last;
-    int64_t first_step, first_samples;  // where the progress line began
     int64_t start_ns;
 } view;
 
@@ -34,36 +33,13 @@ static void show_line(void *user, int level, const char *text) {
     hooks.line(hooks.user, level, text);
 }
 
-/* The length of the run is known only once it goes: the line starts after the first step. */
-static void start_progress(view *v, const shoal_progress *now) {
-    sh_progress_options options = {.file = stderr,
-                                   .live = v->live,
-                                   .clock = &sh_clock_real,
-                                   .epochs = now->epochs,
-                                   .steps = now->steps,
-                                   .first_step = now->step};
-    if (sh_progress_create(&options, &v->args->progress) != SH_OK) return;  // it is only a view
-    v->first_step = now->step;
-    v->first_samples = now->samples;
-}
-
 static bool is_new_test(const shoal_progress *now, const shoal_progress *last) {
     return !isnan(now->test_loss) && now->test_loss != last->test_loss;
 }
 
 static void show_progress(void *user, const shoal_progress *now) {
     view *v = user;
-    if (v->args->progress == NULL && !v->args->quiet) start_progress(v, now);
-    sh_progress_point point = {.epoch = now->epoch,
-                               .step = now->step,
-                               .samples = now->samples - v->first_samples,
-                               .loss = now->train_loss,
-                               .test_loss = now->test_loss,
-                               .accuracy = now->test_accuracy};
-    if (now->epoch_end || is_new_test(now, &v->last))
-        sh_progress_epoch(v->args->progress, &point);
-    else
-        sh_progress_step(v->args->progress, &point);
+    sh_view_show(&v->shown, now, now->epoch_end || is_new_test(now, &v->last));
     v->last = *now;
 }
 
@@ -120,18 +96,12 @@ static void say_how_to_go_on(const view *v, const char *folder) {
 }
 
 static shoal_status train(view *v) {
-    shoal_hooks hooks = sh_args_hooks(v->args);
-    hooks.user = v;
-    hooks.line = show_line;
-    hooks.progress = show_progress;
-    hooks.stop = sh_wants_stop;
+    shoal_hooks hooks = sh_args_watch(v->args, v, show_line, show_progress);
     char *folder = NULL;
-    sh_catch_signals();
     shoal_status status = shoal_train(v->args->config, &hooks, &folder);
-    sh_progress_clear(v->args->progress);
+    sh_args_unwatch(v->args);
     if (status == SHOAL_OK && folder != NULL) print_summary(v, folder);
     if (status == SHOAL_E_INTERRUPTED) say_how_to_go_on(v, folder);
-    v->args->signal = sh_caught_signal();
     shoal_free(folder);
     return status;
 }
@@ -155,7 +125,7 @@ static shoal_status run_train(sh_args *args) {
         shoal_config_help(stdout, true);
         return SHOAL_OK;
     }
-    view v = {.args = args, .live = sh_is_terminal(), .start_ns = sh_clock_now_ns(&sh_clock_real)};
+    view v = {.args = args, .shown = {.args = args}, .start_ns = sh_clock_now_ns(&sh_clock_real)};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
     const char *base = NULL;
     CLI_TRY(find_base(args, &base));

@@ -73,6 +73,21 @@ int sh_caught_signal(void);
 /* Whether stderr is a terminal that can redraw a line. */
 bool sh_is_terminal(void);
 
+/* How far training is, on stderr, unless --quiet. */
+typedef struct sh_view {
+    sh_args *args;
+    const char *label;      // before the line; NULL: none
+    int64_t first_samples;  // where the line began
+} sh_view;
+
+/* `stays`: the line is kept, and a new one begun. */
+void sh_view_show(sh_view *view, const shoal_progress *now, bool stays);
+/* From now on signals ask to stop; what the library tells goes to `user`. */
+shoal_hooks sh_args_watch(sh_args *args, void *user, void (*line)(void *, int, const char *),
+                          void (*progress)(void *, const shoal_progress *));
+/* After the last call of the hooks: clears the line and notes the signal that came, if any. */
+void sh_args_unwatch(sh_args *args);
+
 /* A line of words to stderr, unless --quiet. */
 void sh_say(const sh_args *args, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The library's last failure, to stderr. `command` NULL: the program itself. */

@@ -1,4 +1,4 @@
-/* The codecs: one file and one row each. */
+/* The codecs: one file and one row each; fp16 and bf16 are rows of half.c. */
 #ifndef SH_CODEC_LIST_H
 #define SH_CODEC_LIST_H
 

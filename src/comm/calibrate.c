@@ -2,27 +2,38 @@
  * do not, play ping-pong while the others wait; what the first of each pair measured is broadcast,
  * so that all ranks choose alike from then on. Algorithms that should cost nearly the same for
  * long buffers are then tried, since they differ by what the model leaves out: how well segments
- * overlap, and what a protocol makes of their messages. */
+ * overlap, and what a protocol makes of their messages. A probe plays fewer rounds of the same game
+ * between two nodes, which is enough to see that the network is not the one of last time. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/engine_internal.h"
 
 enum {
     SMALL_BYTES = 8,
-    SMALL_TRIPS = 64,
-    WARM_TRIPS = 16,
-    FIRST_BYTES = 64 << 10,  // a slow link shows itself here
+    FIRST_BYTES = 64 << 10,  // a slow link shows itself here, and is spared the long ones
     LONG_BYTES = 1 << 20,
-    LONG_TRIPS = 4,
     SUM_ROUNDS = 16,
+    TRIAL_BYTES = 8 << 20,        // long enough to tell algorithms apart on a busy machine
+    SHORT_TRIAL_BYTES = 2 << 20,  // on slow links
+    TRIAL_ROUNDS = 5,
+    TRIED_MOST = 8,
 };
-static const int64_t slow_trip_ns = 4000000;
-static const double trial_most_s = 0.04;  // of one all-reduce; slower links are not tried
+static const double long_trip_s = 0.1;
+static const double trial_s = 1.2;  // of all rounds together; where one takes longer there is none
+
+/* How often messages go there and back. */
+typedef struct trips {
+    int warm, small, large;
+} trips;
+static const trips thorough = {.warm = 16, .small = 64, .large = 4};
+static const trips quick = {.warm = 4, .small = 16, .large = 1};
 
 typedef struct calibration {
     sh_costs *costs_out;
-    char *buffer;  // (2, LONG_BYTES)
+    sh_link *probe_out;  // NULL: everything is measured
+    char *buffer;        // [TRIAL_BYTES]
 } calibration;
 
 /* There and back; the first rank sends first. */
@@ -39,9 +50,9 @@ static sh_status round_trip(sh_engine *engine, int peer, bool first, char *data,
 
 /* Seconds of one way: the least, since whatever else the machine does only makes a time longer. */
 static sh_status time_trips(sh_engine *engine, int peer, bool first, char *data, size_t bytes,
-                            int trips, double *seconds_out) {
+                            int count, double *seconds_out) {
     double least = INFINITY;
-    for (int i = 0; i < trips; i++) {
+    for (int i = 0; i < count; i++) {
         int64_t start = sh_engine_now(engine);
         SH_TRY(round_trip(engine, peer, first, data, bytes));
         least = fmin(least, (double)(sh_engine_now(engine) - start) * 0.5e-9);
@@ -50,19 +61,20 @@ static sh_status time_trips(sh_engine *engine, int peer, bool first, char *data,
     return SH_OK;
 }
 
-static sh_status time_link(sh_engine *engine, int peer, bool first, char *data, sh_link *link) {
+static sh_status time_link(sh_engine *engine, int peer, bool first, char *data, const trips *often,
+                           sh_link *link) {
     double alpha = 0, slow = 0, fast = 0;
-    for (int i = 0; i < WARM_TRIPS; i++) SH_TRY(round_trip(engine, peer, first, data, SMALL_BYTES));
-    SH_TRY(time_trips(engine, peer, first, data, SMALL_BYTES, SMALL_TRIPS, &alpha));
+    for (int i = 0; i < often->warm; i++)
+        SH_TRY(round_trip(engine, peer, first, data, SMALL_BYTES));
+    SH_TRY(time_trips(engine, peer, first, data, SMALL_BYTES, often->small, &alpha));
     // The first rank decides how long the next messages are and says so.
     SH_TRY(time_trips(engine, peer, first, data, FIRST_BYTES, 2, &slow));
-    int64_t bytes = slow * 1e9 > (double)slow_trip_ns ? FIRST_BYTES : LONG_BYTES;
+    int64_t bytes = (int64_t)fmin(long_trip_s / slow * FIRST_BYTES, LONG_BYTES);
     memcpy(data, &bytes, sizeof bytes);
     SH_TRY(round_trip(engine, peer, first, data, sizeof bytes));
     memcpy(&bytes, data, sizeof bytes);
-    if (bytes != FIRST_BYTES) bytes = LONG_BYTES;
-    int trips = bytes == FIRST_BYTES ? 2 : LONG_TRIPS;
-    SH_TRY(time_trips(engine, peer, first, data, (size_t)bytes, trips, &fast));
+    if (bytes < FIRST_BYTES || bytes > LONG_BYTES) bytes = FIRST_BYTES;
+    SH_TRY(time_trips(engine, peer, first, data, (size_t)bytes, often->large, &fast));
     link->alpha_s = alpha;
     link->beta_s = fast > alpha ? (fast - alpha) / (double)bytes : 0;
     return SH_OK;
@@ -92,12 +104,14 @@ static bool find_pair(const sh_transport *transport, bool one_node, int *a_out, 
     return false;
 }
 
-static sh_status measure(sh_engine *engine, char *buffer, bool one_node, sh_link *link_inout) {
+static sh_status measure(sh_engine *engine, char *buffer, bool one_node, const trips *often,
+                         sh_link *link_inout) {
     int first, second, rank = engine->transport->rank;
     sh_link link = {0};
     if (!find_pair(engine->transport, one_node, &first, &second)) return SH_OK;
     if (rank == first || rank == second) {
-        SH_TRY(time_link(engine, rank == first ? second : first, rank == first, buffer, &link));
+        int peer = rank == first ? second : first;
+        SH_TRY(time_link(engine, peer, rank == first, buffer, often, &link));
         link.gamma_s = time_sum(engine, buffer);
     }
     double numbers[] = {link.alpha_s, link.beta_s, link.gamma_s};
@@ -119,7 +133,7 @@ static sh_status measure(sh_engine *engine, char *buffer, bool one_node, sh_link
 
 /* One all-reduce of the buffer, its slowest rank's seconds; the same on all ranks. */
 static sh_status time_allreduce(sh_engine *engine, const sh_algorithm *algorithm, char *buffer,
-                                double *seconds_out) {
+                                size_t bytes, double *seconds_out) {
     sh_call meet = {.what = SH_BARRIER, .bucket = -1};
     SH_TRY(sh_engine_begin(engine, &meet));
     SH_TRY(sh_engine_await(engine, &meet));
@@ -127,7 +141,7 @@ static sh_status time_allreduce(sh_engine *engine, const sh_algorithm *algorithm
     sh_call call = {.what = SH_ALLREDUCE,
                     .algorithm = algorithm->name,
                     .data = buffer,
-                    .count = 2 * LONG_BYTES / sizeof(float),
+                    .count = bytes / sizeof(float),
                     .bucket = -1};
     SH_TRY(sh_engine_begin(engine, &call));
     SH_TRY(sh_engine_await(engine, &call));
@@ -145,53 +159,80 @@ static sh_status time_allreduce(sh_engine *engine, const sh_algorithm *algorithm
     return SH_OK;
 }
 
-/* Algorithms with one rank per node: a hierarchy is then its ring. */
-static bool is_worth_trying(const sh_algorithm *algorithm, const sh_topology *topology,
-                            const sh_links *links, double cheapest) {
-    if (algorithm->does != SH_ALLREDUCE || algorithm->native) return false;
-    bool flat = topology->places->nodes == topology->ranks;
-    if (flat && strcmp(algorithm->name, "hierarchical") == 0) return false;
-    return sh_algorithm_price(algorithm, topology, 2 * LONG_BYTES, links) <= cheapest * SH_ALIKE;
+typedef struct trial {
+    size_t bytes;
+    int rounds, count;
+    const sh_algorithm *algorithm[TRIED_MOST];  // what the model prefers comes first
+    double seconds[TRIED_MOST][TRIAL_ROUNDS];
+} trial;
+
+static int by_time(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-/* The better of two runs; what was tried before stays unless it is beaten clearly. */
-static sh_status try_one(sh_engine *engine, const sh_algorithm *algorithm, char *buffer,
-                         double *best_inout) {
-    double first, second;
-    SH_TRY(time_allreduce(engine, algorithm, buffer, &first));
-    SH_TRY(time_allreduce(engine, algorithm, buffer, &second));
-    double seconds = first < second ? first : second;
-    if (engine->options.costs.large != NULL && seconds > *best_inout * 0.98) return SH_OK;
-    *best_inout = seconds;
-    engine->options.costs.large = algorithm;
+/* With one rank per node a hierarchy is its ring; and between nodes no memory is mapped. */
+static bool is_worth_trying(const sh_algorithm *algorithm, const sh_topology *topology) {
+    if (algorithm->does != SH_ALLREDUCE || algorithm->native || algorithm->maps) return false;
+    return topology->places->nodes < topology->ranks ||
+           strcmp(algorithm->name, "hierarchical") != 0;
+}
+
+/* What should cost alike, and how often there is time for it. */
+static trial plan_trial(const sh_engine *engine, size_t bytes) {
+    const sh_costs *costs = &engine->options.costs;
+    const sh_group *world = engine->world;
+    sh_topology topology = {.ranks = world->ranks, .places = world->places};
+    sh_links links = {.between = costs->link, .inside = costs->node_link};
+    double cheapest_s = 0;
+    trial t = {.bytes = bytes, .count = 1};
+    t.algorithm[0] = sh_engine_choice(engine, world, bytes, false, &cheapest_s);
+    const sh_algorithm *algorithm;
+    for (size_t i = 0; t.count < TRIED_MOST && (algorithm = sh_algorithm_at(i)) != NULL; i++) {
+        if (algorithm == t.algorithm[0] || !is_worth_trying(algorithm, &topology)) continue;
+        double seconds = sh_algorithm_price(algorithm, &topology, (double)bytes, &links);
+        if (seconds <= cheapest_s * SH_ALIKE) t.algorithm[t.count++] = algorithm;
+    }
+    if (t.count > 1) t.rounds = (int)fmin(trial_s / (cheapest_s * t.count), TRIAL_ROUNDS);
+    return t;
+}
+
+/* In turns, so that what disturbs the machine meets all alike. The median counts, not the least: an
+ * algorithm whose messages get into each other's way is fast now and then. */
+static sh_status run_trial(sh_engine *engine, char *buffer, trial *t, int *best_out) {
+    int best = 0, middle = (t->rounds - 1) / 2;
+    memset(buffer, 0, t->bytes);
+    for (int round = 0; round < t->rounds; round++)
+        for (int i = 0; i < t->count; i++)
+            SH_TRY(
+                time_allreduce(engine, t->algorithm[i], buffer, t->bytes, &t->seconds[i][round]));
+    for (int i = 0; i < t->count; i++) {
+        qsort(t->seconds[i], (size_t)t->rounds, sizeof t->seconds[i][0], by_time);
+        if (t->seconds[i][middle] < t->seconds[best][middle]) best = i;
+    }
+    *best_out = best;
     return SH_OK;
 }
 
-/* Between nodes: first what the model prefers. */
+/* Between nodes only. */
 static sh_status try_large(sh_engine *engine, char *buffer) {
-    sh_costs *costs = &engine->options.costs;
-    const sh_group *world = engine->world;
-    costs->large = NULL;
-    if (world->places == NULL) return SH_OK;
-    double cheapest = 0, best_s = 0;
-    const sh_algorithm *usual = sh_engine_choice(engine, world, 2 * LONG_BYTES, false, &cheapest);
-    if (cheapest > trial_most_s) return SH_OK;
-    sh_topology topology = {.ranks = world->ranks, .places = world->places};
-    sh_links links = {.between = costs->link, .inside = costs->node_link};
-    memset(buffer, 0, 2 * (size_t)LONG_BYTES);
-    SH_TRY(try_one(engine, usual, buffer, &best_s));
-    const sh_algorithm *algorithm;
-    for (size_t i = 0; (algorithm = sh_algorithm_at(i)) != NULL; i++)
-        if (algorithm != usual && is_worth_trying(algorithm, &topology, &links, cheapest))
-            SH_TRY(try_one(engine, algorithm, buffer, &best_s));
+    engine->options.costs.large = NULL;
+    if (engine->world->places == NULL) return SH_OK;
+    trial t = plan_trial(engine, TRIAL_BYTES);
+    if (t.rounds < 2) t = plan_trial(engine, SHORT_TRIAL_BYTES);
+    if (t.rounds == 0) return SH_OK;
+    int best;
+    SH_TRY(run_trial(engine, buffer, &t, &best));
+    engine->options.costs.large = t.algorithm[best];
     return SH_OK;
 }
 
 static sh_status calibrate(sh_engine *engine, void *argument) {
     calibration *job = argument;
     SH_TRY(sh_engine_drain(engine));
-    SH_TRY(measure(engine, job->buffer, true, &engine->options.costs.node_link));
-    SH_TRY(measure(engine, job->buffer, false, &engine->options.costs.link));
+    if (job->probe_out != NULL) return measure(engine, job->buffer, false, &quick, job->probe_out);
+    SH_TRY(measure(engine, job->buffer, true, &thorough, &engine->options.costs.node_link));
+    SH_TRY(measure(engine, job->buffer, false, &thorough, &engine->options.costs.link));
     SH_TRY(try_large(engine, job->buffer));
     for (sh_group *group = engine->groups; group != NULL; group = group->next)
         memset(group->choices, 0, sizeof group->choices);
@@ -199,11 +240,18 @@ static sh_status calibrate(sh_engine *engine, void *argument) {
     return SH_OK;
 }
 
-sh_status sh_engine_calibrate(sh_engine *engine, sh_costs *costs_out) {
-    calibration job = {.costs_out = costs_out};
-    job.buffer = sh_alloc(2, LONG_BYTES);
+static sh_status run_calibration(sh_engine *engine, calibration job) {
+    job.buffer = sh_alloc(TRIAL_BYTES, 1);
     if (job.buffer == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a calibration");
     sh_status status = sh_engine_job(engine, calibrate, &job);
     sh_free(job.buffer);
     return status;
+}
+
+sh_status sh_engine_calibrate(sh_engine *engine, sh_costs *costs_out) {
+    return run_calibration(engine, (calibration){.costs_out = costs_out});
+}
+
+sh_status sh_engine_probe(sh_engine *engine, sh_link *link_inout) {
+    return run_calibration(engine, (calibration){.probe_out = link_inout});
 }

@@ -92,8 +92,12 @@ void sh_group_destroy(sh_group *group);
 const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,
                                      bool mapped, double *seconds_out);
 /* Measures alpha, beta and gamma with all ranks, and tries the best all-reduces where the model
- * cannot tell: a short calibration (under 0.3 s). All ranks get the same, and choose by it. */
+ * cannot tell: a short calibration (under a second). All ranks get the same, and choose by it. */
 sh_status sh_engine_calibrate(sh_engine *engine, sh_costs *costs_out);
+/* Measures the link between nodes in a few trips, whatever the engine chooses by; where all ranks
+ * are on one node, or the trips were disturbed, `link_inout` stays as it is. All ranks get the
+ * same. */
+sh_status sh_engine_probe(sh_engine *engine, sh_link *link_inout);
 /* Takes costs that were measured before; all ranks take the same, in the same place. */
 sh_status sh_engine_set_costs(sh_engine *engine, const sh_costs *costs);
 /* Which transport joins the ranks, and on how many nodes they are. */

@@ -248,8 +248,22 @@ static sh_status advance_trip(sh_engine *engine, sh_trip *trip, bool *moved_out)
     return SH_OK;
 }
 
-/* The transport's own all-reduce blocks, so every call started before must be over: a peer may wait
- * for it before it comes here. */
+/* ---- The transport's own all-reduce ------------------------------------------------------------
+ *
+ * Inside, nobody hears that a peer started something else, and what ranks with different sizes do
+ * there is undefined. So each sends an empty message with the call's stamp to its right and enters
+ * once it has its left neighbour's: a difference is seen by whoever stands right of it. */
+
+static sh_status begin_native(sh_engine *engine, sh_trip *trip) {
+    sh_segment *greeting = &trip->window[0];
+    int rank = trip->group->rank, ranks = trip->group->ranks;
+    greeting->active = true;
+    SH_TRY(post_receive(engine, trip, greeting, (rank + ranks - 1) % ranks));
+    return post_send(engine, trip, greeting, (rank + 1) % ranks, (sh_range){0});
+}
+
+/* It blocks, so every call started before must be over: a peer may wait for it before it comes
+ * here. */
 static bool is_oldest(const sh_engine *engine, const sh_trip *trip) {
     if (engine->first != trip) return false;
     for (const sh_group *group = engine->groups; group != NULL; group = group->next)
@@ -260,8 +274,6 @@ static bool is_oldest(const sh_engine *engine, const sh_trip *trip) {
 
 static sh_status run_native(sh_engine *engine, sh_trip *trip) {
     sh_call *call = trip->call;
-    // Inside, nobody hears that a peer started something else.
-    sh_transport_progress(engine->transport);
     SH_TRY(sh_agree_settle(engine));
     sh_reduce_op op = call->op == SH_MEAN ? SH_SUM : call->op;
     // Nobody knows whom it waits for inside.
@@ -283,19 +295,27 @@ static sh_status run_native(sh_engine *engine, sh_trip *trip) {
     return SH_OK;
 }
 
+static sh_status advance_native(sh_engine *engine, sh_trip *trip) {
+    sh_segment *greeting = &trip->window[0];
+    SH_TRY(check_message(engine, trip, &greeting->receive));
+    SH_TRY(check_message(engine, trip, &greeting->send));
+    if (is_pending(&greeting->receive) || is_pending(&greeting->send)) return SH_OK;
+    greeting->active = false;
+    return is_oldest(engine, trip) ? run_native(engine, trip) : SH_OK;
+}
+
 bool sh_trip_progress(sh_engine *engine, sh_trip *trip) {
     bool moved = false;
     sh_status status = SH_OK;
-    if (!trip->algorithm->native)
+    if (trip->algorithm->native)
+        status = advance_native(engine, trip);
+    else
         status = advance_trip(engine, trip, &moved);
-    else if (trip->ended < trip->segments && is_oldest(engine, trip))
-        status = run_native(engine, trip);
     if (status != SH_OK) {
         sh_engine_fail(engine, status);
         return true;
     }
     if (trip->ended < trip->segments) return moved;
-    if (trip->algorithm->native && is_pending(&trip->window[0].send)) return moved;  // its notice
     sh_trip_end(engine, trip, SH_OK);
     return true;
 }
@@ -317,7 +337,7 @@ static void set_up(sh_engine *engine, sh_call *call, const sh_algorithm *algorit
     trip->topology = (sh_topology){
         .ranks = trip->group->ranks, .root = call->root, .places = trip->group->places};
     trip->blocks = algorithm->native ? 1 : algorithm->blocks(&trip->topology);
-    trip->steps = algorithm->native ? 0 : algorithm->steps(&trip->topology);
+    trip->steps = algorithm->native ? 1 : algorithm->steps(&trip->topology);
     trip->element_bytes = sh_dtype_bytes(call->dtype);
     trip->begun = trip->ended = 0;
     trip->started = sh_agree_begin(engine, trip->group, sh_stamp_of(call, sh_stamp_how(algorithm)));
@@ -344,7 +364,7 @@ sh_status sh_trip_begin(sh_engine *engine, sh_call *call, const sh_algorithm *al
     sh_trip plan = {0}, *trip = NULL;
     set_up(engine, call, algorithm, &plan);
     size_t slots = (size_t)(plan.segments < SH_WINDOW ? plan.segments : SH_WINDOW);
-    if (call->data != NULL)
+    if (call->data != NULL && !algorithm->native)
         plan.scratch_each = sh_round_up(longest_stretch(&plan) * plan.element_bytes, SH_ALIGN);
     SH_TRY(take_trip(engine, slots * plan.scratch_each, &trip));
     plan.scratch = trip->scratch;
@@ -356,12 +376,8 @@ sh_status sh_trip_begin(sh_engine *engine, sh_call *call, const sh_algorithm *al
         engine->first = trip;
     engine->last = trip;
     if (call->what == SH_ALLTOALL) copy_own_block(trip);
-    if (algorithm->native) {
-        int right = sh_group_member(trip->group, (trip->group->rank + 1) % trip->group->ranks);
-        sh_agree_tell(engine, trip->group, right, &trip->started, &trip->window[0].send);
-        return SH_OK;
-    }
-    sh_status status = begin_segments(engine, trip);
+    sh_status status =
+        algorithm->native ? begin_native(engine, trip) : begin_segments(engine, trip);
     return status == SH_OK ? SH_OK : sh_engine_fail(engine, status);
 }
 
@@ -370,7 +386,7 @@ void sh_trip_end(sh_engine *engine, sh_trip *trip, sh_status status) {
     for (; *at != trip; at = &(*at)->next) before = *at;
     *at = trip->next;
     if (engine->last == trip) engine->last = before;
-    for (int i = 0; status != SH_OK && !trip->algorithm->native && i < SH_WINDOW; i++) {
+    for (int i = 0; status != SH_OK && i < SH_WINDOW; i++) {
         sh_segment *segment = &trip->window[i];
         if (!segment->active) continue;
         if (is_pending(&segment->receive)) sh_cancel(engine->transport, &segment->receive);
@@ -392,7 +408,7 @@ void sh_trips_destroy(sh_trip *trip) {
 
 /* The first message that a trip waits for. */
 int sh_trip_waits(const sh_trip *trip, int *segment_out, int *step_out, bool *sends_out) {
-    for (int i = 0; !trip->algorithm->native && i < SH_WINDOW; i++) {
+    for (int i = 0; i < SH_WINDOW; i++) {
         const sh_segment *segment = &trip->window[i];
         if (!segment->active) continue;
         *segment_out = segment->index;

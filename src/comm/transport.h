@@ -44,6 +44,7 @@ struct sh_message {
     sh_stamp stamp;  // of a send; the receiver's `meets` sees it
     void *data;      // borrowed until the message is done, cancelled or failed
     size_t bytes;    // a receive: room for the message; then its size
+    bool borrows;    // a receive: `data` may become the sender's own memory, up to sh_give_back
     sh_message_state state;
     // The transport's own:
     bool sends;
@@ -72,6 +73,9 @@ typedef struct sh_transport_ops {
     sh_status (*health)(sh_transport *transport);
     sh_status (*share)(sh_transport *transport, size_t bytes, sh_shared *shared_out);
     void (*unshare)(sh_transport *transport, sh_shared *shared);
+    void *(*lend)(sh_transport *transport, size_t bytes);  // NULL, as unlend: it lends nothing
+    void (*unlend)(sh_transport *transport, void *memory);
+    void (*give_back)(sh_transport *transport, sh_message *message);  // NULL: it borrows nothing
     void (*ring)(sh_transport *transport, int peer);
     /* The transport's own all-reduce (MPI's); NULL: it has none. Blocks; in place. */
     sh_status (*allreduce)(sh_transport *transport, void *data, size_t count, int dtype, int op);
@@ -131,6 +135,21 @@ static inline sh_status sh_share(sh_transport *transport, size_t bytes, sh_share
 }
 static inline void sh_unshare(sh_transport *transport, sh_shared *shared) {
     transport->ops->unshare(transport, shared);
+}
+/* Memory of this rank's own, out of which peers on its node read long messages themselves, so that
+ * they are copied once instead of twice. Not collective; zeroed, page-aligned. NULL: there is none
+ * here, and any other memory does as well. */
+static inline void *sh_lend(sh_transport *transport, size_t bytes) {
+    return transport->ops->lend != NULL ? transport->ops->lend(transport, bytes) : NULL;
+}
+/* When no message from it is pending any more. NULL is welcome. */
+static inline void sh_unlend(sh_transport *transport, void *memory) {
+    if (memory != NULL) transport->ops->unlend(transport, memory);
+}
+/* A receive that borrows is done, and its data is no longer needed. Nothing else of the sender
+ * comes before. */
+static inline void sh_give_back(sh_transport *transport, sh_message *message) {
+    if (transport->ops->give_back != NULL) transport->ops->give_back(transport, message);
 }
 /* Wakes a peer on this node that is idle, after shared memory was written. */
 static inline void sh_ring(sh_transport *transport, int peer) {

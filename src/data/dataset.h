@@ -65,6 +65,7 @@ typedef struct sh_data_options {
     char *labels;        // a label file for `train`, where it does not lie beside the samples; %r
     char *label_column;  // CSV: name or index from 0, negative from the end, or "none"; default
                          // the last
+    char *targets;       // "auto" (whole numbers are classes), "classes" or "values"; NULL: auto
     int64_t context;     // text: tokens per sample
     char *tokens;        // text: "chars" or "bytes"
     char *normalise;     // "auto" (mean and deviation of the training set), "none", "unit" (0..1)

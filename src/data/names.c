@@ -48,7 +48,7 @@ static sh_status mnist_open(const sh_read *read, sh_source **source_out) {
     sh_read inner = *read;
     inner.labels = NULL;  // they are known
     SH_TRY(open_with(&sh_reader_idx, &inner, "mnist", file, source_out));
-    if ((*source_out)->info.target == SH_TARGET_CLASS) return SH_OK;
+    if ((*source_out)->info.target != SH_TARGET_NONE) return SH_OK;
     sh_source_release(*source_out);
     *source_out = NULL;
     SH_FAIL(SH_E_IO, "the labels of mnist are not beside '%s' in the data folder", file);

@@ -52,6 +52,24 @@ static sh_status check_part(const sh_source *train, sh_source *part) {
     return SH_OK;
 }
 
+/* What the user says that targets are; NONE: the reader decides. */
+static sh_target wanted_target(const sh_data_options *options) {
+    const char *name = options != NULL ? options->targets : NULL;
+    if (name == NULL || strcmp(name, "auto") == 0) return SH_TARGET_NONE;
+    return strcmp(name, "values") == 0 ? SH_TARGET_VALUES : SH_TARGET_CLASS;
+}
+
+/* Data that comes with its kind of target (a text, a data set by name) cannot be asked for another.
+ */
+static sh_status check_target(const sh_source *source, sh_target wanted) {
+    static const char *const names[] = {"no targets", "classes", "values", "tokens"};
+    sh_target found = source->info.target;
+    if (wanted == SH_TARGET_NONE || found == SH_TARGET_NONE || found == wanted) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "'%s' has %s as its targets, not %s", source->name, names[found],
+            names[wanted]);
+    return sh_error_hint("leave out data.targets (--targets)");
+}
+
 static sh_status open_part(const sh_data_options *options, const char *key, const char *path,
                            const sh_source *train, sh_source **source_out) {
     sh_read read = {.path = path, .part = SH_PART_TEST, .options = options};
@@ -70,6 +88,7 @@ static sh_status open_part(const sh_data_options *options, const char *key, cons
 static sh_status open_sources(const sh_data_options *options, opened *o) {
     sh_read read = {.path = options->train, .part = SH_PART_TRAIN, .options = options};
     read.labels = options->labels;  // those of other parts lie beside them
+    read.target = wanted_target(options);
     SH_TRY(sh_parts_open(&read, "data.train", &o->train_has_parts, &o->train));
     if (o->train == NULL) {
         SH_FAIL(SH_E_FORMAT, "'%s' has no training part", options->train);
@@ -79,6 +98,7 @@ static sh_status open_sources(const sh_data_options *options, opened *o) {
         SH_FAIL(SH_E_FORMAT, "'%s' has no labels to train on", options->train);
         return sh_error_hint("name the label file with 'data: {labels: FILE}'");
     }
+    SH_TRY(check_target(o->train, read.target));
     if (options->test != NULL)
         SH_TRY(open_part(options, "data.test", options->test, o->train, &o->test));
     else if (o->train_has_parts)
@@ -276,6 +296,7 @@ sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *optio
     sh_read read = {
         .path = path_or_name, .part = SH_PART_TEST, .options = options, .vocabulary = vocabulary};
     read.labels = options != NULL ? options->labels : NULL;
+    read.target = wanted_target(options);
     if (normal != NULL) read.width = (int64_t)normal->count;
     sh_source *source = NULL;
     sh_dataset *dataset = NULL;
@@ -285,7 +306,8 @@ sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *optio
         SH_TRY(sh_source_open(&read, NULL, &source));
         if (source == NULL) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", path_or_name);
     }
-    sh_status status = view_all(source, &dataset);
+    sh_status status = check_target(source, read.target);
+    if (status == SH_OK) status = view_all(source, &dataset);
     if (status == SH_OK) status = sh_view_normalise(dataset, normal);
     sh_source_release(source);
     if (status != SH_OK) {

@@ -4,13 +4,18 @@
 
 static sh_status check_targets(const sh_loss *loss, const sh_data_info *data) {
     bool classes = data->target == SH_TARGET_CLASS || data->target == SH_TARGET_TOKENS;
-    if (loss->kind->classes && !classes)
-        return SH_FAIL(SH_E_USAGE, "loss '%s' wants class labels, but the data has values",
-                       loss->kind->name);
-    if (!loss->kind->classes && classes)
-        return SH_FAIL(SH_E_USAGE, "loss '%s' wants float targets, but the data has class labels",
-                       loss->kind->name);
-    return SH_OK;
+    if (loss->kind->classes == classes) return SH_OK;
+    if (classes) {
+        SH_FAIL(SH_E_USAGE, "loss '%s' wants float targets, but the data has class labels",
+                loss->kind->name);
+        return sh_error_hint(
+            "'data: {targets: values}' (--targets values) takes whole numbers "
+            "as values");
+    }
+    SH_FAIL(SH_E_USAGE, "loss '%s' wants class labels, but the data has values", loss->kind->name);
+    return sh_error_hint(
+        "'data: {targets: classes}' (--targets classes) says where a target is "
+        "no class");
 }
 
 sh_status sh_loss_init(sh_loss *loss, const sh_loss_options *options, const sh_data_info *data,

@@ -24,20 +24,25 @@ typedef struct adacomm {
     int64_t since;        // steps since the last average
     int64_t stretch;      // steps between two looks at the loss
     double sum, counted;  // of the losses since the last average, by this worker
+    sh_delta *delta;      // NULL: models travel as they are
 } adacomm;
 
 static sh_status adacomm_create(sh_sync *sync) {
-    const sh_replica *replica = sync->replica;
+    sh_replica *replica = sync->replica;
     adacomm *a = sync->own = sh_alloc(1, sizeof *a);
     if (a == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for AdaComm");
     a->state = replica->kept[0] != NULL ? replica->kept[0] : a->none;
     if (a->state[PERIOD] == 0) a->state[PERIOD] = (float)sync->scheme.amount;
     int64_t steps = replica->total / replica->ranks;
     a->stretch = steps >= LOOKS ? steps / LOOKS : 1;
-    return SH_OK;
+    return sh_delta_create(replica, replica->kept[1], &a->delta);
 }
 
-static void adacomm_destroy(sh_sync *sync) { sh_free(sync->own); }
+static void adacomm_destroy(sh_sync *sync) {
+    adacomm *a = sync->own;
+    if (a != NULL) sh_delta_destroy(a->delta, sync->failed);
+    sh_free(a);
+}
 
 /* A stretch is over: the period for the next one. */
 static void decide(adacomm *a, double initial) {
@@ -73,14 +78,11 @@ static sh_status gather_loss(sh_sync *sync) {
     return SH_OK;
 }
 
-static sh_momentum policy_of(const sh_sync *sync) {
-    return sh_sync_momentum(sync->options, SH_MOMENTUM_AVERAGE);
-}
-
 static sh_status round_of(sh_sync *sync) {
     adacomm *a = sync->own;
-    SH_TRY(sh_replica_average_model(sync->replica));
-    SH_TRY(sh_replica_average_optim(sync->replica, policy_of(sync)));
+    SH_TRY(sh_delta_average_model(a->delta, sync->replica));
+    sh_delta_rebase(a->delta);
+    SH_TRY(sh_replica_average_optim(sync->replica, sh_local_momentum(sync)));
     SH_TRY(gather_loss(sync));
     a->state[STEPS] += (float)a->since;
     a->since = 0;
@@ -100,13 +102,13 @@ static sh_status adacomm_step(sh_sync *sync, sh_loss_result *result_out, bool *m
 
 static sh_status adacomm_meet(sh_sync *sync) {
     adacomm *a = sync->own;
-    return sh_local_meet(sync, &a->since, policy_of(sync), round_of);
+    return sh_local_meet(sync, &a->since, sh_local_momentum(sync), a->delta, round_of);
 }
 
 static sh_status adacomm_check(sh_scheme scheme, const sh_sync_options *options,
                                const sh_sync_terms *terms) {
     (void)options;
-    return sh_refuse_codec(scheme, terms);
+    return sh_delta_check(scheme, terms);
 }
 
 const sh_sync_kind sh_sync_adacomm = {
@@ -117,7 +119,7 @@ const sh_sync_kind sh_sync_adacomm = {
     .amount_most = 1e6,
     .amount_initial = 16,
     .periodic = true,
-    .states = {{"state", STATE_COUNT}},
+    .states = {{"state", STATE_COUNT}, {"residual", .feedback = true}},
     .check = adacomm_check,
     .create = adacomm_create,
     .destroy = adacomm_destroy,

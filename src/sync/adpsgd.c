@@ -294,7 +294,8 @@ static sh_status adpsgd_check(sh_scheme scheme, const sh_sync_options *options,
                 graph.kind->name);
         return sh_error_hint("use --graph ring, torus or complete");
     }
-    return sh_refuse_codec(scheme, terms);
+    return sh_refuse_codec(scheme, terms,
+                           "needs copies that both sides know, and pairs here meet by chance");
 }
 
 const sh_sync_kind sh_sync_adpsgd = {

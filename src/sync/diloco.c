@@ -8,31 +8,35 @@
  *
  * Every worker takes the outer step itself, with the same sums, so all have the same bits. Each
  * keeps its inner optimizer's state, as in the paper, unless the options say otherwise. The anchor
- * a is the model at every meeting; v belongs to checkpoints. */
+ * a is the model at every meeting; v belongs to checkpoints. Through a codec the outer gradient d
+ * is the mean of what it lets through of a - w_j (sync/delta.h). */
 #include "base/memory.h"
 #include "sync/list.h"
 #include "sync/local.h"
 #include "tensor/kernels/vector.h"
 
 typedef struct diloco {
-    int64_t since;  // steps since the last round
-    float *anchor;  // (params->total); NULL: timing only
+    int64_t since;    // steps since the last round
+    float *anchor;    // (params->total); NULL: timing only
+    sh_delta *delta;  // NULL: models travel as they are
 } diloco;
 
 static sh_status diloco_create(sh_sync *sync) {
-    const sh_replica *replica = sync->replica;
+    sh_replica *replica = sync->replica;
     size_t total = replica->params->total;
     diloco *d = sync->own = sh_alloc(1, sizeof *d);
     if (d != NULL && replica->weights != NULL) d->anchor = sh_alloc(total, sizeof *d->anchor);
     if (d == NULL || (replica->weights != NULL && d->anchor == NULL))
         return SH_FAIL(SH_E_MEMORY, "out of memory for DiLoCo's anchor of %zu floats", total);
     if (d->anchor != NULL) sh_vector()->copy(replica->weights, d->anchor, total);
-    return SH_OK;
+    return sh_delta_create(replica, replica->kept[1], &d->delta);
 }
 
 static void diloco_destroy(sh_sync *sync) {
     diloco *d = sync->own;
-    if (d != NULL) sh_free(d->anchor);
+    if (d == NULL) return;
+    sh_delta_destroy(d->delta, sync->failed);
+    sh_free(d->anchor);
     sh_free(d);
 }
 
@@ -54,8 +58,9 @@ static void outer_step(const sh_sync *sync, float *weights, float *anchor, float
 static sh_status round_of(sh_sync *sync) {
     diloco *d = sync->own;
     sh_replica *replica = sync->replica;
-    SH_TRY(sh_replica_average_model(replica));
+    SH_TRY(sh_delta_average_model(d->delta, replica));
     if (d->anchor != NULL) outer_step(sync, replica->weights, d->anchor, replica->kept[0]);
+    sh_delta_rebase(d->delta);
     return sh_replica_average_optim(replica, policy_of(sync));
 }
 
@@ -70,13 +75,13 @@ static sh_status diloco_step(sh_sync *sync, sh_loss_result *result_out, bool *me
 
 static sh_status diloco_meet(sh_sync *sync) {
     diloco *d = sync->own;
-    return sh_local_meet(sync, &d->since, policy_of(sync), round_of);
+    return sh_local_meet(sync, &d->since, policy_of(sync), d->delta, round_of);
 }
 
 static sh_status diloco_check(sh_scheme scheme, const sh_sync_options *options,
                               const sh_sync_terms *terms) {
     (void)options;
-    return sh_refuse_codec(scheme, terms);
+    return sh_delta_check(scheme, terms);
 }
 
 const sh_sync_kind sh_sync_diloco = {
@@ -87,7 +92,7 @@ const sh_sync_kind sh_sync_diloco = {
     .amount_most = 1e6,
     .amount_initial = 50,
     .periodic = true,
-    .states = {{"outer_momentum", 0}},
+    .states = {{"outer_momentum", 0}, {"residual", .feedback = true}},
     .check = diloco_check,
     .create = diloco_create,
     .destroy = diloco_destroy,

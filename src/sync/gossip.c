@@ -18,11 +18,13 @@
  * All receives and sends of a round are under way at once, so it cannot deadlock. A neighbour may
  * be one round ahead; its next model waits behind this one, since messages keep their order.
  *
+ * Through a codec the same takes place between public copies of the models (sync/choco.h).
+ *
  * At a meeting the models become their mean, which is the model that the scheme stands for. */
 #include <string.h>
 
 #include "base/memory.h"
-#include "sync/graph.h"
+#include "sync/choco.h"
 #include "sync/list.h"
 #include "tensor/kernels/vector.h"
 
@@ -32,6 +34,7 @@ typedef struct gossip {
     sh_graph graph;
     float *models;                 // (degree, params->total) of the neighbours; NULL: timing only
     sh_message *sends, *receives;  // (degree)
+    sh_choco *choco;               // through a codec, instead of the models; NULL: without
 } gossip;
 
 static const char *graph_name(const sh_sync_options *options) {
@@ -46,10 +49,12 @@ static sh_status gossip_create(sh_sync *sync) {
     size_t degree = (size_t)g->graph.degree, total = replica->params->total;
     g->sends = sh_alloc(degree, sizeof *g->sends);
     g->receives = sh_alloc(degree, sizeof *g->receives);
-    if (replica->weights != NULL) g->models = sh_alloc(degree * total, sizeof *g->models);
-    if (g->sends == NULL || g->receives == NULL || (replica->weights != NULL && g->models == NULL))
+    bool coded = replica->codec->kind != NULL && replica->weights != NULL;
+    bool whole = !coded && replica->weights != NULL;
+    if (whole) g->models = sh_alloc(degree * total, sizeof *g->models);
+    if (g->sends == NULL || g->receives == NULL || (whole && g->models == NULL))
         return SH_FAIL(SH_E_MEMORY, "out of memory for the models of %zu neighbours", degree);
-    return SH_OK;
+    return coded ? sh_choco_create(replica, &g->graph, sync->options->mixing, &g->choco) : SH_OK;
 }
 
 static void gossip_destroy(sh_sync *sync) {
@@ -63,6 +68,7 @@ static void gossip_destroy(sh_sync *sync) {
     sh_free(g->sends);
     sh_free(g->receives);
     sh_free(g->models);
+    sh_choco_destroy(g->choco);
     sh_free(g);
 }
 
@@ -70,27 +76,34 @@ static float *model_of(const gossip *g, int edge, size_t total) {
     return g->models != NULL ? g->models + (size_t)edge * total : NULL;
 }
 
+static void *room_of(const gossip *g, int edge, size_t total) {
+    return g->choco != NULL ? sh_choco_room(g->choco, edge) : model_of(g, edge, total);
+}
+
 static sh_status start(sh_sync *sync) {
     sh_replica *replica = sync->replica;
     gossip *g = sync->own;
-    size_t total = replica->params->total, bytes = total * sizeof(float);
+    size_t total = replica->params->total, whole = total * sizeof(float);
+    size_t bytes = g->choco != NULL ? sh_choco_bytes(g->choco) : whole;
+    const void *message = replica->weights;
     replica->mail.step = replica->step;
+    if (g->choco != NULL) SH_TRY(sh_choco_write(g->choco, &message));
     for (int e = 0; e < g->graph.degree; e++) {
         g->receives[e] = (sh_message){.peer = sh_graph_from(&g->graph, replica->rank, e),
                                       .tag = TAG_MODEL,
-                                      .data = model_of(g, e, total),
+                                      .data = room_of(g, e, total),
                                       .bytes = bytes};
         SH_TRY(sh_mail_receive(&replica->mail, &g->receives[e]));
     }
     for (int e = 0; e < g->graph.degree; e++) {
         g->sends[e] = (sh_message){.peer = sh_graph_to(&g->graph, replica->rank, e),
                                    .tag = TAG_MODEL,
-                                   .data = replica->weights,
+                                   .data = (void *)(uintptr_t)message,
                                    .bytes = bytes};
         SH_TRY(sh_mail_send(&replica->mail, &g->sends[e]));
     }
     replica->sent_bytes += (uint64_t)g->graph.degree * bytes;
-    replica->dense_bytes += (uint64_t)g->graph.degree * bytes;
+    replica->dense_bytes += (uint64_t)g->graph.degree * whole;
     return SH_OK;
 }
 
@@ -106,15 +119,28 @@ static sh_status finish(sh_sync *sync) {
     return SH_OK;
 }
 
+static sh_status check_sizes(const gossip *g) {
+    for (int e = 0; e < g->graph.degree; e++)
+        if (g->receives[e].bytes != sh_choco_bytes(g->choco))
+            return SH_FAIL(SH_E_FORMAT, "rank %d sent %zu bytes of its model's change, not %zu",
+                           g->receives[e].peer, g->receives[e].bytes, sh_choco_bytes(g->choco));
+    return SH_OK;
+}
+
 /* All weights of W are equal. */
-static void mix(const sh_sync *sync) {
+static sh_status mix(const sh_sync *sync) {
     const gossip *g = sync->own;
     float *weights = sync->replica->weights;
     size_t total = sync->replica->params->total;
-    if (weights == NULL) return;
+    if (weights == NULL) return SH_OK;
+    if (g->choco != NULL) {
+        SH_TRY(check_sizes(g));
+        return sh_choco_mix(g->choco);
+    }
     for (int e = 0; e < g->graph.degree; e++)
         sh_vector()->add_to(weights, model_of(g, e, total), total);
     sh_vector()->scale(weights, (float)sh_graph_weight(&g->graph), total);
+    return SH_OK;
 }
 
 static sh_status gossip_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out) {
@@ -127,8 +153,15 @@ static sh_status gossip_step(sh_sync *sync, sh_loss_result *result_out, bool *me
         SH_TRY(start(sync));
     }
     SH_TRY(finish(sync));
-    mix(sync);
+    SH_TRY(mix(sync));
     if (replica->overlap) sh_replica_update(replica);
+    return SH_OK;
+}
+
+static sh_status gossip_meet(sh_sync *sync) {
+    const gossip *g = sync->own;
+    SH_TRY(sh_sync_meet_mean(sync));
+    if (g->choco != NULL) sh_choco_reset(g->choco);
     return SH_OK;
 }
 
@@ -136,7 +169,7 @@ static sh_status gossip_check(sh_scheme scheme, const sh_sync_options *options,
                               const sh_sync_terms *terms) {
     sh_graph graph;
     SH_TRY(sh_graph_find(graph_name(options), terms->workers, &graph));
-    return sh_refuse_codec(scheme, terms);
+    return sh_choco_check(scheme, terms);
 }
 
 const sh_sync_kind sh_sync_gossip = {
@@ -147,5 +180,5 @@ const sh_sync_kind sh_sync_gossip = {
     .create = gossip_create,
     .destroy = gossip_destroy,
     .step = gossip_step,
-    .meet = sh_sync_meet_mean,
+    .meet = gossip_meet,
 };

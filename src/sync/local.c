@@ -11,15 +11,17 @@
  *
  * What becomes of the optimizer's state at an average is a policy: it is averaged like the model
  * (`average`, the default: the state then belongs to the averaged model, at twice or three times
- * the bytes), each worker keeps its own (`keep`), or all start anew (`reset`). */
+ * the bytes), each worker keeps its own (`keep`, the default where a codec saves bytes), or all
+ * start anew (`reset`). */
 #include "sync/local.h"
 
 #include "base/memory.h"
 #include "sync/list.h"
 
 typedef struct local {
-    int64_t since;  // steps since the last average
-    int64_t alone;  // the step, of this run, from which workers go alone
+    int64_t since;    // steps since the last average
+    int64_t alone;    // the step, of this run, from which workers go alone
+    sh_delta *delta;  // NULL: models travel as they are
 } local;
 
 sh_status sh_local_step(sh_sync *sync, sh_loss_result *result_out) {
@@ -29,17 +31,24 @@ sh_status sh_local_step(sh_sync *sync, sh_loss_result *result_out) {
     return SH_OK;
 }
 
-sh_status sh_local_meet(sh_sync *sync, int64_t *since, sh_momentum policy,
+sh_momentum sh_local_momentum(const sh_sync *sync) {
+    bool coded = sync->replica->codec->kind != NULL;
+    return sh_sync_momentum(sync->options, coded ? SH_MOMENTUM_KEEP : SH_MOMENTUM_AVERAGE);
+}
+
+sh_status sh_local_meet(sh_sync *sync, int64_t *since, sh_momentum policy, sh_delta *delta,
                         sh_status (*round)(sh_sync *sync)) {
     if (*since > 0) SH_TRY(round(sync));
     *since = 0;
+    SH_TRY(sh_delta_settle(delta));
     if (policy != SH_MOMENTUM_KEEP) return SH_OK;
     return sh_replica_average_optim(sync->replica, SH_MOMENTUM_AVERAGE);
 }
 
 static sh_status local_create(sh_sync *sync) {
-    sync->own = sh_alloc(1, sizeof(local));
-    return sync->own != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for local SGD");
+    local *l = sync->own = sh_alloc(1, sizeof *l);
+    if (l == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for local SGD");
+    return sh_delta_create(sync->replica, sync->replica->kept[0], &l->delta);
 }
 
 static sh_status post_local_create(sh_sync *sync) {
@@ -51,15 +60,17 @@ static sh_status post_local_create(sh_sync *sync) {
     return SH_OK;
 }
 
-static void local_destroy(sh_sync *sync) { sh_free(sync->own); }
-
-static sh_momentum policy_of(const sh_sync *sync) {
-    return sh_sync_momentum(sync->options, SH_MOMENTUM_AVERAGE);
+static void local_destroy(sh_sync *sync) {
+    local *l = sync->own;
+    if (l != NULL) sh_delta_destroy(l->delta, sync->failed);
+    sh_free(l);
 }
 
 static sh_status average(sh_sync *sync) {
-    SH_TRY(sh_replica_average_model(sync->replica));
-    return sh_replica_average_optim(sync->replica, policy_of(sync));
+    const local *l = sync->own;
+    SH_TRY(sh_delta_average_model(l->delta, sync->replica));
+    sh_delta_rebase(l->delta);
+    return sh_replica_average_optim(sync->replica, sh_local_momentum(sync));
 }
 
 static sh_status local_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out) {
@@ -74,13 +85,13 @@ static sh_status local_step(sh_sync *sync, sh_loss_result *result_out, bool *mee
 
 static sh_status local_meet(sh_sync *sync) {
     local *l = sync->own;
-    return sh_local_meet(sync, &l->since, policy_of(sync), average);
+    return sh_local_meet(sync, &l->since, sh_local_momentum(sync), l->delta, average);
 }
 
 static sh_status local_check(sh_scheme scheme, const sh_sync_options *options,
                              const sh_sync_terms *terms) {
     (void)options;
-    return sh_refuse_codec(scheme, terms);
+    return sh_delta_check(scheme, terms);
 }
 
 const sh_sync_kind sh_sync_local = {
@@ -91,6 +102,7 @@ const sh_sync_kind sh_sync_local = {
     .amount_most = 1e6,
     .amount_initial = 8,
     .periodic = true,
+    .states = {{"residual", .feedback = true}},
     .check = local_check,
     .create = local_create,
     .destroy = local_destroy,
@@ -106,6 +118,7 @@ const sh_sync_kind sh_sync_post_local = {
     .amount_most = 1e6,
     .amount_initial = 8,
     .periodic = true,
+    .states = {{"residual", .feedback = true}},
     .check = local_check,
     .create = post_local_create,
     .destroy = local_destroy,

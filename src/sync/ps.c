@@ -57,7 +57,7 @@ static sh_status check_exact(sh_scheme scheme, const sh_sync_terms *terms) {
 
 sh_status sh_ps_check(sh_scheme scheme, const sh_sync_options *options, const sh_sync_terms *terms,
                       bool stale) {
-    if (terms->workers == 1) return SH_OK;
+    if (!sh_sync_acts(options, terms->workers)) return SH_OK;
     SH_TRY(check_codec(scheme, terms));
     SH_TRY(check_exact(scheme, terms));
     SH_TRY(check_optim(scheme, options, terms));

@@ -9,6 +9,7 @@
  * block, so a reply is never torn and no update waits for a slow reader. */
 typedef struct ps_block {
     float *data;
+    bool lent;  // workers read it themselves
     int users;
 } ps_block;
 
@@ -74,6 +75,10 @@ void ps_release(ps_block *block);
 
 sh_status ps_update_init(ps_server *server);
 void ps_update_fini(ps_server *server);
+/* A push is read as it is taken in, and never again: it may stay in its worker's memory. */
+static inline bool ps_reads_once(const ps_server *server) {
+    return !server->policy->rounds && server->policy->compensation == 0;
+}
 /* The client's push has arrived. */
 sh_status ps_push(ps_server *server, ps_client *client);
 /* All workers meet: what is left of a group becomes an update, or is dropped. */

@@ -1,5 +1,6 @@
 #include "base/memory.h"
 #include "sync/ps_exact.h"
+#include "tensor/kernels/peer_copy.h"
 #include "tensor/kernels/vector.h"
 
 static sh_status out_of_memory(void) {
@@ -29,16 +30,29 @@ static ps_block *free_block(ps_server *server) {
     return NULL;
 }
 
-/* A block that may be written, with the weights as they are now. Each client reads at most two, so
- * there is always a free one. */
-static sh_status make_writable(ps_server *server) {
-    if (server->current->users == 0) return SH_OK;
-    ps_block *next = free_block(server);
+/* The weights of a version are sent to workers from where they lie. */
+static sh_status take_block(const ps_server *server, ps_block *block) {
+    block->data = sh_lend(server->service->mail.transport, sh_ps_shard_bytes(&server->shard));
+    block->lent = block->data != NULL;
+    if (!block->lent) block->data = new_block(server);
+    return block->data != NULL ? SH_OK : out_of_memory();
+}
+
+static void give_block(const ps_server *server, ps_block *block) {
+    if (block->lent)
+        sh_unlend(server->service->mail.transport, block->data);
+    else
+        sh_free(block->data);
+}
+
+/* The block for the next version: the current one, unless somebody reads it. Each client reads at
+ * most two, so there is always a free one. */
+static sh_status next_block(ps_server *server, ps_block **next_out) {
+    ps_block *next = server->current;
+    if (next->users > 0) next = free_block(server);
     SH_ASSERT(next != NULL);
-    if (next->data == NULL) next->data = new_block(server);
-    if (next->data == NULL) return out_of_memory();
-    sh_vector()->copy(server->current->data, next->data, server->shard.params.total);
-    server->current = next;
+    if (next->data == NULL) SH_TRY(take_block(server, next));
+    *next_out = next;
     return SH_OK;
 }
 
@@ -50,24 +64,47 @@ static double rate_of(const ps_server *server) {
     return sh_schedule_lr(service->schedule, step) * server->policy->rate;
 }
 
+/* Where the weights move to another block, a window at a time: what was copied is still in the
+ * cache as it is updated. Norms need all weights of a parameter. */
+enum { WINDOW = 8192 };
+
+static void apply(ps_server *server, sh_optim_step *step) {
+    const float *current = server->current->data;
+    size_t total = server->shard.params.total;
+    size_t window = server->optim.kind->adaptive ? total : WINDOW;
+    if (step->weights == current) {
+        sh_optim_apply(&server->optim, step);
+        return;
+    }
+    step->windowed = true;
+    for (step->low = 0; step->low < total; step->low = step->high) {
+        step->high = total - step->low < window ? total : step->low + window;
+        sh_copy_from_peer(step->weights + step->low, current + step->low,
+                          (step->high - step->low) * sizeof(float));
+        sh_optim_apply(&server->optim, step);
+    }
+}
+
 /* One step of the optimizer with `scale` times the gradient, at `factor` times the rate. */
 static sh_status update(ps_server *server, const float *gradient, double scale, double factor) {
     server->updates++;
     server->service->updates++;
     if (server->computes && server->shard.params.total > 0) {
-        SH_TRY(make_writable(server));
-        const sh_optim_step step = {
+        ps_block *next = NULL;
+        SH_TRY(next_block(server, &next));
+        sh_optim_step step = {
             .params = &server->shard.params,
             .count = server->shard.params.count,
             .high = server->shard.params.total,
             .unused = server->unused,
-            .weights = server->current->data,
+            .weights = next->data,
             .gradients = gradient,
             .gradient_scale = (float)scale,
             .lr = rate_of(server) * factor,
             .step = server->updates,
         };
-        sh_optim_apply(&server->optim, &step);
+        apply(server, &step);
+        server->current = next;
     }
     server->version++;
     return SH_OK;
@@ -107,13 +144,13 @@ static sh_status end_group(ps_server *server) {
 
 /* The weights scale the gradients against each other, and their mean the rate: for SGD it is the
  * same as scaling each gradient, and it is right for optimizers that normalise as well. */
-static sh_status push_now(ps_server *server, ps_client *client) {
+static sh_status push_now(ps_server *server, ps_client *client, const float *gradient) {
     double weight = weigh(server, client);
     if (server->computes) compensate(server, client);
     double sum = (double)client->request.sum;  // as many steps at once, with their mean
-    if (server->policy->group == 1) return update(server, client->gradient, 1 / sum, weight * sum);
+    if (server->policy->group == 1) return update(server, gradient, 1 / sum, weight * sum);
     if (server->computes)
-        sh_vector()->axpy((float)weight, client->gradient, server->sum, server->shard.params.total);
+        sh_vector()->axpy((float)weight, gradient, server->sum, server->shard.params.total);
     server->weight += weight;
     return ++server->members == server->policy->group ? end_group(server) : SH_OK;
 }
@@ -169,15 +206,18 @@ static sh_status push_to_round(ps_server *server) {
 /* ---- Elastic averaging ---- */
 
 /* The centre moves towards the worker's weights; the reply has the centre as it was. */
-static sh_status pull_centre(ps_server *server, ps_client *client) {
+static sh_status pull_centre(ps_server *server, ps_client *client, const float *weights) {
     weigh(server, client);
     server->version++;
     if (!server->computes) return SH_OK;
     client->reads = ps_acquire(server);
-    SH_TRY(make_writable(server));
-    float *centre = server->current->data, alpha = (float)server->policy->elastic;
+    ps_block *next = NULL;
+    SH_TRY(next_block(server, &next));
+    const float *centre = server->current->data;
+    float alpha = (float)server->policy->elastic;
     for (size_t i = 0; i < server->shard.params.total; i++)
-        centre[i] += alpha * (client->gradient[i] - centre[i]);
+        next->data[i] = centre[i] + alpha * (weights[i] - centre[i]);
+    server->current = next;
     return SH_OK;
 }
 
@@ -185,11 +225,14 @@ sh_status ps_push(ps_server *server, ps_client *client) {
     client->clock++;
     server->pushes += client->request.sum;
     int rank = (int)(client - server->clients);
-    if (client->packet != NULL && !server->exact)
-        SH_TRY(sh_ps_decode(&server->push, rank, client->request.step, client->packet,
+    const float *pushed = client->payload.data;
+    if (client->packet != NULL && !server->exact) {
+        SH_TRY(sh_ps_decode(&server->push, rank, client->request.step, client->payload.data,
                             client->gradient));
-    if (server->policy->elastic > 0) return pull_centre(server, client);
-    if (!server->policy->rounds) return push_now(server, client);
+        pushed = client->gradient;
+    }
+    if (server->policy->elastic > 0) return pull_centre(server, client, pushed);
+    if (!server->policy->rounds) return push_now(server, client, pushed);
     client->pushed = true;
     return push_to_round(server);
 }
@@ -275,9 +318,9 @@ sh_status ps_update_init(ps_server *server) {
     SH_TRY(init_coders(server));
     if (!server->computes) return SH_OK;
     SH_TRY(init_exact(server));
-    server->current->data = new_block(server);
+    SH_TRY(take_block(server, server->current));
     server->sum = new_block(server);
-    if (server->current->data == NULL || server->sum == NULL) return out_of_memory();
+    if (server->sum == NULL) return out_of_memory();
     sh_ps_shard_take(&server->shard, service->weights, server->current->data);
     SH_TRY(init_clients(server));
     bool updates = server->policy->elastic == 0 && server->shard.params.total > 0;
@@ -293,7 +336,7 @@ static void free_client(ps_client *client) {
 
 void ps_update_fini(ps_server *server) {
     for (int i = 0; server->blocks != NULL && i < server->block_count; i++)
-        sh_free(server->blocks[i].data);
+        give_block(server, &server->blocks[i]);
     for (int i = 0; server->clients != NULL && i < server->service->workers; i++)
         free_client(&server->clients[i]);
     sh_ps_coder_fini(&server->push);

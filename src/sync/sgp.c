@@ -206,7 +206,8 @@ static sh_status sgp_check(sh_scheme scheme, const sh_sync_options *options,
                 options->graph);
         return sh_error_hint("leave out --graph, or use --sync gossip");
     }
-    return sh_refuse_codec(scheme, terms);
+    return sh_refuse_codec(scheme, terms,
+                           "loses part of what is pushed, and push-sum counts on all of it");
 }
 
 const sh_sync_kind sh_sync_sgp = {

@@ -12,7 +12,7 @@
 
 static sh_status check(sh_scheme scheme, const sh_sync_options *options,
                        const sh_sync_terms *terms) {
-    if (terms->exact && terms->workers > 1 && scheme.amount > 0) {
+    if (terms->exact && sh_sync_acts(options, terms->workers) && scheme.amount > 0) {
         SH_FAIL(SH_E_USAGE,
                 "scheme 'ssp:%.0f' does not go with --exact: what arrives first counts "
                 "first",

@@ -93,7 +93,8 @@ static const char *only_bsp(const sh_sync_kind *kind, const sh_sync_terms *terms
 sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
                           const sh_sync_terms *terms) {
     const sh_sync_kind *kind = scheme.kind;
-    const char *other = kind->step != NULL && terms->workers > 1 ? only_bsp(kind, terms) : NULL;
+    bool acts = kind->step != NULL && sh_sync_acts(options, terms->workers);
+    const char *other = acts ? only_bsp(kind, terms) : NULL;
     if (other != NULL) {
         SH_FAIL(SH_E_USAGE, "scheme '%s' does not go with %s, which needs every step's sum",
                 kind->name, other);
@@ -166,9 +167,9 @@ sh_status sh_sync_meet_mean(sh_sync *sync) {
                                     resets ? SH_MOMENTUM_RESET : SH_MOMENTUM_AVERAGE);
 }
 
-sh_status sh_refuse_codec(sh_scheme scheme, const sh_sync_terms *terms) {
+sh_status sh_refuse_codec(sh_scheme scheme, const sh_sync_terms *terms, const char *why) {
     if (terms->codec->kind == NULL || terms->workers == 1) return SH_OK;
-    SH_FAIL(SH_E_USAGE, "scheme '%s' sends models, and codec '%s' is made for gradients",
-            scheme.kind->name, terms->codec->kind->name);
-    return sh_error_hint("leave out --compress, or use --sync bsp");
+    SH_FAIL(SH_E_USAGE, "codec '%s' does not go with scheme '%s': it %s", terms->codec->kind->name,
+            scheme.kind->name, why);
+    return sh_error_hint("use another codec or none, or --sync bsp");
 }

@@ -42,6 +42,7 @@ typedef struct sh_sync_options {
     double switch_at;                 // post-local: steps when >= 1, a part of the run when < 1
     double outer_lr, outer_momentum;  // diloco
     char *graph;                      // who gossips with whom: auto, or a graph's name
+    double mixing;                    // gossip through a codec: gamma; 0: by the codec
 } sh_sync_options;
 
 /* A scheme with its amount, as written: "ssp:3". */
@@ -52,6 +53,10 @@ typedef struct sh_scheme {
 
 /* Parameter servers have ranks of their own. */
 bool sh_sync_apart(const sh_sync_options *options);
+/* One worker alone needs no scheme, but for servers that stand apart. */
+static inline bool sh_sync_acts(const sh_sync_options *options, int workers) {
+    return workers > 1 || sh_sync_apart(options);
+}
 
 enum { SH_SCHEME_TEXT = 48 };
 
@@ -88,6 +93,7 @@ enum { SH_SYNC_STATES = 2 };
 typedef struct sh_sync_state {
     const char *name;  // NULL: none
     size_t count;      // 0: one for each parameter, in their layout
+    bool feedback;     // of a codec, and only with one that feeds back; the last
 } sh_sync_state;
 
 /* The gradient of a worker of an exact run (tensor/kernels/fixed.h): integers that add up to that
@@ -252,7 +258,7 @@ sh_status sh_replica_average_optim(sh_replica *replica, sh_momentum policy);
  * optimizer's state unless it is to be reset; also where workers keep their own, since one
  * checkpoint speaks for all. */
 sh_status sh_sync_meet_mean(sh_sync *sync);
-/* For kind->check, where models travel instead of gradients: refuses codecs. */
-sh_status sh_refuse_codec(sh_scheme scheme, const sh_sync_terms *terms);
+/* For kind->check: "codec 'x' does not go with scheme 'y': it WHY". Lets runs without one pass. */
+sh_status sh_refuse_codec(sh_scheme scheme, const sh_sync_terms *terms, const char *why);
 
 #endif

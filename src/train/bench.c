@@ -69,6 +69,7 @@ shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, doub
     SHOAL_TRY(check_scheme(run));
     SHOAL_TRY(sh_run_make_optimizer(run));
     SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
+    SHOAL_TRY(sh_team_take_costs(run));
     SHOAL_TRY(sh_team_spread(run));
     SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
     SHOAL_TRY(sh_team_prepare(run, false));

@@ -29,6 +29,11 @@ static const char *normalise_choice(size_t index) {
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
+static const char *targets_choice(size_t index) {
+    static const char *const names[] = {"auto", "classes", "values"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
 static const char *tokens_choice(size_t index) {
     static const char *const names[] = {"chars", "bytes"};
     return index < SH_COUNT(names) ? names[index] : NULL;
@@ -108,6 +113,9 @@ static const sh_option rows[] = {
      .value = "FILE", .help = "labels, where they are in a file of their own"},
     {.key = "data.label_column", .type = SH_OPTION_STRING, AT(data.label_column), .group = "Data",
      .value = "COLUMN", .help = "CSV: name or index of the label column; default the last"},
+    {.key = "data.targets", .type = SH_OPTION_STRING, AT(data.targets), .initial = "auto",
+     .choices = targets_choice, .group = "Data",
+     .help = "auto: whole numbers are classes; values: they are numbers to regress on"},
     {.key = "data.hold_out", .type = SH_OPTION_REAL, AT(data.hold_out), .initial = "0",
      .least = 0, .most = 0.9, .group = "Data",
      .help = "part of the training data kept for validation (text: 10 % unless set)"},
@@ -220,10 +228,13 @@ static const sh_option rows[] = {
      .value = "N", .help = "async: push gradients every N steps, added up; at every pull anyway"},
     {.key = "sync.momentum", .flag = "sync-momentum", .type = SH_OPTION_STRING,
      AT(scheme.momentum), .initial = "auto", .choices = momentum_choice, .group = "Workers",
-     .help = "the optimizer's state where models are averaged; auto: average (diloco: keep)"},
+     .help = "the optimizer's state where models are averaged; auto: average; diloco, codecs: keep"},
     {.key = "sync.graph", .flag = "graph", .type = SH_OPTION_STRING, AT(scheme.graph),
      .initial = "auto", .choices = graph_choice, .group = "Workers",
      .help = "gossip: who talks to whom; auto: ring (adpsgd: complete, sgp: exponential)"},
+    {.key = "sync.mixing", .flag = "mixing", .type = SH_OPTION_REAL, AT(scheme.mixing),
+     .initial = "0", .least = 0, .most = 1, .group = "Workers", .value = "GAMMA",
+     .help = "gossip through a codec: step towards the neighbours; 0: by the codec"},
     {.key = "sync.switch", .flag = "sync-switch", .type = SH_OPTION_REAL, AT(scheme.switch_at),
      .initial = "0.5", .least = 0, .most = 1e12, .group = "Workers",
      .help = "post-local: steps until workers go alone, or below 1 a part of the run"},

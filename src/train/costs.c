@@ -45,6 +45,17 @@ bool sh_costs_parse(const char *text, sh_costs *costs_out) {
     return true;
 }
 
+static bool are_apart(double a, double b, double factor) {
+    return a > factor * b || b > factor * a;
+}
+
+/* Below a tenth of a millisecond a latency tells more of how busy the machines are. */
+bool sh_links_differ(const sh_link *a, const sh_link *b) {
+    const double busy_s = 1e-4;
+    return are_apart(fmax(a->alpha_s, busy_s), fmax(b->alpha_s, busy_s), 5) ||
+           are_apart(a->beta_s, b->beta_s, 3);
+}
+
 /* One file per machine and set of libraries: another processor has other winners. */
 char *sh_choices_path(const char *cache_folder) {
     if (cache_folder == NULL) return NULL;

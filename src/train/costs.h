@@ -16,6 +16,8 @@ const char *sh_costs_key(const char *transport, int ranks, int nodes, char key_o
 const char *sh_costs_print(const sh_costs *costs, char text_out[SH_COSTS_TEXT]);
 /* False: it is none. */
 bool sh_costs_parse(const char *text, sh_costs *costs_out);
+/* Whether no noise explains it: one link has thrice the rate of the other, or far more latency. */
+bool sh_links_differ(const sh_link *a, const sh_link *b);
 /* What runs of so many ranks on so many nodes measured on this machine; false: there was none.
  * `name_out` says between whom: "mpi, 4 ranks on 2 nodes". */
 bool sh_costs_recall(const char *cache_folder, int ranks, int nodes, sh_costs *costs_out,

@@ -254,8 +254,9 @@ sh_status sh_exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_resul
 
 const sh_fixed_gradient *sh_exact_fixed(const shoal_run *run) { return &run->exact->fixed; }
 
-size_t sh_exact_combined_most(const shoal_run *run) {
-    size_t notes = sh_exact_notes(run->exact), states = run->model.net->states.total;
+size_t sh_exact_combined_most(const sh_config *config, const sh_net *net) {
+    if (!config->exact) return 0;
+    size_t notes = sh_exact_note_count(net, config->shards), states = net->states.total;
     return notes > states ? notes : states;
 }
 

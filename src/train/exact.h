@@ -23,10 +23,10 @@ sh_status sh_exact_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_res
  * `*over_out`: the workers meet instead. */
 sh_status sh_exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out,
                             bool *over_out);
-/* Where that leaves the gradient; numbers that it has combined at a time, at most. After prepare.
- */
+/* Where that leaves the gradient; after prepare. */
 const sh_fixed_gradient *sh_exact_fixed(const shoal_run *run);
-size_t sh_exact_combined_most(const shoal_run *run);
+/* Numbers that it has combined at a time, at most; 0: the run is not exact. */
+size_t sh_exact_combined_most(const sh_config *config, const sh_net *net);
 
 /* What a worker takes of every batch: its whole shards. */
 sh_batch_share sh_exact_share(int64_t shards, int rank, int ranks);

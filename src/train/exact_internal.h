@@ -75,8 +75,12 @@ static inline size_t sh_exact_tensors(const sh_exact *exact) {
     return exact->run->model.net->params.count + exact->run->model.net->states.count;
 }
 
+static inline size_t sh_exact_note_count(const sh_net *net, int64_t shards) {
+    return net->params.count + net->states.count + 3 * (size_t)shards + 1;
+}
+
 static inline size_t sh_exact_notes(const sh_exact *exact) {
-    return sh_exact_tensors(exact) + 3 * (size_t)exact->shards + 1;
+    return sh_exact_note_count(exact->run->model.net, exact->shards);
 }
 
 /* Where the notes of a shard stand. */

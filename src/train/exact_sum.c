@@ -324,16 +324,15 @@ sh_status sh_exact_sum_own(sh_exact *exact, const sh_exact_batch *batch, sh_loss
     summing s;
     write_notes(exact);
     exact->notes[sh_exact_notes(exact) - 1] = 0;  // the servers know who wants to stop
-    SH_TRY(sh_scheme_combine(exact->run, SH_MAX, exact->notes, sh_exact_notes(exact),
-                             over_out));
+    SH_TRY(sh_scheme_combine(exact->run, SH_MAX, exact->notes, sh_exact_notes(exact), over_out));
     if (*over_out) return SH_OK;
     SH_TRY(read_notes(exact, batch, result_out, &s));
     sh_crew_run(exact->crew, sum_own, &s, ranges + net->states.count);
     exact->fixed = (sh_fixed_gradient){
         .sums = exact->common, .notes = exact->notes, .counted = result_out->counted};
     if (states == 0) return SH_OK;
-    SH_TRY(sh_scheme_combine(exact->run, SH_SUM, exact->common + net->params.total, states,
-                             over_out));
+    SH_TRY(
+        sh_scheme_combine(exact->run, SH_SUM, exact->common + net->params.total, states, over_out));
     if (*over_out) return SH_OK;
     s.first = ranges;
     sh_crew_run(exact->crew, take_sum, &s, net->states.count);

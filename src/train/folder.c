@@ -253,7 +253,7 @@ sh_status sh_run_open_folder(shoal_run *run) {
     return write_run_file(run);
 }
 
-sh_status sh_run_save(shoal_run *run) {
+static sh_status write_snapshot(shoal_run *run) {
     char fingerprint[48], *folder;
     data_text(run, fingerprint);
     SH_TRY(in_folder(run, "checkpoints", &folder));
@@ -277,6 +277,35 @@ sh_status sh_run_save(shoal_run *run) {
     sh_free(checkpoint.info.kernels);
     sh_free(folder);
     return status;
+}
+
+/* Somebody removed or renamed the folder under the run: what is needed to go on is written anew. */
+static sh_status restore_folder(const shoal_run *run) {
+    SH_WARN(&run->log,
+            "'%s' is gone and is made anew: run file and checkpoints from here on; its log and "
+            "metrics are lost",
+            run->folder);
+    SH_TRY(sh_make_folders(run->folder));
+    return write_run_file(run);
+}
+
+static sh_status tell_how_to_go_on(const shoal_run *run) {
+    const sh_error error = *sh_error_last();
+    bool has = has_snapshots(run);
+    sh_status status = sh_error_adopt(&error);
+    if (!has) return status;
+    return sh_error_hint(
+        "make room, then 'shoal train %s --resume': the checkpoints before are whole", run->folder);
+}
+
+sh_status sh_run_save(shoal_run *run) {
+    if (!holds_run(run->folder)) SH_TRY(restore_folder(run));
+    sh_status status = write_snapshot(run);
+    if (status != SH_OK && !holds_run(run->folder)) {  // it went meanwhile
+        SH_TRY(restore_folder(run));
+        status = write_snapshot(run);
+    }
+    return status == SH_E_IO ? tell_how_to_go_on(run) : status;
 }
 
 void sh_run_load_kernels(shoal_run *run) {

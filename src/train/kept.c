@@ -23,9 +23,14 @@ sh_status sh_kept_init(shoal_run *run) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
     if (run->model.blocks.weights == NULL) return SH_OK;  // timing only
-    for (size_t i = 0; i < SH_SYNC_STATES && scheme.kind->states[i].name != NULL; i++)
-        SH_TRY(
-            add(&run->kept, &scheme.kind->states[i], scheme.kind->name, &run->model.net->params));
+    sh_codec codec;
+    SH_TRY(sh_team_codec(run, &codec));
+    bool feeds_back = codec.kind != NULL && sh_codec_states(&codec) > 0;
+    for (size_t i = 0; i < SH_SYNC_STATES && scheme.kind->states[i].name != NULL; i++) {
+        const sh_sync_state *state = &scheme.kind->states[i];
+        if (state->feedback && !feeds_back) continue;
+        SH_TRY(add(&run->kept, state, scheme.kind->name, &run->model.net->params));
+    }
     return SH_OK;
 }
 

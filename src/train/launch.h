@@ -55,9 +55,9 @@ typedef struct sh_worker {
     const sh_job *job;
     const sh_config *config;
     sh_shm *fabric;
-    sh_shm *mail;     // of the scheme; NULL: it has none
-    sh_board *board;  // of all processes
-    int rank, ranks;  // from `ranks` on: a parameter server
+    sh_shm *mail;             // of the scheme; NULL: it has none
+    sh_board *board;          // of all processes
+    int rank, ranks;          // from `ranks` on: a parameter server
     int notes_fd;             // to the parent
     const _Atomic int *stop;  // set by the parent
 } sh_worker;

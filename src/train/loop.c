@@ -177,7 +177,8 @@ static int64_t next_meeting(const shoal_run *run) {
 /* Between meetings each worker knows its own loss alone; rank 0 tells its. */
 static sh_status tell(shoal_run *run, interval *since, int64_t before, double loss) {
     int64_t every = run->config.log_every;
-    if (run->step > 0 && run->step / every != before / every) {
+    bool has_news = since->counted > 0;  // else all of its gradients were broken off
+    if (run->step > 0 && run->step / every != before / every && has_news) {
         SH_TRY(write_step(run, since));
         *since = (interval){.begin_ns = sh_run_now(run)};
     }
@@ -185,8 +186,20 @@ static sh_status tell(shoal_run *run, interval *since, int64_t before, double lo
     return SH_OK;
 }
 
-/* The steps of a scheme's worker up to the next meeting, and the meeting. In a free scheme others
- * may do them all: the loss then stays as it was. */
+/* Where workers meet, the loss is that of all of them: in a free scheme rank 0 may have done no
+ * step since it last told. */
+static sh_status add_losses(shoal_run *run, interval *since, double *loss_out) {
+    double sums[] = {since->loss_sum, (double)since->counted, (double)since->correct};
+    SH_TRY(sh_team_sum(&run->team, sums, SH_COUNT(sums)));
+    if (sums[1] > 0) *loss_out = sums[0] / sums[1];
+    bool tells = sh_team_leads(&run->team);  // the others begin anew
+    since->loss_sum = tells ? sums[0] : 0;
+    since->counted = tells ? (int64_t)sums[1] : 0;
+    since->correct = tells ? (int64_t)sums[2] : 0;
+    return SH_OK;
+}
+
+/* The steps of a scheme's worker up to the next meeting, and the meeting. */
 static sh_status span(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
     int64_t epoch = run->epoch;
     sh_scheme_aim(run, next_meeting(run));
@@ -199,9 +212,11 @@ static sh_status span(shoal_run *run, interval *since, double *loss_out, bool *e
         if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
         if (!meets) SH_TRY(tell(run, since, step, *loss_out));
     }
+    int64_t samples = run->samples_here;
     SH_TRY(sh_scheme_meet(run));
+    since->samples += run->samples_here - samples;  // as they were
     *epoch_end_out = run->epoch > epoch;
-    return SH_OK;
+    return add_losses(run, since, loss_out);
 }
 
 static bool is_due(int64_t step, int64_t every, bool epoch_end, bool last) {

@@ -61,6 +61,12 @@ void sh_model_place_weights(sh_model *model, float *memory) {
     bind_plans(model);
 }
 
+void sh_model_place_gradients(sh_model *model, float *memory) {
+    sh_arena_fini(&model->gradients);
+    model->blocks.gradients = memory;
+    bind_plans(model);
+}
+
 /* A larger plan needs a larger block; the older plans move along. */
 static sh_status grow_work(sh_model *model, size_t bytes) {
     if (bytes <= model->work.size_bytes) return SH_OK;

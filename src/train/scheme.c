@@ -1,6 +1,7 @@
 #include "train/scheme.h"
 
 #include <omp.h>
+#include <sched.h>
 
 #include "base/task.h"
 #include "tensor/kernels/vector.h"
@@ -13,7 +14,8 @@ enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on 
 typedef struct service_task {
     sh_service service;
     sh_task *task;
-    bool real;  // not simulated: a thread of its own
+    const cpu_set_t *cores;  // that it may use; NULL: as it is
+    bool real;               // not simulated: a thread of its own
 } service_task;
 
 struct sh_scheme_run {
@@ -22,11 +24,14 @@ struct sh_scheme_run {
     sh_replica replica;
     service_task *services;
     int service_count;
+    float *lent;      // the gradients, where services read them themselves; NULL: elsewhere
     int64_t to;       // the step of the next meeting
     double stop[2];   // a lockstep scheme's agreement under way: wishes to stop, of all workers
     sh_call control;  // that sums it
     bool asks;        // it is under way
     bool created;
+    int64_t samples;                // that this worker has learnt from since the last meeting,
+    int64_t samples_met, here_met;  // and those of all as they were counted there
 };
 
 static sh_sync_terms terms_of(const shoal_run *run, const sh_codec *codec) {
@@ -114,7 +119,8 @@ static sh_status exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_r
     return status;
 }
 
-static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *result_out) {
+static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *result_out,
+                              int64_t *samples_out) {
     const sh_batch *batch;
     int64_t begin = sh_run_now(run);
     SH_TRY(sh_loader_next(run->loader, &batch));
@@ -124,6 +130,7 @@ static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *resu
     if (exact && run->team.seat.spend != NULL) pass_time(run);  // before the workers wait
     sh_status status =
         exact ? exact_gradient(run, batch, result_out) : gradient(run, batch, mean, result_out);
+    *samples_out = (int64_t)batch->count;
     sh_loader_release(run->loader, batch);
     if (!exact && run->team.seat.spend != NULL) pass_time(run);
     run->spent.data_ns += loaded - begin;
@@ -131,7 +138,8 @@ static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *resu
     return status;
 }
 
-/* Steps and samples of all workers, as far as this one knows. */
+/* Steps and samples of all workers, as far as this one knows: until they meet, a step counts as a
+ * whole batch. */
 static void move_on(shoal_run *run) {
     int64_t step = run->scheme->replica.done / run->team.ranks;
     if (step >= run->scheme->to) step = run->scheme->to;
@@ -144,7 +152,7 @@ static void move_on(shoal_run *run) {
 static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
     shoal_run *run = self;
     sh_replica *replica = &run->scheme->replica;
-    int64_t begin = sh_run_now(run);
+    int64_t begin = sh_run_now(run), samples = 0;
     replica->broke_off = false;
     move_on(run);  // draws depend on the step
     if (run->team.seat.timing_only) {
@@ -152,15 +160,21 @@ static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
         pass_time(run);
         run->spent.compute_ns += sh_run_now(run) - begin;
     } else {
-        SH_TRY(compute_next(run, mean, result_out));
+        SH_TRY(compute_next(run, mean, result_out, &samples));
     }
     if (replica->unwanted != NULL) replica->broke_off = sh_scheme_unwanted(run);
-    if (replica->broke_off) *result_out = (sh_loss_result){0};
+    if (replica->broke_off)
+        *result_out = (sh_loss_result){0};
+    else
+        run->scheme->samples += samples;
     return SH_OK;
 }
 
 static sh_status next_sparse(void *self, sh_sparse_batch *batch_out) {
-    return sh_run_next_sparse(self, batch_out);
+    shoal_run *run = self;
+    SH_TRY(sh_run_next_sparse(run, batch_out));
+    run->scheme->samples += (int64_t)batch_out->count;
+    return SH_OK;
 }
 
 static void place(void *self, float *memory) {
@@ -216,8 +230,10 @@ void sh_scheme_poll(void *self, size_t param) {
 
 static sh_status serve(void *argument) {
     service_task *task = argument;
-    // The worker's threads compute; a service has the one it runs on.
+    // The worker's threads compute; a service has the one it runs on. A worker that waits for it
+    // leaves a core idle, and the system finds which.
     if (task->real) omp_set_num_threads(1);
+    if (task->cores != NULL) sched_setaffinity(0, sizeof *task->cores, task->cores);
     return task->service.scheme.kind->serve(&task->service);
 }
 
@@ -227,6 +243,7 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
     sh_transport *mail = NULL;
     SH_TRY(seat->open_mail(seat->self, run->team.ranks + index, &mail));
     task->real = seat->spend == NULL;
+    task->cores = seat->cores;
     task->service = (sh_service){
         .index = index,
         .count = count,
@@ -241,7 +258,7 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
         .codec = &s->codec,
         .seed = s->replica.seed,
         .step = run->step,
-        .combined_most = run->config.exact ? sh_exact_combined_most(run) : 0,
+        .combined_most = sh_exact_combined_most(&run->config, run->model.net),
         .worker = &s->sync,
         .stops = run->hooks.stop,
         .user = run->hooks.user,
@@ -284,6 +301,24 @@ static sh_status open_mail(shoal_run *run) {
     return seat->open_mail(seat->self, run->team.rank, &run->scheme->replica.mail.transport);
 }
 
+/* Gradients are what is sent most; an exact run sends integers. */
+static void lend_gradients(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    bool mails = s->replica.mail.transport != NULL && !run->config.exact;
+    if (!mails || s->replica.gradients == NULL) return;
+    s->lent = sh_lend(s->replica.mail.transport, run->model.net->params.total * sizeof(float));
+    if (s->lent == NULL) return;
+    sh_model_place_gradients(&run->model, s->lent);
+    s->replica.gradients = s->lent;
+}
+
+static void unlend_gradients(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s->lent == NULL) return;
+    sh_model_place_gradients(&run->model, NULL);
+    sh_unlend(s->replica.mail.transport, s->lent);
+}
+
 sh_status sh_scheme_begin(shoal_run *run) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
@@ -291,11 +326,14 @@ sh_status sh_scheme_begin(shoal_run *run) {
     run->scheme = sh_alloc(1, sizeof *run->scheme);
     if (run->scheme == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
     struct sh_scheme_run *s = run->scheme;
-    SH_TRY(sh_codec_parse(run->config.compress, &s->codec));
+    SH_TRY(sh_team_codec(run, &s->codec));
     s->replica = replica_of(run);
+    s->samples_met = run->samples;
+    s->here_met = run->samples_here;
     for (size_t i = 0; i < run->kept.count; i++) s->replica.kept[i] = run->kept.slots[i].values;
     s->sync = (sh_sync){.scheme = scheme, .options = &run->config.scheme, .replica = &s->replica};
     SH_TRY(open_mail(run));
+    lend_gradients(run);
     SH_TRY(start_services(run));
     s->created = true;
     sh_status status = scheme.kind->create(&s->sync);
@@ -376,6 +414,17 @@ static void move_to(shoal_run *run, int64_t step) {
     run->batch = step % run->steps_per_epoch;
 }
 
+/* Samples as they were: batches may be short, broken off, or left to others. */
+static sh_status count_samples(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    double samples = (double)s->samples;
+    SH_TRY(sh_team_sum(&run->team, &samples, 1));
+    s->samples = 0;
+    run->samples = s->samples_met += (int64_t)samples;
+    run->samples_here = s->here_met += (int64_t)samples;
+    return SH_OK;
+}
+
 sh_status sh_scheme_meet(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     s->sync.failed = true;  // unless all of this goes well
@@ -398,6 +447,7 @@ sh_status sh_scheme_meet(shoal_run *run) {
     s->replica.done = (int64_t)most[0];
     run->team.stops = most[1] > 0;
     move_to(run, s->replica.done / run->team.ranks);
+    if (!run->team.seat.timing_only) SH_TRY(count_samples(run));
     s->sync.failed = false;
     return SH_OK;
 }
@@ -459,6 +509,7 @@ void sh_scheme_end(shoal_run *run) {
     if (waits) return;  // they still use what is here
     for (int i = 0; i < s->service_count; i++)
         sh_transport_close(s->services[i].service.mail.transport);
+    unlend_gradients(run);
     sh_transport_close(s->replica.mail.transport);
     sh_free(s->services);
     sh_free(s);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "train/exact.h"
 
 /* Tags of mail; a scheme's own are below these. */
 enum { TAG_BRIEF = 1, TAG_WEIGHTS, TAG_SLOT, TAG_COUNTS };
@@ -154,6 +155,7 @@ static sh_status serve(served *s) {
                               .codec = &s->codec,
                               .seed = (uint64_t)config->seed,
                               .step = s->words.step,
+                              .combined_most = sh_exact_combined_most(config, s->net),
                               .stops = server->stops,
                               .user = server->user};
     const sh_transport *transport = s->mail.transport;

@@ -31,8 +31,14 @@ static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
     return SH_OK;
 }
 
+static bool sums_steps(const shoal_run *run) {
+    sh_scheme scheme;
+    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->step == NULL;
+}
+
+/* Other schemes sum no gradients. */
 void sh_team_attach(shoal_run *run) {
-    if (run->team.engine == NULL) return;
+    if (run->team.engine == NULL || !sums_steps(run)) return;
     run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
 }
 
@@ -243,8 +249,7 @@ sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
     return sh_engine_barrier(team->engine);
 }
 
-/* The codec of the run; dgc takes the momentum over from the optimizer. */
-static sh_status find_codec(shoal_run *run, sh_codec *codec_out) {
+sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
     SH_TRY(sh_codec_parse(run->config.compress, codec_out));
     if (codec_out->kind == NULL) return SH_OK;
     if (!run->config.feedback) codec_out->options.error_feedback = false;
@@ -259,11 +264,6 @@ static sh_status find_codec(shoal_run *run, sh_codec *codec_out) {
     return sh_codec_check(codec_out);
 }
 
-static bool sums_steps(const shoal_run *run) {
-    sh_scheme scheme;
-    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->step == NULL;
-}
-
 sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
     sh_team *team = &run->team;
     if (team->engine == NULL || run->config.exact) return SH_OK;
@@ -274,7 +274,7 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
     if (team->used == NULL || team->unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     sh_codec codec;
-    SH_TRY(find_codec(run, &codec));
+    SH_TRY(sh_team_codec(run, &codec));
     double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : SH_BUCKET_MIB;
     sh_reducer_options options = {.engine = team->engine,
                                   .params = &run->model.net->params,

@@ -3,6 +3,8 @@
 #ifndef SH_TRAIN_TEAM_H
 #define SH_TRAIN_TEAM_H
 
+#include <sched.h>
+
 #include "comm/engine.h"
 #include "data/loader.h"
 #include "sync/reducer.h"
@@ -16,12 +18,13 @@ static const double SH_BUCKET_MIB = 4.0;
 
 /* Where a worker sits. */
 typedef struct sh_seat {
-    sh_engine *engine;      // borrowed
-    sh_board_rank *board;   // borrowed
-    int threads;            // that this worker computes with
-    sh_patience *patience;  // borrowed; NULL: a parent watches over the workers
-    const sh_clock *clock;  // NULL: the real one
-    const sh_data *data;    // borrowed, where workers share one memory; NULL: it opens its own
+    sh_engine *engine;       // borrowed
+    sh_board_rank *board;    // borrowed
+    int threads;             // that this worker computes with
+    const cpu_set_t *cores;  // borrowed, of all workers; NULL: this one is not bound to its part
+    sh_patience *patience;   // borrowed; NULL: a parent watches over the workers
+    const sh_clock *clock;   // NULL: the real one
+    const sh_data *data;     // borrowed, where workers share one memory; NULL: it opens its own
     /* Opens an endpoint of the mail that schemes use; NULL: this seat has none. */
     sh_status (*open_mail)(void *self, int endpoint, sh_transport **mail_out);
     /* In the simulator: lets the time pass that this part (0 to 1) of a step's forward and backward
@@ -68,6 +71,8 @@ sh_status sh_team_spread(struct shoal_run *run);
 sh_status sh_team_spread_folder(struct shoal_run *run);
 /* Rank 0 plans first and measures; the others take its choices. */
 sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
+/* The codec of the run; dgc takes the momentum over from the optimizer. */
+sh_status sh_team_codec(const struct shoal_run *run, sh_codec *codec_out);
 /* Buckets; `arrived` as in sh_reducer_options. */
 sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, const sh_bucket *));
 /* Sharded: the optimizer's state of all ranks, before a checkpoint; and away with it again. */

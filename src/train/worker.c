@@ -92,6 +92,8 @@ static sh_status serve(const sh_worker *worker) {
 
 static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     if (worker->rank >= worker->ranks) return serve(worker);
+    cpu_set_t all;
+    bool known = sched_getaffinity(0, sizeof all, &all) == 0;
     int cores = sh_cores();
     sh_take_cores(worker->rank, worker->ranks);
     sh_transport *transport = NULL;
@@ -110,6 +112,7 @@ static sh_status work(const sh_worker *worker, sh_board_rank *board) {
     sh_seat seat = {.engine = engine,
                     .board = board,
                     .threads = sh_threads_each(worker->config, worker->ranks, cores),
+                    .cores = known ? &all : NULL,
                     .open_mail = worker->mail != NULL ? open_mail : NULL,
                     .self = (void *)(uintptr_t)worker};
     SH_TRY(sh_run_open(worker->config, &hooks, &seat, &run));

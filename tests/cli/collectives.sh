@@ -68,6 +68,23 @@ expect_text "--per-node" stdout
 expect_exit 0 "$SHOAL" explain --help
 expect_text "shoal explain allreduce" stdout
 
+# What a run of as many workers measured stands for their links, unless the user names others.
+expect_exit 0 "$SHOAL" explain allreduce -n 3 --per-node 3
+expect_no_text "as measured" stdout
+expect_exit 0 "$SHOAL" train --model mlp --data digits --threads 1 -n 3 --steps 2 --out links
+expect_text "links measured" links/log.txt
+expect_exit 0 "$SHOAL" explain allreduce -n 3 --per-node 3
+expect_text "as measured between 3 ranks on 1 node, shm" stdout
+sed -i 's/"link [^"]*"/"link 1e-3 8e-8 1e-9 node 2e-3 4e-8 1e-9 large ring"/' "$XDG_CACHE_HOME"/shoal/kernels-*.json
+expect_exit 0 "$SHOAL" explain allreduce -n 3 --per-node 3
+expect_text "200 Mbit/s, 2 ms" stdout
+expect_text "From 1 MiB workers take ring" stdout
+expect_exit 0 "$SHOAL" explain allreduce -n 3 --per-node 3 --node-link 10Gbit,1us
+expect_no_text "as measured" stdout
+expect_exit 0 "$SHOAL" explain allreduce -n 4 --per-node 4
+expect_no_text "as measured" stdout
+rm -r "$XDG_CACHE_HOME"
+
 # Misuse.
 expect_complaint 2 "there is no algorithm 'rign' for allreduce" "$SHOAL" explain allreduce --algorithm rign
 expect_text "did you mean 'ring'?"

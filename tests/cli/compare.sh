@@ -80,10 +80,9 @@ expect_text "shoal: compare: bsp failed" stderr
 "$SHOAL" compare --model mlp --data digits --threads 1 --kernels default --sync bsp,local:4,local:8 -n 2 \
     --epochs 1000000 --eval-every 1000 --out stopped >stop.out 2>stop.err &
 parent=$!
-for _ in $(seq 300); do
-    grep -qs '"event":"eval"' stopped/bsp/metrics.jsonl && break
-    sleep 0.1
-done
+wait_until grep -qs '"event":"eval"' stopped/bsp/metrics.jsonl || fail "no evaluation: $(cat stop.err)"
+mapfile -t workers < <(pgrep -P "$parent")
+[ "${#workers[@]}" -eq 2 ] || fail "${#workers[@]} workers"
 kill -TERM "$parent"
 code=0
 wait "$parent" || code=$?
@@ -92,7 +91,7 @@ expect_text "| bsp     | stopped |" stop.out
 expect_text "| local:8 | not run |" stop.out
 expect_text "stopped after step" stop.out
 expect_text '"outcome": "stopped"' stopped/compare.json
-[ -z "$(pgrep -P "$parent" || true)" ] || fail "workers outlive a stopped comparison"
+gone "${workers[@]}" || fail "workers outlive a stopped comparison"
 
 # Afresh in the same folder.
 expect_exit 0 "$SHOAL" compare "${common[@]}" --epochs 1 --sync bsp,local:4 -n 2 --out stopped --overwrite

@@ -51,6 +51,9 @@ for layout in "2 1 range" "3 2 variable" "3 4 range" "5 3 range" "11 2 variable"
         --servers "$servers" --placement "$placement" --out "$out"
     same_end "$out"
 done
+expect_exit 0 "$SHOAL" train "${run[@]}" -n 3 --threads 1 --epochs 2 --sync ps --servers 2 --server-ranks own \
+    --out apart
+same_end apart
 expect_exit 0 "$SHOAL" train "${run[@]}" -n 3 --threads 2 --epochs 2 --sync ssp:0 --out ssp0
 same_end ssp0
 expect_exit 0 "$SHOAL" simulate "${run[@]}" -n 4 --epochs 2 --sync ps --compute exp:1ms --jitter 1ms \
@@ -95,6 +98,9 @@ under_mpi() {
             --allreduce "$allreduce" --out "$name-$allreduce"
         same_all "$name-$allreduce"
     done
+    expect_exit 0 timeout 120 "$@" -n 3 "$SHOAL" train "${run[@]}" --threads 1 --epochs 2 --sync ps \
+        --out "$name-ps"
+    same_end "$name-ps"
     expect_exit 0 timeout 120 "$@" -n 2 "$SHOAL" train "${run[@]}" --threads 2 --steps 17 --out "$name"
     expect_exit 0 "$SHOAL" train "$name" --resume -n 3 --threads 1 --steps 0 --epochs 2 --quiet
     same_end "$name"

@@ -20,6 +20,21 @@ for graph in ring torus exponential complete; do
     awk "BEGIN { exit !($(accuracy) > $one - 0.06) }" || fail "$graph: accuracy $(accuracy), alone $one"
 done
 
+# Through a codec too: what models changed by, or how far they moved from their public copies, travels.
+for sync in local:4 post-local:4 adacomm:8 diloco:6 gossip; do
+    for codec in fp16 topk:10% qsgd:4 onebit; do
+        expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 5 -n 4 --sync "$sync" --compress "$codec" \
+            --out "c-${sync/:/-}-${codec%%:*}"
+        awk "BEGIN { exit !($(accuracy) > $one - 0.06) }" ||
+            fail "$sync with $codec: accuracy $(accuracy), alone $one"
+        less=$(sed -n 's/.*; \([0-9.]*\) times less than uncompressed.*/\1/p' stderr)
+        awk "BEGIN { exit !(${less:-0} > 1.4) }" || fail "$sync with $codec sends ${less:-?} times less"
+    done
+done
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 5 -n 4 --sync gossip --graph complete --mixing 0.1 \
+    --compress topk:5% --out c-mixing
+awk "BEGIN { exit !($(accuracy) > $one - 0.06) }" || fail "--mixing 0.1: accuracy $(accuracy), alone $one"
+
 # With plain SGD an average of all models after every step is bulk-synchronous training.
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 3 -n 3 --out bsp
 bsp=$(test_loss)
@@ -44,16 +59,30 @@ for sync in "${lockstep[@]}"; do
     done
 done
 
+# Residuals go into the checkpoint with the rest, and public copies are agreed on at every meeting.
+for sync in local:4 adacomm:8 diloco:6 gossip; do
+    for codec in topk:10% onebit; do
+        flags=(--optimizer momentum -n 3 --sync "$sync" --compress "$codec" --checkpoint-every 12)
+        name=rc-${sync/:/-}-${codec%%:*}
+        expect_exit 0 "$SHOAL" train "${common[@]}" "${flags[@]}" --steps 40 --out "$name"
+        mkdir -p "$name-half/checkpoints"
+        cp "$name"/run.yaml "$name-half"
+        cp "$name"/checkpoints/*-00000024.* "$name-half/checkpoints"
+        expect_exit 0 "$SHOAL" train "$name-half" --resume
+        for file in model optimizer; do
+            expect_same "$name/checkpoints/$file-00000040.safetensors" \
+                "$name-half/checkpoints/$file-00000040.safetensors"
+        done
+    done
+done
+
 # SIGTERM leaves a checkpoint, and the run goes on from it.
 for sync in local:4 gossip adpsgd sgp:1; do
     name=stop-${sync/:/-}
     "$SHOAL" train "${common[@]}" --epochs 200000 --eval-every 1000000 --checkpoint-every 200 -n 3 \
         --sync "$sync" --out "$name" >"$name.out" 2>"$name.err" &
     parent=$!
-    for _ in $(seq 300); do
-        compgen -G "$name/checkpoints/manifest-*.json" >/dev/null && break
-        sleep 0.1
-    done
+    wait_until has_checkpoint "$name" || fail "$sync wrote no checkpoint: $(cat "$name.err")"
     kill -TERM "$parent"
     code=0
     wait "$parent" || code=$?
@@ -64,8 +93,15 @@ for sync in local:4 gossip adpsgd sgp:1; do
 done
 
 # What does not go together is refused before training.
-expect_complaint 2 "sends models" "$SHOAL" train "${common[@]}" -n 2 --sync gossip --compress topk:1% --out bad
-expect_complaint 2 "sends models" "$SHOAL" train "${common[@]}" -n 2 --sync local:4 --compress fp16 --out bad
+expect_complaint 2 "push-sum counts on all of it" "$SHOAL" train "${common[@]}" -n 2 --sync sgp \
+    --compress topk:1% --out bad
+expect_complaint 2 "pairs here meet by chance" "$SHOAL" train "${common[@]}" -n 2 --sync adpsgd \
+    --compress fp16 --out bad
+expect_complaint 2 "in two rounds" "$SHOAL" train "${common[@]}" -n 2 --sync gossip --compress powersgd --out bad
+for sync in local:4 diloco gossip; do
+    expect_complaint 2 "momentum of gradients" "$SHOAL" train "${common[@]}" -n 2 --sync "$sync" \
+        --optimizer momentum --compress dgc --out bad
+done
 expect_complaint 2 "leads one way" "$SHOAL" train "${common[@]}" -n 4 --sync adpsgd --graph exponential --out bad
 expect_complaint 2 "exponential graph, not 'ring'" "$SHOAL" train "${common[@]}" -n 4 --sync sgp --graph ring --out bad
 expect_complaint 2 "graph" "$SHOAL" train "${common[@]}" -n 4 --sync gossip --graph rnig --out bad

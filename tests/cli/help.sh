@@ -46,6 +46,21 @@ expect_text "oneDNN" stdout
 expect_exit 0 "$SHOAL" data info digits
 expect_text "297" stdout
 expect_exit 0 "$SHOAL" data get digits
+if [ -n "$python" ]; then
+    expect_exit 0 "$SHOAL" doctor --json
+    "$python" -c 'import json
+seen = json.load(open("stdout"))
+assert seen["cores"] >= 1 and seen["memory_bytes"] > 1 << 20 and seen["onednn"], seen
+assert seen["data"]["digits"] is True and "path" in seen["cache_folder"], seen
+assert all(type(seen[mpi]["loads"]) is bool and seen[mpi]["text"] for mpi in ("openmpi", "mpich")), seen' ||
+        fail "doctor --json: $(cat stdout)"
+    expect_exit 0 "$SHOAL" data info digits --json
+    "$python" -c 'import json
+seen = json.load(open("stdout"))
+assert (seen["path"], seen["samples"], seen["shape"]) == ("digits", 297, [1, 8, 8]), seen
+assert (seen["target"], seen["classes"], sum(seen["per_class"])) == ("classes", 10, 297), seen' ||
+        fail "data info --json: $(cat stdout)"
+fi
 
 # Run files of examples/ are valid, and explain shows their layers.
 for file in "$SRC"/examples/*.yaml; do

@@ -26,25 +26,24 @@ expect_complaint 2 "does not clip" "$SHOAL" train "${common[@]}" --clip-norm 1 -
 expect_complaint 2 "needs every step's sum" "$SHOAL" train "${common[@]}" --exact --sync hogwild -n 2 --out bad
 
 # Sparse data: steps touch the features that occur, alone and together; the loss is the dense one's.
-sparse=(--model logistic --data "synthetic:features=2000,nonzeros=20,count=4000" --seed 3 --batch 16
-    --lr 10 --epochs 10 --threads 1)
-loss() { sed -n 's/^train loss *//p' "$WORK/stdout"; }
+sparse=(--model logistic --data "synthetic:features=2000,nonzeros=20,count=20000" --seed 3 --batch 16
+    --lr 2 --epochs 8 --threads 1)
 expect_exit 0 "$SHOAL" train "${sparse[@]}" --out sparse1
 expect_text "sparse steps: 20.0 of 2000 features"
 serial=$(accuracy)
-[ "$serial" -ge 7500 ] || fail "sparse rows are not learnt: $serial"
+[ "$serial" -ge 8000 ] || fail "sparse rows are not learnt: $serial"
 for scheme in hogwild hogwild-locked; do
     expect_exit 0 "$SHOAL" train "${sparse[@]}" --sync "$scheme" -n 2 --out "sparse-$scheme"
     expect_text "sparse steps"
-    [ "$(accuracy)" -ge "$((serial - 500))" ] || fail "$scheme reaches $(accuracy), alone $serial"
+    [ "$(accuracy)" -ge "$((serial - 300))" ] || fail "$scheme reaches $(accuracy), alone $serial"
 done
 # The dense layer does the same by whole gradients, up to rounding. (Value clipping far above any
 # gradient changes nothing but the path.)
 expect_exit 0 "$SHOAL" train "${sparse[@]}" --lr 1 --steps 20 --out few
-few=$(loss)
+few=$(train_loss few)
 expect_exit 0 "$SHOAL" train "${sparse[@]}" --lr 1 --steps 20 --clip-value 1e6 --out dense
 expect_no_text "sparse steps"
-[ "$(loss)" = "$few" ] || fail "sparse steps reach a loss of $few, dense ones $(loss)"
+expect_loss "$few" dense
 
 awk 'BEGIN { srand(5); for (r = 0; r < 600; r++) { a = 1 + int(rand() * 100); b = 101 + int(rand() * 300)
     print (a <= 50 ? "+1" : "-1"), a ":1", b ":0.5" } }' >rows.libsvm

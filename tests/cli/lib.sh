@@ -60,3 +60,27 @@ expect_complaint() {
     grep -q '^shoal: ' "$WORK/stderr" || fail "no line 'shoal: ...' on stderr"
     expect_text "$text" "$WORK/stderr"
 }
+
+# The training loss at the end of a run, with all its digits.
+train_loss() { grep -o '"train_loss":[^,}]*' "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2; }
+
+# is_close A B   equal but for the order in which they were summed.
+is_close() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a b != "" && d * d <= 1e-10 * a * a) }'; }
+expect_loss() { # WANTED FOLDER
+    is_close "$1" "$(train_loss "$2")" || fail "$2: loss $(train_loss "$2") instead of $1"
+}
+
+# wait_until COMMAND...   until it succeeds, for a minute at most: a loaded machine takes its time.
+wait_until() {
+    for _ in $(seq 600); do
+        ! "$@" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    return 1
+}
+has_checkpoint() { compgen -G "$1/checkpoints/manifest-*.json" >/dev/null; }
+# gone PID...   none of the processes is there any more.
+gone() {
+    local pid
+    for pid in "$@"; do ! kill -0 "$pid" 2>/dev/null || return 1; done
+}

@@ -10,7 +10,6 @@ if [ -n "${SANITIZED:-}" ]; then
 fi
 
 common=(--model mlp --data digits --threads 1 --seed 3 --kernels default)
-loss() { sed -n 's/^train loss *//p' "$WORK/stdout"; }
 
 # use FLAVOUR, then: ranks COUNT COMMAND...
 launcher=()
@@ -20,7 +19,7 @@ use() {
     mpich) launcher=("$MPIRUN_MPICH") ;;
     esac
 }
-ranks() { timeout 60 "${launcher[@]}" -n "$@"; }
+ranks() { timeout 120 "${launcher[@]}" -n "$@"; }
 
 # start NAME FLAGS...   a long run of three ranks in the background, once it has a checkpoint.
 start() {
@@ -29,10 +28,7 @@ start() {
     "${launcher[@]}" -n 3 "$SHOAL" train "${common[@]}" --epochs 200000 --eval-every 1000000 \
         --checkpoint-every 100 --out "$name" "$@" >"$name.out" 2>"$name.err" </dev/null &
     job=$!
-    for _ in $(seq 300); do
-        compgen -G "$name/checkpoints/manifest-*.json" >/dev/null && return
-        sleep 0.1
-    done
+    wait_until has_checkpoint "$name" && return
     cat "$name.err"
     fail "$name wrote no checkpoint"
 }
@@ -50,10 +46,10 @@ rank_pids() {
         [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != "$(basename "$SHOAL")" ] || echo "$pid"
     done
 }
-# The job ends within half a minute, not in order.
+# The job ends within a minute, not in order.
 expect_end() {
     local code=0
-    timeout 30 tail --pid="$job" -f /dev/null || { cat "$1.err"; fail "$1 goes on"; }
+    timeout 60 tail --pid="$job" -f /dev/null || { cat "$1.err"; fail "$1 goes on"; }
     wait "$job" || code=$?
     [ "$code" -ne 0 ] || fail "$1: exit 0"
 }

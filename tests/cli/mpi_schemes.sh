@@ -14,6 +14,7 @@ for scheme in ps gossip sgp; do
 done
 expect_exit 0 "$SHOAL" train "${short[@]}" --sync ps --servers 5 --placement variable \
     --optimizer adam --lr 0.002 -n 3 --out shm-five
+expect_exit 0 "$SHOAL" train "${short[@]}" --exact --out exact
 
 for flavour in openmpi mpich; do
     variable=MPIRUN_${flavour^^}
@@ -33,6 +34,9 @@ for flavour in openmpi mpich; do
     expect_exit 0 ranks 3 "$SHOAL" train "${short[@]}" --sync ps --servers 5 --placement variable \
         --optimizer adam --lr 0.002 --out "$flavour"
     expect_same "shm-five/$model" "$flavour/$model"
+
+    expect_exit 0 ranks 3 "$SHOAL" train "${short[@]}" --sync ps --exact --out "$flavour"
+    expect_same "exact/$model" "$flavour/$model"
 
     # Mail moves on while MPI's own all-reduce waits for a rank that still waits for mail.
     expect_exit 0 ranks 3 "$SHOAL" train "${short[@]}" --sync gossip --allreduce mpi --out "$flavour"

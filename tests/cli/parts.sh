@@ -97,10 +97,7 @@ mv kept/* .
 "$SHOAL" train "${parts[@]}" --steps 100000000 --log-every 1 --eval-every 1000000 \
     --checkpoint-every 1000000 --out long >"$WORK/stdout" 2>"$WORK/stderr" </dev/null &
 process=$!
-for ((i = 0; i < 1000; i++)); do
-    if grep -q '"step":5,' long/metrics.jsonl 2>/dev/null; then break; fi
-    sleep 0.02
-done
+wait_until grep -q '"step":5,' long/metrics.jsonl || fail "no 5 steps: $(cat stderr)"
 workers=0
 for pid in $(pgrep -P "$process"); do
     rank=$(sed 's/^shoal-//' "/proc/$pid/comm")

@@ -38,10 +38,7 @@ interrupt() {
         --checkpoint-every 1000000 --eval-every 1000000 --out "$folder" \
         >"$WORK/stdout" 2>"$WORK/stderr" </dev/null &
     local process=$!
-    for ((i = 0; i < 1000; i++)); do
-        if grep -q '"step":20,' "$folder/metrics.jsonl" 2>/dev/null; then break; fi
-        sleep 0.02
-    done
+    wait_until grep -q '"step":20,' "$folder/metrics.jsonl" || fail "no 20 steps: $(cat stderr)"
     kill -s "$signal" "$process"
     wait "$process" || code=$?
     [ "$code" -eq $((128 + $(kill -l "$signal"))) ] || fail "exit $code after SIG$signal: $(cat stderr)"

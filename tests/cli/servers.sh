@@ -18,6 +18,11 @@ for servers in 1 2 5; do
     expect_same "shared/$model" "own/$model"
 done
 
+# So exact runs have the bits of one worker there too.
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --exact --out exact
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --exact --sync ps --servers 2 -n 3 "${own[@]}" --out own
+expect_same "exact/$model" "own/$model"
+
 # What the servers count comes back to worker 0.
 for scheme in async ssp:2 easgd:4; do
     expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 6 --sync "$scheme" -n 3 --servers 2 "${own[@]}" --out own

@@ -72,6 +72,23 @@ takes backup:2 4 0.583333
 takes backup:4 8 0.634524
 takes backup:8 16 0.662872
 
+# A first worker that does no step between two meetings tells the loss of the others; samples are those
+# that were learnt from: short batches are short, and broken off gradients do not count.
+samples() { sed -n 's/.*"event":"end".*"samples":\([0-9]*\).*/\1/p' "$1/metrics.jsonl"; }
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --out lockstep --compute 10ms
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync async --compute 10ms --straggler 0:500x --out idle
+grep -q '"event":"step".*"train_loss":[0-9]' idle/metrics.jsonl || fail "no loss is told"
+! grep '"train_loss":null' idle/metrics.jsonl || fail "a loss of nobody is told"
+for sync in ps local:8 gossip; do
+    expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync "$sync" --compute exp:10ms --out counted
+    [ "$(samples counted)" -eq "$(samples lockstep)" ] ||
+        fail "$sync counts $(samples counted) samples, bsp $(samples lockstep)"
+    rm -r counted
+done
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync ksync:1 --compute exp:10ms --out counted
+awk -v k="$(samples counted)" -v all="$(samples lockstep)" 'BEGIN { exit !(k > 0 && k < 0.5 * all) }' ||
+    fail "ksync:1 of 4 workers counts $(samples counted) of $(samples lockstep) samples"
+
 # Without --compute it is measured, and said so.
 expect_exit 0 "$SHOAL" simulate "${mlp[@]:0:${#mlp[@]}-1}" -n 2 --steps 3 --out measured
 expect_text "makes this run repeatable" stderr

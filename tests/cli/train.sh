@@ -75,3 +75,20 @@ expect_file runs/mlp-2/run.yaml
 printf 'model: mlp\ndata: digits\nepochs: 9\n' >little.yaml
 expect_exit 0 "$SHOAL" train --epochs 1 little.yaml --quiet
 expect_text "epochs: 1" runs/little/run.yaml
+
+# Whole numbers are classes, unless the user says that they are values to regress on: y = 3 a + 2 b + 1.
+awk 'BEGIN { print "a,b,y"; for (i = 0; i < 400; i++) { a = i % 8; b = int(i / 8) % 10; print a "," b "," 3 * a + 2 * b + 1 } }' \
+    >whole.csv
+line=(--model "[{dense: 1}]" --data whole.csv --test-data whole.csv --batch 16 --lr 0.05 --epochs 40 --quiet)
+expect_complaint 2 "wants float targets, but the data has class labels" "$SHOAL" train "${line[@]}" \
+    --model "[dense]" --loss mse --out line
+expect_text "--targets values"
+expect_exit 0 "$SHOAL" train "${line[@]}" --targets values --out line
+expect_text "targets: values" line/run.yaml
+expect_exit 0 "$SHOAL" eval line --json
+awk -F'"loss":' '{ exit !($2 + 0 < 1e-3) }' stdout || fail "regression on whole numbers: $(cat stdout)"
+expect_exit 0 "$SHOAL" data info whole.csv --targets values --json
+expect_text '"target":"values","classes":0,"values":1' stdout
+expect_complaint 2 "has classes as its targets, not values" "$SHOAL" train "${mlp[@]}" --targets values --out no
+printf 'a,y\n1,0\n2,0.5\n' >half.csv
+expect_complaint 1 "sample 1 has label 0.5, which is not a class" "$SHOAL" data info half.csv --targets classes

@@ -4,16 +4,13 @@
 
 common=(--model mlp --data digits --threads 1 --seed 3 --kernels default)
 
-# The loss of the last step, with four digits.
-loss() { sed -n 's/^train loss *//p' "$WORK/stdout"; }
-
 # Batches of 50 leave 12 samples for the 30th step: uneven shares, and with 16 workers empty ones.
 expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 --out one
-one=$(loss)
+one=$(train_loss one)
 for workers in 2 3 16; do
     expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 -n "$workers" --out "w$workers"
     expect_text "$workers workers of 1 thread"
-    [ "$(loss)" = "$one" ] || fail "$workers workers: loss $(loss) instead of $one"
+    expect_loss "$one" "w$workers"
 done
 expect_text "worker 15: data"
 
@@ -21,7 +18,7 @@ expect_text "worker 15: data"
 for allreduce in ring halving-doubling tree hierarchical direct; do
     expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 -n 3 --allreduce "$allreduce" \
         --no-overlap --bucket-mb 0.05 --out "a-$allreduce"
-    [ "$(loss)" = "$one" ] || fail "$allreduce: loss $(loss) instead of $one"
+    expect_loss "$one" "a-$allreduce"
 done
 expect_complaint 2 "allreduce" "$SHOAL" train "${common[@]}" -n 2 --allreduce rign --out bad
 
@@ -41,19 +38,19 @@ start() {
     "$SHOAL" train "${common[@]}" --epochs 200000 --eval-every 1000000 --checkpoint-every 200 -n 3 \
         --out "$name" "$@" >"$name.out" 2>"$name.err" &
     parent=$!
-    for _ in $(seq 300); do
-        compgen -G "$name/checkpoints/manifest-*.json" >/dev/null && return
-        sleep 0.1
-    done
+    wait_until has_checkpoint "$name" && return
     cat "$name.err"
     fail "$name wrote no checkpoint"
 }
-worker() { pgrep -P "$parent" | sed -n "$1p"; }
-wait_for() {
-    for _ in $(seq 300); do
-        grep -qF -- "$1" "$2" && return
-        sleep 0.1
+# The process of a rank.
+worker() {
+    local pid
+    for pid in $(pgrep -P "$parent"); do
+        [ "$(cat "/proc/$pid/comm")" != "shoal-$1" ] || echo "$pid"
     done
+}
+wait_for() {
+    wait_until grep -qF -- "$1" "$2" && return
     cat "$2"
     fail "no \"$1\" in $2"
 }
@@ -66,7 +63,7 @@ stop() {
 
 # A killed worker is named, and the run goes on from its last checkpoint.
 start killed
-kill -KILL "$(worker 2)"
+kill -KILL "$(worker 1)"
 wait_for "worker 1 (pid" killed.err
 wait_for "ended by signal 9 (Killed)" killed.err
 wait_for "restart 1 of 3, from the last checkpoint, with 3 workers" killed.err
@@ -77,20 +74,20 @@ grep -qF "go on with" killed.err || fail "nothing says how to go on"
 
 # With --elastic one less goes on; without restarts the run fails and says so.
 start elastic --elastic
-kill -KILL "$(worker 1)"
+kill -KILL "$(worker 0)"
 wait_for "with 2 workers" elastic.err
 wait_for "2 workers of 1 thread" elastic.err
 stop
 start final --restarts 0
-kill -SEGV "$(worker 3)"
+kill -SEGV "$(worker 2)"
 code=0
 wait "$parent" || code=$?
 [ "$code" -eq 1 ] || fail "exit $code after a death without restarts"
 expect_text "signal 11" final.err
 
 # A worker that hangs is named by the watchdog, and every rank says for whom it waits.
-start stopped --watchdog 2
-kill -STOP "$(worker 3)"
+start stopped --watchdog 3
+kill -STOP "$(worker 2)"
 wait_for "rank 0: step" stopped.err
 wait_for "waits for rank" stopped.err
 wait_for "worker 2 (pid" stopped.err
@@ -101,16 +98,61 @@ stop
 
 # The parent's death ends its children.
 start orphans
-children=$(pgrep -P "$parent")
+mapfile -t children < <(pgrep -P "$parent")
+[ "${#children[@]}" -eq 3 ] || fail "${#children[@]} children"
 kill -KILL "$parent"
 wait "$parent" 2>/dev/null || true
-for _ in $(seq 50); do
-    alive=0
-    for child in $children; do ! kill -0 "$child" 2>/dev/null || alive=1; done
-    [ "$alive" -eq 0 ] && break
-    sleep 0.1
+wait_until gone "${children[@]}" || fail "workers outlive their parent"
+
+# Nor does memory: killed in a world whose /dev/shm is its own and empty, a run leaves it empty.
+own=(unshare --mount)
+[ "$(id -u)" -eq 0 ] || own+=(--map-root-user)
+if "${own[@]}" mount -t tmpfs tmpfs /dev/shm 2>/dev/null; then
+    cat >memory.sh <<'SH'
+mount -t tmpfs tmpfs /dev/shm && . "$SRC/tests/cli/lib.sh"
+"$SHOAL" train "$@" --steps 100000000 --checkpoint-every 20 -n 3 --out memory --quiet &
+parent=$!
+wait_until has_checkpoint memory || fail "no checkpoint"
+mapfile -t children < <(pgrep -P "$parent")
+kill -KILL "$parent"
+wait_until gone "${children[@]}" || fail "workers outlive their parent"
+[ -z "$(ls -A /dev/shm)" ] || fail "in /dev/shm: $(ls -A /dev/shm)"
+SH
+    expect_exit 0 "${own[@]}" bash memory.sh "${common[@]}"
+else
+    echo "not tested: /dev/shm after a kill, as nothing may be mounted here"
+fi
+
+# Killed while it writes a checkpoint (after every step there is one), rank 0 leaves the one before whole;
+# whatever happened, the run ends with the bits of one that nobody killed.
+resumed() { [ "$(grep -c "^resumed after step" "$2")" -eq "$1" ]; } # TIMES FILE
+stopped_at() { sed -n 's/^stopped after step \([0-9]*\) of.*/\1/p' "$1" | tail -n 1; }
+start writes --checkpoint-every 1 --restarts 20
+for deaths in 1 2 3 4; do
+    sleep "0.$((RANDOM % 10))"
+    kill -KILL "$(worker 0)"
+    wait_for "restart $deaths of 20" writes.err
+    wait_until resumed "$deaths" writes.err || fail "no resume after death $deaths: $(cat writes.err)"
 done
-[ "$alive" -eq 0 ] || fail "workers outlive their parent"
+grep -q "(Killed); rank 0: checkpoint " writes.err || echo "note: no death met a checkpoint this time"
+stop
+expect_no_text "damaged" writes.err
+last=$(stopped_at writes.err)
+expect_exit 0 "$SHOAL" train "${common[@]}" -n 3 --steps "$last" --eval-every 1000000 \
+    --checkpoint-every 1000000 --out undisturbed
+name=$(printf 'model-%08d.safetensors' "$last")
+expect_same "writes/checkpoints/$name" "undisturbed/checkpoints/$name"
+[ -z "$(find writes/checkpoints -name '*.tmp.*')" ] || fail "unfinished files stay behind"
+
+# A folder that is renamed or removed under the run: a warning, and it can still be continued.
+start renamed
+mv renamed elsewhere
+wait_for "'renamed' is gone and is made anew" renamed.err
+wait_until has_checkpoint renamed || fail "no checkpoint in the new folder"
+stop
+last=$(stopped_at renamed.err)
+expect_exit 0 "$SHOAL" train renamed --resume --steps "$((last + 5))"
+expect_text "resumed after step $last"
 
 # A failure of one rank is told once, by the rank that understood it.
 expect_exit 1 "$SHOAL" train "${common[@]}" -n 3 --lr 100000 --epochs 3 --out nan
@@ -121,11 +163,11 @@ expect_text "lower --lr"
 for rule in "adamw" "lamb --lr 0.01" "lars --lr 0.5 --clip-norm 1"; do
     # shellcheck disable=SC2086
     expect_exit 0 "$SHOAL" train "${common[@]}" --optimizer $rule --epochs 2 -n 3 --out dense --overwrite
-    dense=$(loss)
+    dense=$(train_loss dense)
     # shellcheck disable=SC2086
     expect_exit 0 "$SHOAL" train "${common[@]}" --optimizer $rule --epochs 2 -n 3 --shard-optimizer \
         --bucket-mb 0.05 --out "shard-${rule%% *}"
-    [ "$(loss)" = "$dense" ] || fail "sharded $rule: loss $(loss) instead of $dense"
+    expect_loss "$dense" "shard-${rule%% *}"
     # shellcheck disable=SC2086
     expect_exit 0 "$SHOAL" train "${common[@]}" --optimizer $rule --epochs 1 -n 3 --shard-optimizer \
         --bucket-mb 0.05 --out "again-${rule%% *}"
@@ -146,16 +188,16 @@ threads: 1
 kernels: default
 YAML
 expect_exit 0 "$SHOAL" train bn.yaml --out bn1
-alone=$(loss)
+alone=$(train_loss bn1)
 expect_exit 0 "$SHOAL" train bn.yaml -n 3 --sync-batchnorm --out bn3
-[ "$(loss)" = "$alone" ] || fail "sync-batchnorm: loss $(loss) instead of $alone"
+expect_loss "$alone" bn3
 expect_exit 0 "$SHOAL" train bn.yaml -n 3 --out bn-local
-[ "$(loss)" != "$alone" ] || fail "local batchnorm cannot give the bits of the whole batch"
+! is_close "$alone" "$(train_loss bn-local)" || fail "local batchnorm cannot give the result of the whole batch"
 expect_complaint 2 "accumulate" "$SHOAL" train bn.yaml -n 3 --sync-batchnorm --accumulate 2 --out bad
 expect_complaint 2 "--drop-last" "$SHOAL" train bn.yaml -n 8 --batch 1499 --sync-batchnorm --out bad --quiet
 
 # Shares that follow the speed of the workers leave the weighting alone.
 expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 --out even
-even=$(loss)
+even=$(train_loss even)
 expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 -n 3 --balance --out balanced
-[ "$(loss)" = "$even" ] || fail "balance: loss $(loss) instead of $even"
+expect_loss "$even" balanced

@@ -132,7 +132,8 @@ TEST(engine, a_wait_without_end_names_who_is_missing) {
                 {"tree", 100000, false}};
     for (size_t i = 0; i < SH_COUNT(rows); i++)
         for (int task = 0; task < 2; task++) {
-            sh_engine_options options = {.timeout_ns = 30000000, .task = task != 0};
+            // Long enough for the two others to arrive, also on a loaded machine.
+            sh_engine_options options = {.timeout_ns = 1000000000, .task = task != 0};
             stop job = {
                 .algorithm = rows[i].algorithm, .count = rows[i].count, .shared = rows[i].shared};
             CHECK_OK(run_engines(3, &options, one_stays_away, &job));

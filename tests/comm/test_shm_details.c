@@ -35,6 +35,18 @@ static void pair_close(pair *p) {
     free(p->received);
 }
 
+/* Shared memory that this process has touched so far. */
+static long shared_kib(void) {
+    long kib = -1;
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
+    while (kib < 0 && fgets(line, sizeof line, file) != NULL) sscanf(line, "RssShmem: %ld", &kib);
+    fclose(file);
+    assert_true(kib >= 0);
+    return kib;
+}
+
 static void run_both(pair *p) {
     while (sh_transport_progress(p->a) || sh_transport_progress(p->b)) continue;
 }
@@ -160,6 +172,154 @@ TEST(shm_details, half_a_message_aside_fails_with_its_sender) {
     pair_close(&p);
 }
 
+/* ---- Lent memory ---- */
+
+enum { HUGE = 24 << 20 };  // more than one call of progress takes
+
+static pair pair_lends(size_t bytes) {
+    pair p = pair_open();
+    free(p.sent);
+    p.sent = sh_lend(p.a, bytes);
+    assert_non_null(p.sent);
+    p.received = realloc(p.received, bytes);
+    assert_non_null(p.received);
+    for (size_t i = 0; i < bytes; i++) p.sent[i] = (unsigned char)(i * 7 + (i >> 8));
+    memset(p.received, 0, bytes);
+    return p;
+}
+
+static void pair_close_lent(pair *p) {
+    sh_unlend(p->a, p->sent);
+    p->sent = NULL;
+    pair_close(p);
+}
+
+TEST(shm_details, lent_memory_is_the_senders_until_it_was_read) {
+    pair p = pair_lends(LONG);
+    sh_message send = long_send(&p, 1), receive = long_receive(&p, 1);
+    uint64_t calls = sh_alloc_calls();
+    CHECK_OK(sh_send(p.a, &send));
+    run_both(&p);
+    assert_int_equal(send.state, SH_MESSAGE_PENDING);
+    assert_int_equal(send.moved_bytes, 0);
+    sh_cancel(p.a, &send);  // too late: it travels
+    assert_int_equal(send.state, SH_MESSAGE_PENDING);
+    CHECK_OK(sh_receive(p.b, &receive));
+    assert_true(sh_transport_progress(p.b));  // all that it takes: the sender did nothing more
+    assert_int_equal(receive.state, SH_MESSAGE_DONE);
+    assert_memory_equal(p.sent, p.received, LONG);
+    assert_int_equal(send.state, SH_MESSAGE_PENDING);
+    assert_true(sh_transport_progress(p.a));
+    assert_int_equal(send.state, SH_MESSAGE_DONE);
+    assert_int_equal(send.moved_bytes, LONG);
+    assert_int_equal(sh_alloc_calls(), calls);
+    pair_close_lent(&p);
+}
+
+/* A message taken back half way goes aside; its sender hears when all has been read. */
+TEST(shm_details, a_lent_message_can_be_cancelled_half_way) {
+    pair p = pair_lends(HUGE);
+    sh_message send = long_send(&p, 1), first = long_receive(&p, 1);
+    send.bytes = first.bytes = HUGE;
+    sh_message second = first;
+    CHECK_OK(sh_receive(p.b, &first));
+    CHECK_OK(sh_send(p.a, &send));
+    assert_true(sh_transport_progress(p.b));
+    assert_true(first.moved_bytes > 0 && first.moved_bytes < HUGE);
+    sh_cancel(p.b, &first);
+    assert_int_equal(first.state, SH_MESSAGE_CANCELLED);
+    sh_transport_progress(p.a);
+    assert_int_equal(send.state, SH_MESSAGE_PENDING);
+    memset(p.received, 0, HUGE);
+    CHECK_OK(sh_receive(p.b, &second));
+    run_both(&p);
+    assert_int_equal(second.state, SH_MESSAGE_DONE);
+    assert_int_equal(send.state, SH_MESSAGE_DONE);
+    assert_memory_equal(p.sent, p.received, HUGE);
+    pair_close_lent(&p);
+}
+
+/* What a rank lent before it died is still there; what it did not read of others fails. */
+TEST(shm_details, a_death_leaves_what_was_lent_and_fails_what_was_not_read) {
+    pair p = pair_lends(LONG);
+    unsigned char *other = sh_lend(p.b, LONG);
+    assert_non_null(other);
+    sh_message last = long_send(&p, 1), receive = long_receive(&p, 1);
+    sh_message unread = {.peer = 0, .tag = 2, .data = other, .bytes = LONG};
+    CHECK_OK(sh_send(p.a, &last));
+    CHECK_OK(sh_send(p.b, &unread));
+    sh_shm_mark_dead(p.fabric, 0);
+    CHECK_OK(sh_receive(p.b, &receive));
+    assert_true(sh_transport_progress(p.b));
+    assert_int_equal(receive.state, SH_MESSAGE_DONE);
+    assert_memory_equal(p.sent, p.received, LONG);
+    assert_int_equal(unread.state, SH_MESSAGE_FAILED);
+    sh_unlend(p.b, other);
+    pair_close_lent(&p);
+}
+
+TEST(shm_details, a_borrowed_message_stays_where_it_is) {
+    pair p = pair_lends(LONG);
+    int word = 7, heard = 0;
+    sh_message send = long_send(&p, 1), receive = long_receive(&p, 1);
+    sh_message next = {.peer = 1, .tag = 2, .data = &word, .bytes = sizeof word};
+    sh_message after = {.peer = 0, .tag = 2, .data = &heard, .bytes = sizeof heard};
+    receive.borrows = after.borrows = true;
+    CHECK_OK(sh_send(p.a, &send));
+    CHECK_OK(sh_send(p.a, &next));
+    CHECK_OK(sh_receive(p.b, &receive));
+    CHECK_OK(sh_receive(p.b, &after));
+    run_both(&p);
+    assert_int_equal(receive.state, SH_MESSAGE_DONE);
+    assert_ptr_equal(receive.data, p.sent);
+    assert_int_equal(send.state, SH_MESSAGE_PENDING);  // it must not be written yet
+    assert_int_equal(after.state, SH_MESSAGE_PENDING);
+    sh_give_back(p.b, &receive);
+    sh_give_back(p.b, &receive);  // twice is once
+    run_both(&p);
+    assert_int_equal(send.state, SH_MESSAGE_DONE);
+    assert_int_equal(after.state, SH_MESSAGE_DONE);
+    assert_ptr_equal(after.data, &heard);  // short: it came through the ring
+    assert_int_equal(heard, 7);
+    sh_give_back(p.b, &after);
+    pair_close_lent(&p);
+}
+
+TEST(shm_details, a_borrowed_message_outlives_its_sender) {
+    pair p = pair_lends(LONG);
+    sh_message send = long_send(&p, 1), receive = long_receive(&p, 1);
+    sh_message never = {.peer = 0, .tag = 2};
+    receive.borrows = true;
+    CHECK_OK(sh_send(p.a, &send));
+    CHECK_OK(sh_receive(p.b, &receive));
+    run_both(&p);
+    CHECK_OK(sh_receive(p.b, &never));
+    sh_shm_mark_dead(p.fabric, 0);
+    assert_true(sh_transport_progress(p.b));
+    assert_int_equal(never.state, SH_MESSAGE_FAILED);
+    assert_int_equal(((unsigned char *)receive.data)[1000], p.sent[1000]);
+    sh_give_back(p.b, &receive);
+    pair_close_lent(&p);
+}
+
+TEST(shm_details, what_was_lent_is_given_back) {
+    pair p = pair_open();
+    long before_kib = shared_kib();
+    for (int i = 0; i < 8; i++) {
+        unsigned char *lent = sh_lend(p.a, HUGE);
+        assert_non_null(lent);
+        assert_int_equal((uintptr_t)lent % 4096, 0);
+        for (size_t at = 0; at < HUGE; at += 4096) assert_int_equal(lent[at], 0);
+        memset(lent, 1, HUGE);
+        sh_unlend(p.a, lent);
+    }
+    assert_true(shared_kib() - before_kib < HUGE / 1024);
+    assert_null(sh_lend(p.a, SIZE_MAX));
+    assert_null(sh_lend(p.a, SIZE_MAX / 2));
+    assert_null(sh_lend(p.a, (size_t)1 << 60));
+    pair_close(&p);
+}
+
 /* Messages of all lengths up to a few lines, at every place of the ring, many laps. */
 TEST(shm_details, lengths_and_places_do_not_matter) {
     pair p = pair_open();
@@ -198,18 +358,6 @@ TEST(shm_details, a_run_that_goes_on_as_before_allocates_nothing) {
     }
     assert_int_equal(sh_alloc_calls(), calls);
     pair_close(&p);
-}
-
-/* Shared memory that this process has touched so far. */
-static long shared_kib(void) {
-    long kib = -1;
-    char line[256];
-    FILE *file = fopen("/proc/self/status", "r");
-    assert_non_null(file);
-    while (kib < 0 && fgets(line, sizeof line, file) != NULL) sscanf(line, "RssShmem: %ld", &kib);
-    fclose(file);
-    assert_true(kib >= 0);
-    return kib;
 }
 
 TEST(shm_details, a_thousand_ranks_cost_little_until_they_talk) {

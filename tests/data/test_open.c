@@ -162,6 +162,30 @@ TEST(data, refuses_parts_that_do_not_fit) {
     CHECK_FAILS(SH_E_USAGE, "no training data", open_named("", NULL, 0, 0, &data));
 }
 
+TEST(data, takes_whole_numbers_for_values_where_told) {
+    use_folder("open_values");
+    put_idx("a-images-idx3-ubyte", 3, (uint32_t[]){9, 3, 3}, 1, 256);
+    put_idx("a-labels-idx1-ubyte", 1, (uint32_t[]){9}, 1, 4);
+    char *path = test_path("a-images-idx3-ubyte");
+    sh_data_options options = {.train = path, .test = path, .targets = (char[]){"values"}};
+    sh_data data;
+    CHECK_OK(sh_data_open(&options, NULL, &data));
+    assert_int_equal(data.test->info.target, SH_TARGET_VALUES);
+    assert_int_equal(data.train->info.values, 1);
+    float x[9], y, whole;
+    data.train->get(data.train, 6, x, &y);
+    data.test->get(data.test, 6, x, &whole);
+    assert_true(y == whole && y == floorf(y) && y > 0);
+    sh_data_close(&data);
+    options.targets = (char[]){"classes"};
+    CHECK_OK(sh_data_open(&options, NULL, &data));
+    assert_int_equal(data.train->info.target, SH_TARGET_CLASS);
+    sh_data_close(&data);
+    options = (sh_data_options){.train = (char[]){"digits"}, .targets = (char[]){"values"}};
+    CHECK_FAILS(SH_E_USAGE, "has classes as its targets, not values",
+                sh_data_open(&options, NULL, &data));
+}
+
 TEST(data, names_missing_and_empty_files) {
     use_folder("open_missing");
     sh_data data;

@@ -114,6 +114,53 @@ TEST(sim_engine, sizes_only_calls_allocate_nothing_per_step) {
     assert_int_equal(sh_alloc_calls() - before, one);
 }
 
+/* ---- What links cost ---------------------------------------------------------------------------
+ */
+
+typedef struct found {
+    sh_costs costs[5];
+    sh_link probe[5];
+    const char *choice[5];  // for long buffers, from then on
+} found;
+
+enum { LONG_BYTES = 8 << 20 };
+
+static sh_status calibrate(sh_engine *engine, void *argument) {
+    found *f = argument;
+    int rank = sh_engine_rank(engine);
+    SH_TRY(sh_engine_calibrate(engine, &f->costs[rank]));
+    f->choice[rank] = sh_engine_choice(engine, NULL, LONG_BYTES, false, NULL)->name;
+    f->probe[rank] = (sh_link){1, 1, 1};
+    return sh_engine_probe(engine, &f->probe[rank]);
+}
+
+static bool is_link(const sh_link *got, const sh_link *wanted) {
+    return fabs(got->alpha_s - wanted->alpha_s) < 0.01 * wanted->alpha_s &&
+           fabs(got->beta_s - wanted->beta_s) < 0.01 * wanted->beta_s;
+}
+
+static const char *fastest_of(int ranks) {
+    size_t count = LONG_BYTES / sizeof(float);
+    double ring = seconds_of(ranks, (timed){"ring", NULL, count, 1});
+    double halving = seconds_of(ranks, (timed){"halving-doubling", NULL, count, 1});
+    return halving < ring ? "halving-doubling" : "ring";
+}
+
+/* At 4 ranks the model cannot tell and both are tried; at 3 and 5 halving-doubling sends more. */
+TEST(sim_engine, a_calibration_finds_the_links_and_the_fastest_way_for_long_buffers) {
+    sh_link link = simulated_links().rank;
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        found f;
+        CHECK_OK(run_simulated_engines(ranks, NULL, NULL, calibrate, &f));
+        for (int rank = 0; rank < ranks; rank++) {
+            assert_true(is_link(&f.costs[rank].link, &link));
+            assert_true(is_link(&f.probe[rank], &link));
+            assert_string_equal(f.choice[rank], fastest_of(ranks));
+        }
+        assert_true((f.costs[0].large != NULL) == (ranks % 2 == 0));
+    }
+}
+
 /* ---- Ranks that disagree -----------------------------------------------------------------------
  */
 

@@ -32,6 +32,44 @@ TEST(sim, time_passes_in_computing_and_waiting) {
     assert_true(fabs(simulated_seconds() - 4.1e-3) < 1e-6);
 }
 
+/* ---- Where mail goes ------------------------------------------------------------------------- */
+
+typedef struct letter_job {
+    sh_sim *sim;
+    int endpoint;
+    double seconds;  // when it came
+} letter_job;
+
+/* Endpoint 0 sends 125,000 bytes to endpoint 2, a service. */
+static sh_status send_or_take(void *argument) {
+    letter_job *job = argument;
+    sh_transport *mail = NULL;
+    SH_TRY(sh_sim_attach_mail(job->sim, job->endpoint, &mail));
+    sh_message message = {.peer = 2 - job->endpoint, .tag = 1, .bytes = 125000};
+    SH_TRY((job->endpoint == 0 ? sh_send : sh_receive)(mail, &message));
+    SH_TRY(wait_message(mail, &message));
+    job->seconds = sh_sim_seconds(job->sim);
+    return SH_OK;
+}
+
+static double letter_seconds(int services) {
+    sh_sim_options options = {
+        .ranks = 2, .services = services, .mail = 3, .links = simulated_links()};
+    sh_sim *sim = NULL;
+    CHECK_OK(sh_sim_create(&options, &sim));
+    letter_job jobs[] = {{.sim = sim}, {.sim = sim, .endpoint = 2}};
+    CHECK_OK(sh_sim_spawn(sim, 0, "worker", send_or_take, &jobs[0]));
+    CHECK_OK(sh_sim_spawn(sim, services > 0 ? 2 : 0, "service", send_or_take, &jobs[1]));
+    CHECK_OK(sh_sim_run(sim));
+    sh_sim_destroy(sim);
+    return jobs[1].seconds;
+}
+
+TEST(sim, a_service_sits_on_a_rank_or_has_wires_of_its_own) {
+    assert_true(letter_seconds(0) < 50e-6);
+    assert_true(letter_seconds(1) >= 1050e-6);  // a megabit at 1 Gbit/s, and 50 us
+}
+
 /* ---- The same seed, the same history -----------------------------------------------------------
  */
 

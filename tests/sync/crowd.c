@@ -133,10 +133,12 @@ static sh_status start_service(member *m, int services) {
 static sh_status make(member *m) {
     const crowd *c = m->crowd;
     SH_TRY(sh_scheme_parse(c->scheme, &m->scheme));
+    SH_TRY(sh_codec_parse(c->codec != NULL ? c->codec : "none", &m->codec));
     SH_TRY(sh_param_list_add(&m->params, "w", SH_SHAPE((int64_t)c->count), true, NULL));
     m->options = (sh_sync_options){.name = (char *)(uintptr_t)c->scheme,
                                    .momentum = (char *)(uintptr_t)(c->policy ? c->policy : "auto"),
                                    .graph = (char *)(uintptr_t)(c->graph ? c->graph : "auto"),
+                                   .mixing = c->mixing,
                                    .switch_at = c->switch_at,
                                    .outer_lr = 0.7,
                                    .outer_momentum = 0.9};

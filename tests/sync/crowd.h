@@ -21,6 +21,8 @@ struct crowd {
     double momentum;            // of the optimizer
     const char *policy;         // sync.momentum; NULL: auto
     const char *graph;          // NULL: auto
+    const char *codec;          // NULL: none
+    double mixing;              // gossip through a codec; 0: by the codec
     double switch_at;           // post-local
     bool steps_first;           // no overlap
     bool same;                  // all begin with the model of worker 0

@@ -98,7 +98,8 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
     SH_TRY(sh_optim_init(&world->optims[rank], &optim, world->params.total));
     ps_player player = {.world = world};
     float *weights = copy_of(world->start, world->params.total);
-    float *gradients = copy_of(NULL, world->params.total);
+    float *lent = sh_lend(mail, world->params.total * sizeof *lent);
+    float *gradients = lent != NULL ? lent : copy_of(NULL, world->params.total);
     player.replica = (sh_replica){.rank = rank,
                                   .ranks = world->workers,
                                   .mail = {.transport = mail, .workers = world->workers},
@@ -117,7 +118,10 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
     sh_error error = *sh_error_last();
     scheme.kind->destroy(&sync);
     sh_free(weights);
-    sh_free(gradients);
+    if (lent != NULL)
+        sh_unlend(mail, lent);
+    else
+        sh_free(gradients);
     return status == SH_OK ? SH_OK : sh_error_adopt(&error);
 }
 
@@ -190,8 +194,8 @@ void make_counters(ps_world *world) {
     for (int s = 0; s < world->servers; s++) {
         char name[32];
         snprintf(name, sizeof name, "counters%d", s);
-        sh_status status =
-            sh_param_list_add(&world->params, name, SH_SHAPE(world->workers), false, NULL);
+        sh_status status = sh_param_list_add(&world->params, name,
+                                             SH_SHAPE(world->workers + world->idle), false, NULL);
         SH_ASSERT(status == SH_OK);
     }
     world->start = copy_of(NULL, world->params.total);

@@ -1,8 +1,9 @@
 /* Workers and parameter servers for tests, as threads over shared memory or in the simulator.
  *
  * Gradients are the test's. With `counts` they make the weights count: the block has a stretch of
- * `workers` elements on each server, and a step of worker i adds 1 to element i of each, when the
- * scheme applies it at `lr`. So what a worker sees tells which updates it sees. */
+ * `workers` elements (and `idle` more) on each server, and a step of worker i adds 1 to element i
+ * of each, when the scheme applies it at `lr`. So what a worker sees tells which updates it sees.
+ */
 #ifndef SH_TESTS_SYNC_SERVERS_H
 #define SH_TESTS_SYNC_SERVERS_H
 
@@ -15,6 +16,7 @@ typedef struct ps_world ps_world;
 struct ps_world {
     const char *scheme;
     int workers, servers;
+    int idle;  // elements of each server that count nothing: they make messages long
     const char *placement, *staleness;  // NULL: range, off
     double compensation;
     int64_t fetch_every, push_every;
@@ -50,7 +52,7 @@ void make_counters(ps_world *world);
 void make_layers(ps_world *world);
 /* The counter of worker `rank` on a server. */
 static inline size_t counter_at(const ps_world *world, int server, int rank) {
-    return (size_t)(server * world->workers + rank);
+    return (size_t)(server * (world->workers + world->idle) + rank);
 }
 
 #endif

@@ -112,6 +112,97 @@ TEST(gossip, large_models_pass_each_other) {
                              .same = true});
 }
 
+/* ---- Through a codec ---- */
+
+enum { CODED_COUNT = 1500 };  // smaller tensors travel as they are
+
+/* After the first step the models are what the goals are: far apart. */
+static sh_status scatter(crowd *c, sh_sync *sync, bool met) {
+    for (size_t i = 0; !met && sync->replica->step == 1 && i < c->count; i++)
+        sync->replica->weights[i] = crowd_goal(sync->replica->rank, i);
+    return SH_OK;
+}
+
+static double goal_mean(const crowd *c, size_t index) {
+    double sum = 0;
+    for (int worker = 0; worker < c->workers; worker++) sum += (double)crowd_goal(worker, index);
+    return sum / c->workers;
+}
+
+/* Without gradients: the mean stays, and the models come together. */
+static void check_consensus(const char *graph, const char *codec, int workers, int64_t steps) {
+    const sh_sim_options sim = {.seed = 3};
+    crowd c = {.scheme = "gossip",
+               .sim = &sim,
+               .graph = graph,
+               .codec = codec,
+               .workers = workers,
+               .steps = steps,
+               .count = CODED_COUNT,
+               .same = true,
+               .look = scatter};
+    CHECK_OK(crowd_run(&c));
+    for (size_t i = 0; i < c.count; i += 97)
+        assert_true(fabs(crowd_mean(&c, steps, i) - goal_mean(&c, i)) < 1e-3);
+    double square = 0, after = crowd_disagreement(&c, steps);
+    for (size_t i = 0; i < c.count; i++)
+        for (int worker = 0; worker < workers; worker++)
+            square += pow((double)crowd_goal(worker, i) - goal_mean(&c, i), 2);
+    double before = sqrt(square);
+    if (!(after < 1e-2 * before))
+        print_error("%s on %s of %d: %.3g of the disagreement is left\n", codec, graph, workers,
+                    after / before);
+    assert_true(after < 1e-2 * before);
+    crowd_fini(&c);
+}
+
+TEST(choco, models_come_together_whatever_the_codec_leaves_out) {
+    const struct {
+        const char *codec;
+        int64_t steps;
+    } cases[] = {{"fp16", 40},      {"int8", 40},    {"qsgd:4", 60},    {"qsgd:2", 200},
+                 {"terngrad", 200}, {"onebit", 200}, {"topk:20%", 120}, {"randk:20%", 150}};
+    for (size_t k = 0; k < SH_COUNT(cases); k++)
+        for (size_t g = 0; g < SH_COUNT(graphs); g++)
+            for (int workers = 2; workers <= 6; workers += 2)
+                check_consensus(graphs[g], cases[k].codec, workers, cases[k].steps);
+}
+
+/* With a lossless first message and gamma 1 it is D-PSGD: a product with the mixing matrix. */
+TEST(choco, without_loss_it_is_plain_gossip) {
+    crowd plain = {.scheme = "gossip", .workers = 5, .steps = 8, .lr = 0.2, .same = true};
+    crowd coded = plain;
+    coded.codec = "fp16";  // so few elements travel as they are
+    CHECK_OK(crowd_run(&plain));
+    CHECK_OK(crowd_run(&coded));
+    for (int64_t step = 0; step <= 8; step++)
+        for (int worker = 0; worker < 5; worker++)
+            for (size_t i = 0; i < plain.count; i++)
+                assert_true(fabs((double)(crowd_at(&plain, step, worker, i) -
+                                          crowd_at(&coded, step, worker, i))) < 2e-3);
+    crowd_fini(&plain);
+    crowd_fini(&coded);
+}
+
+/* The mean of the models follows the mean gradient: mixing, however lossy, leaves it alone. */
+TEST(choco, with_plain_sgd_the_mean_is_that_of_bulk_synchronous_training) {
+    const char *const codecs[] = {"topk:10%", "qsgd:4", "onebit"};
+    for (size_t k = 0; k < SH_COUNT(codecs); k++) {
+        crowd c = {.scheme = "gossip",
+                   .codec = codecs[k],
+                   .workers = 5,
+                   .steps = 40,
+                   .meet_every = 13,
+                   .count = CODED_COUNT,
+                   .lr = 0.1,
+                   .same = true};
+        CHECK_OK(crowd_run(&c));
+        for (size_t i = 0; i < c.count; i++)
+            assert_true(fabs((double)c.end[i] - reference(&c, i)) < 1e-3);
+        crowd_fini(&c);
+    }
+}
+
 TEST(gossip, replicas_are_equal_bit_for_bit_at_meetings) {
     const char *const schemes[] = {"gossip", "sgp", "sgp:2", "adpsgd"};
     const char *const policies[] = {"auto", "keep", "reset"};

@@ -132,6 +132,18 @@ TEST(async, a_worker_sees_all_of_its_own_updates) {
     over_seeds(&world, NULL, check_conserved);
 }
 
+/* Long messages are read where they lie, while the next request is already on its way. */
+TEST(async, a_worker_sees_all_of_its_own_updates_in_long_messages_too) {
+    const ps_world world = {.scheme = "async",
+                            .workers = 3,
+                            .servers = 2,
+                            .idle = 20000,
+                            .lr = 1,
+                            .goals = {900, 1800},
+                            .gradient = own_is_there};
+    with_threads(&world, check_conserved);
+}
+
 TEST(async, periods_lose_no_gradient) {
     const int64_t periods[][2] = {{3, 1}, {4, 4}, {5, 2}};
     for (size_t i = 0; i < SH_COUNT(periods); i++) {

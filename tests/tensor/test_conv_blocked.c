@@ -1,57 +1,31 @@
 #include "tensor/kernels/conv_blocked.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
-#include "tensor/kernels/reference_conv.h"
+#include "tensor/convolutions.h"
 
-/* Outputs follow from the rest. */
-typedef struct size_row {
-    int64_t n, ic, oc, ih, iw, kh, kw, stride_h, stride_w, pad_h, pad_w;
-} size_row;
-
-static const size_row rows[] = {
-    {4, 16, 24, 13, 13, 3, 3, 1, 1, 1, 1},  // one tile of images, three blocks of channels
-    {19, 24, 32, 4, 4, 3, 3, 1, 1, 1, 1},   // many images per item, tiles of three and four
-    {5, 64, 16, 8, 8, 3, 3, 1, 1, 1, 1},    // several slabs of weights
-    {2, 8, 24, 32, 32, 3, 3, 1, 1, 1, 1},   // several chunks of rows
-    {9, 16, 40, 8, 8, 3, 3, 2, 2, 1, 1},
-    {3, 8, 56, 7, 9, 3, 3, 2, 2, 1, 1},
-    {3, 16, 16, 7, 9, 1, 1, 2, 2, 0, 0},  // inputs that no output reads
-    {6, 16, 8, 5, 5, 1, 1, 1, 1, 0, 0},
-    {3, 8, 8, 14, 14, 5, 5, 1, 1, 2, 2},
-    {2, 8, 16, 17, 5, 5, 3, 2, 1, 0, 2},
-    {3, 8, 16, 2, 2, 5, 5, 1, 1, 2, 2},  // the kernel is larger than the image
-    {2, 8, 8, 3, 3, 2, 2, 1, 1, 3, 3},   // outputs that see only padding
-    {2, 8, 16, 4, 4, 2, 9, 1, 1, 3, 8},
-    {1, 8, 8, 40, 3, 3, 3, 3, 1, 1, 1},
-    {1, 16, 8, 11, 70, 4, 2, 3, 5, 2, 0},
-    {7, 8, 8, 1, 1, 3, 3, 1, 1, 1, 1},
-    {1, 8, 8, 23, 21, 2, 2, 3, 3, 0, 0},  // chunks that begin between two rows of dy
-    {2, 8, 8, 9, 9, 3, 3, 4, 4, 5, 5},
-    {1, 8, 72, 6, 6, 3, 3, 1, 1, 1, 1},  // fewer items than threads
+static const conv_sizes rows[] = {
+    {4, 16, 24, 13, 13, 3, 3, 1, 1, 1, 1, 1},  // one tile of images, three blocks of channels
+    {19, 24, 32, 4, 4, 3, 3, 1, 1, 1, 1, 1},   // many images per item, tiles of three and four
+    {5, 64, 16, 8, 8, 3, 3, 1, 1, 1, 1, 1},    // several slabs of weights
+    {2, 8, 24, 32, 32, 3, 3, 1, 1, 1, 1, 1},   // several chunks of rows
+    {9, 16, 40, 8, 8, 3, 3, 2, 2, 1, 1, 1},
+    {3, 8, 56, 7, 9, 3, 3, 2, 2, 1, 1, 1},
+    {3, 16, 16, 7, 9, 1, 1, 2, 2, 0, 0, 1},  // inputs that no output reads
+    {6, 16, 8, 5, 5, 1, 1, 1, 1, 0, 0, 1},
+    {3, 8, 8, 14, 14, 5, 5, 1, 1, 2, 2, 1},
+    {2, 8, 16, 17, 5, 5, 3, 2, 1, 0, 2, 1},
+    {3, 8, 16, 2, 2, 5, 5, 1, 1, 2, 2, 1},  // the kernel is larger than the image
+    {2, 8, 8, 3, 3, 2, 2, 1, 1, 3, 3, 1},   // outputs that see only padding
+    {2, 8, 16, 4, 4, 2, 9, 1, 1, 3, 8, 1},
+    {1, 8, 8, 40, 3, 3, 3, 3, 1, 1, 1, 1},
+    {1, 16, 8, 11, 70, 4, 2, 3, 5, 2, 0, 1},
+    {7, 8, 8, 1, 1, 3, 3, 1, 1, 1, 1, 1},
+    {1, 8, 8, 23, 21, 2, 2, 3, 3, 0, 0, 1},  // chunks that begin between two rows of dy
+    {2, 8, 8, 9, 9, 3, 3, 4, 4, 5, 5, 1},
+    {1, 8, 72, 6, 6, 3, 3, 1, 1, 1, 1, 1},  // fewer items than threads
 };
-
-static sh_conv_shape shape_of(const size_row *row) {
-    return (sh_conv_shape){.n = row->n,
-                           .ic = row->ic,
-                           .oc = row->oc,
-                           .ih = row->ih,
-                           .iw = row->iw,
-                           .oh = (row->ih + 2 * row->pad_h - row->kh) / row->stride_h + 1,
-                           .ow = (row->iw + 2 * row->pad_w - row->kw) / row->stride_w + 1,
-                           .kh = row->kh,
-                           .kw = row->kw,
-                           .stride_h = row->stride_h,
-                           .stride_w = row->stride_w,
-                           .pad_h = row->pad_h,
-                           .pad_w = row->pad_w,
-                           .dilation_h = 1,
-                           .dilation_w = 1,
-                           .groups = 1};
-}
 
 /* One direction of one row: what goes in, plain and blocked, and what comes out. */
 typedef struct fixture {
@@ -63,33 +37,7 @@ typedef struct fixture {
     float *want, *out;  // plain, blocked
 } fixture;
 
-static float *floats(size_t count) {
-    float *values = NULL;
-    assert_int_equal(posix_memalign((void **)&values, 64, count * sizeof(float) + 64), 0);
-    return values;
-}
-
-static float *seeded(size_t count, uint64_t seed) {
-    float *values = floats(count);
-    sh_test_fill(values, count, seed);
-    return values;
-}
-
-/* (n, channels, pixels) to (n, channels / 8, pixels, 8), or back. */
-static float *rearranged(const float *in, int64_t n, int64_t channels, int64_t pixels,
-                         bool to_blocked) {
-    float *out = floats((size_t)(n * channels * pixels));
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t p = 0; p < pixels; p++) {
-                int64_t plain = (i * channels + c) * pixels + p;
-                int64_t blocked = ((i * (channels / 8) + c / 8) * pixels + p) * 8 + c % 8;
-                out[to_blocked ? blocked : plain] = in[to_blocked ? plain : blocked];
-            }
-    return out;
-}
-
-static fixture fixture_make(const size_row *row, bool gradient) {
+static fixture fixture_make(const conv_sizes *row, bool gradient) {
     fixture f = {.s = shape_of(row), .gradient = gradient};
     const sh_conv_shape *s = &f.s;
     int64_t in_channels = gradient ? s->oc : s->ic;
@@ -165,12 +113,7 @@ TEST(conv_blocked, equals_reference_on_three_threads) { check_all(3); }
 TEST(conv_blocked, equals_reference_on_more_threads_than_items) { check_all(9); }
 
 TEST(conv_blocked, equals_reference_on_lesser_instruction_sets) {
-    for (int level = SH_SIMD_BASE; level < SH_SIMD_MOST; level++) {
-        sh_simd_limit((sh_simd_level)level);
-        check_all(1);
-        check_all(3);
-    }
-    sh_simd_limit(SH_SIMD_MOST);
+    check_lesser_levels(check_all, 3);
 }
 
 TEST(conv_blocked, gives_equal_bits_on_any_number_of_threads) {

@@ -1,18 +1,11 @@
 #include "tensor/kernels/conv_forward.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
-#include "tensor/kernels/reference_conv.h"
+#include "tensor/convolutions.h"
 
-/* Outputs follow from the rest. */
-typedef struct size_row {
-    int64_t n, ic, oc, ih, iw, kh, kw, stride_h, stride_w, pad_h, pad_w, dilation;
-} size_row;
-
-static const size_row rows[] = {
+static const conv_sizes rows[] = {
     {3, 1, 32, 28, 28, 5, 5, 1, 1, 2, 2, 1},  //
     {2, 3, 64, 67, 63, 11, 11, 4, 4, 2, 2, 1},
     {3, 3, 16, 32, 32, 3, 3, 1, 1, 1, 1, 1},
@@ -28,27 +21,6 @@ static const size_row rows[] = {
     {1, 1, 56, 3, 70, 3, 1, 5, 7, 1, 0, 1},  // x ends before the last stride
 };
 
-static sh_conv_shape shape_of(const size_row *row) {
-    int64_t reach_h = (row->kh - 1) * row->dilation + 1,
-            reach_w = (row->kw - 1) * row->dilation + 1;
-    return (sh_conv_shape){.n = row->n,
-                           .ic = row->ic,
-                           .oc = row->oc,
-                           .ih = row->ih,
-                           .iw = row->iw,
-                           .oh = (row->ih + 2 * row->pad_h - reach_h) / row->stride_h + 1,
-                           .ow = (row->iw + 2 * row->pad_w - reach_w) / row->stride_w + 1,
-                           .kh = row->kh,
-                           .kw = row->kw,
-                           .stride_h = row->stride_h,
-                           .stride_w = row->stride_w,
-                           .pad_h = row->pad_h,
-                           .pad_w = row->pad_w,
-                           .dilation_h = row->dilation,
-                           .dilation_w = row->dilation,
-                           .groups = 1};
-}
-
 typedef struct fixture {
     sh_conv_shape s;
     size_t y_count;
@@ -56,19 +28,7 @@ typedef struct fixture {
     float *want, *y;  // plain, blocked
 } fixture;
 
-static float *floats(size_t count) {
-    float *values = NULL;
-    assert_int_equal(posix_memalign((void **)&values, 64, count * sizeof(float) + 64), 0);
-    return values;
-}
-
-static float *seeded(size_t count, uint64_t seed) {
-    float *values = floats(count);
-    sh_test_fill(values, count, seed);
-    return values;
-}
-
-static fixture fixture_make(const size_row *row) {
+static fixture fixture_make(const conv_sizes *row) {
     fixture f = {.s = shape_of(row)};
     const sh_conv_shape *s = &f.s;
     f.y_count = (size_t)(s->n * s->oc * s->oh * s->ow);
@@ -143,12 +103,7 @@ TEST(conv_forward, equals_reference_on_two_threads) { check_all(2); }
 TEST(conv_forward, equals_reference_on_more_threads_than_rows) { check_all(9); }
 
 TEST(conv_forward, equals_reference_on_lesser_instruction_sets) {
-    for (int level = SH_SIMD_BASE; level < SH_SIMD_MOST; level++) {
-        sh_simd_limit((sh_simd_level)level);
-        check_all(1);
-        check_all(2);
-    }
-    sh_simd_limit(SH_SIMD_MOST);
+    check_lesser_levels(check_all, 2);
 }
 
 TEST(conv_forward, gives_equal_bits_on_any_number_of_threads) {

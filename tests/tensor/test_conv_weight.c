@@ -1,36 +1,33 @@
 #include "tensor/kernels/conv_weight.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
-#include "tensor/kernels/reference_conv.h"
+#include "tensor/convolutions.h"
 
-/* n ic oc ih iw kh kw stride pad; outputs follow. */
 typedef struct size_row {
-    int64_t n, ic, oc, ih, iw, kh, kw, stride_h, stride_w, pad_h, pad_w;
+    conv_sizes sizes;
     bool x_blocked;
 } size_row;
 
 static const size_row rows[] = {
-    {2, 1, 16, 28, 28, 5, 5, 1, 1, 2, 2, false},
-    {2, 3, 16, 35, 33, 11, 11, 4, 4, 2, 2, false},
-    {5, 3, 24, 9, 7, 3, 3, 1, 1, 1, 1, false},
-    {2, 4, 8, 6, 5, 7, 7, 2, 2, 3, 3, false},
-    {1, 2, 40, 5, 9, 1, 1, 2, 3, 0, 0, false},
-    {2, 3, 16, 4, 4, 2, 9, 1, 1, 3, 8, false},  // rows of x that lie wholly in the padding
-    {7, 2, 8, 1, 1, 3, 3, 1, 1, 1, 1, false},
-    {4, 16, 24, 13, 13, 3, 3, 1, 1, 1, 1, true},
-    {2, 8, 24, 32, 32, 3, 3, 1, 1, 1, 1, true},
-    {19, 24, 32, 4, 4, 3, 3, 1, 1, 1, 1, true},
-    {9, 16, 40, 8, 8, 3, 3, 2, 2, 1, 1, true},
-    {3, 8, 8, 14, 14, 5, 5, 1, 1, 2, 2, true},
-    {2, 8, 16, 17, 5, 5, 3, 2, 1, 0, 2, true},
-    {3, 16, 16, 7, 9, 1, 1, 2, 2, 0, 0, true},
-    {3, 8, 16, 2, 2, 5, 5, 1, 1, 2, 2, true},
-    {2, 8, 8, 3, 3, 2, 2, 1, 1, 3, 3, true},  // taps that see only padding for some pixels
-    {1, 8, 8, 40, 3, 3, 3, 3, 1, 1, 1, true},
+    {{2, 1, 16, 28, 28, 5, 5, 1, 1, 2, 2, 1}, false},
+    {{2, 3, 16, 35, 33, 11, 11, 4, 4, 2, 2, 1}, false},
+    {{5, 3, 24, 9, 7, 3, 3, 1, 1, 1, 1, 1}, false},
+    {{2, 4, 8, 6, 5, 7, 7, 2, 2, 3, 3, 1}, false},
+    {{1, 2, 40, 5, 9, 1, 1, 2, 3, 0, 0, 1}, false},
+    {{2, 3, 16, 4, 4, 2, 9, 1, 1, 3, 8, 1}, false},  // rows of x that lie wholly in the padding
+    {{7, 2, 8, 1, 1, 3, 3, 1, 1, 1, 1, 1}, false},
+    {{4, 16, 24, 13, 13, 3, 3, 1, 1, 1, 1, 1}, true},
+    {{2, 8, 24, 32, 32, 3, 3, 1, 1, 1, 1, 1}, true},
+    {{19, 24, 32, 4, 4, 3, 3, 1, 1, 1, 1, 1}, true},
+    {{9, 16, 40, 8, 8, 3, 3, 2, 2, 1, 1, 1}, true},
+    {{3, 8, 8, 14, 14, 5, 5, 1, 1, 2, 2, 1}, true},
+    {{2, 8, 16, 17, 5, 5, 3, 2, 1, 0, 2, 1}, true},
+    {{3, 16, 16, 7, 9, 1, 1, 2, 2, 0, 0, 1}, true},
+    {{3, 8, 16, 2, 2, 5, 5, 1, 1, 2, 2, 1}, true},
+    {{2, 8, 8, 3, 3, 2, 2, 1, 1, 3, 3, 1}, true},  // taps that see only padding for some pixels
+    {{1, 8, 8, 40, 3, 3, 3, 3, 1, 1, 1, 1}, true},
 };
 
 typedef struct fixture {
@@ -44,54 +41,18 @@ typedef struct fixture {
     size_t scratch_bytes;
 } fixture;
 
-static float *floats(size_t count) {
-    float *values = NULL;
-    assert_int_equal(posix_memalign((void **)&values, 64, count * sizeof(float) + 64), 0);
-    return values;
-}
-
-/* (n, channels, pixels) to (n, channels / 8, pixels, 8). */
-static void to_blocked(const float *in, int64_t n, int64_t channels, int64_t pixels, float *out) {
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t p = 0; p < pixels; p++)
-                out[((i * (channels / 8) + c / 8) * pixels + p) * 8 + c % 8] =
-                    in[(i * channels + c) * pixels + p];
-}
-
 static fixture fixture_make(const size_row *row) {
-    fixture f = {.x_blocked = row->x_blocked};
-    f.s = (sh_conv_shape){.n = row->n,
-                          .ic = row->ic,
-                          .oc = row->oc,
-                          .ih = row->ih,
-                          .iw = row->iw,
-                          .oh = (row->ih + 2 * row->pad_h - row->kh) / row->stride_h + 1,
-                          .ow = (row->iw + 2 * row->pad_w - row->kw) / row->stride_w + 1,
-                          .kh = row->kh,
-                          .kw = row->kw,
-                          .stride_h = row->stride_h,
-                          .stride_w = row->stride_w,
-                          .pad_h = row->pad_h,
-                          .pad_w = row->pad_w,
-                          .dilation_h = 1,
-                          .dilation_w = 1,
-                          .groups = 1};
+    fixture f = {.s = shape_of(&row->sizes), .x_blocked = row->x_blocked};
     const sh_conv_shape *s = &f.s;
     f.x_count = (size_t)(s->n * s->ic * s->ih * s->iw);
     f.y_count = (size_t)(s->n * s->oc * s->oh * s->ow);
     f.w_count = (size_t)(s->oc * s->ic * s->kh * s->kw);
-    f.x = floats(f.x_count), f.x_input = floats(f.x_count);
-    f.dy = floats(f.y_count), f.dy_blocked = floats(f.y_count);
+    f.x = seeded(f.x_count, 1), f.dy = seeded(f.y_count, 2);
+    f.dy_blocked = rearranged(f.dy, s->n, s->oc, s->oh * s->ow, true);
+    f.x_input =
+        f.x_blocked ? rearranged(f.x, s->n, s->ic, s->ih * s->iw, true) : seeded(f.x_count, 1);
     f.want = floats(f.w_count), f.dw = floats(f.w_count);
     f.want_bias = floats((size_t)s->oc), f.db = floats((size_t)s->oc);
-    sh_test_fill(f.x, f.x_count, 1);
-    sh_test_fill(f.dy, f.y_count, 2);
-    if (f.x_blocked)
-        to_blocked(f.x, s->n, s->ic, s->ih * s->iw, f.x_input);
-    else
-        memcpy(f.x_input, f.x, f.x_count * sizeof(float));
-    to_blocked(f.dy, s->n, s->oc, s->oh * s->ow, f.dy_blocked);
     sh_reference_conv_weight(s, f.x, f.dy, f.want, f.want_bias);
     return f;
 }
@@ -137,11 +98,7 @@ TEST(conv_weight, equals_reference_on_two_threads) { check_all(2); }
 TEST(conv_weight, equals_reference_on_more_threads_than_blocks) { check_all(7); }
 
 TEST(conv_weight, equals_reference_on_lesser_instruction_sets) {
-    for (int level = SH_SIMD_BASE; level < SH_SIMD_MOST; level++) {
-        sh_simd_limit((sh_simd_level)level);
-        check_all(2);
-    }
-    sh_simd_limit(SH_SIMD_MOST);
+    check_lesser_levels(check_all, 2);
 }
 
 TEST(conv_weight, accumulates_onto_what_is_there) {

@@ -1,11 +1,9 @@
 #include "tensor/kernels/conv_winograd.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
-#include "tensor/kernels/reference_conv.h"
+#include "tensor/convolutions.h"
 
 typedef struct size_row {
     int64_t n, ic, oc, ih, iw, pad_h, pad_w, taps;
@@ -28,23 +26,10 @@ static const size_row rows[] = {
     {1, 64, 48, 6, 5, 1, 3, 5},
 };
 
-static sh_conv_shape shape_of(const size_row *row) {
-    return (sh_conv_shape){.n = row->n,
-                           .ic = row->ic,
-                           .oc = row->oc,
-                           .ih = row->ih,
-                           .iw = row->iw,
-                           .oh = row->ih + 2 * row->pad_h - row->taps + 1,
-                           .ow = row->iw + 2 * row->pad_w - row->taps + 1,
-                           .kh = row->taps,
-                           .kw = row->taps,
-                           .stride_h = 1,
-                           .stride_w = 1,
-                           .pad_h = row->pad_h,
-                           .pad_w = row->pad_w,
-                           .dilation_h = 1,
-                           .dilation_w = 1,
-                           .groups = 1};
+static sh_conv_shape row_shape(const size_row *row) {
+    conv_sizes sizes = {row->n, row->ic, row->oc, row->ih,    row->iw,    3,
+                        3,      1,       1,       row->pad_h, row->pad_w, 1};
+    return shape_of(&sizes);
 }
 
 typedef enum direction { FORWARD, INPUTS, WEIGHTS, DIRECTIONS } direction;
@@ -56,34 +41,8 @@ typedef struct fixture {
     float *x, *w, *dy, *bias, *x_blocked, *dy_blocked;
 } fixture;
 
-static float *floats(size_t count) {
-    float *values = NULL;
-    assert_int_equal(posix_memalign((void **)&values, 64, count * sizeof(float) + 64), 0);
-    return values;
-}
-
-static float *seeded(size_t count, uint64_t seed) {
-    float *values = floats(count);
-    sh_test_fill(values, count, seed);
-    return values;
-}
-
-/* (n, channels, pixels) to (n, channels / 8, pixels, 8), or back. */
-static float *rearranged(const float *in, int64_t n, int64_t channels, int64_t pixels,
-                         bool to_blocked) {
-    float *out = floats((size_t)(n * channels * pixels));
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t p = 0; p < pixels; p++) {
-                int64_t plain = (i * channels + c) * pixels + p;
-                int64_t blocked = ((i * (channels / 8) + c / 8) * pixels + p) * 8 + c % 8;
-                out[to_blocked ? blocked : plain] = in[to_blocked ? plain : blocked];
-            }
-    return out;
-}
-
 static fixture fixture_make(const size_row *row) {
-    fixture f = {.s = shape_of(row)};
+    fixture f = {.s = row_shape(row)};
     const sh_conv_shape *s = &f.s;
     f.x_count = (size_t)(s->n * s->ic * s->ih * s->iw);
     f.y_count = (size_t)(s->n * s->oc * s->oh * s->ow);
@@ -298,7 +257,7 @@ TEST(conv_winograd, lets_nan_through_the_relu) {
 
 TEST(conv_winograd, refuses_what_it_cannot_do) {
     bool (*supports)(const sh_conv_shape *) = sh_conv_winograd()->supports;
-    sh_conv_shape good = shape_of(&rows[0]), s = good;
+    sh_conv_shape good = row_shape(&rows[0]), s = good;
     assert_true(supports(&s));
     s.oc = 12;
     assert_false(supports(&s));

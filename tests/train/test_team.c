@@ -85,6 +85,17 @@ TEST(costs, that_make_no_sense_are_measured_anew) {
         if (sh_costs_parse(texts[i], &costs)) fail_msg("'%s' was taken", texts[i]);
 }
 
+TEST(costs, only_another_network_makes_links_differ) {
+    sh_link link = {8e-6, 8.5e-9, 5e-11}, busy = {2e-4, 1.7e-8, 1e-9};
+    sh_link slow = {4e-5, 8.5e-8, 5e-11}, far = {1e-3, 8.5e-9, 5e-11};
+    assert_false(sh_links_differ(&link, &link));
+    assert_false(sh_links_differ(&link, &busy));
+    assert_false(sh_links_differ(&busy, &link));
+    assert_true(sh_links_differ(&link, &slow));
+    assert_true(sh_links_differ(&slow, &link));
+    assert_true(sh_links_differ(&link, &far));
+}
+
 static sh_status calibrate(sh_engine *engine, void *argument) {
     (void)argument;
     sh_costs costs = {.link = {4e-5, 8.5e-9, 5e-11},

@@ -1,5 +1,8 @@
-/* Time-outs that follow what was measured. */
+/* Time-outs that follow what was measured, and who is blamed. */
 #include "train/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #include "harness.h"
 
@@ -49,4 +52,47 @@ TEST(patience, is_what_the_user_says) {
     for (int phase = SH_PHASE_STEP; phase <= SH_PHASE_CHECKPOINT; phase++, now_ns += 60 * second_ns)
         assert_true(sh_patience_turn(&patience, phase, now_ns) == 0);
     assert_true(patience.limit_s == 2);
+}
+
+/* Two workers and two servers, all of them this process. */
+static sh_board *board_of_four(void) {
+    sh_board *board = aligned_alloc(64, (sh_board_bytes(4) + 63) / 64 * 64);
+    assert_non_null(board);
+    memset(board, 0, sh_board_bytes(4));
+    board->ranks = 4;
+    board->servers = 2;
+    for (int r = 0; r < 4; r++) sh_board_phase(&board->rank[r], SH_PHASE_STEP, second_ns);
+    return board;
+}
+
+TEST(blame, names_a_server_that_both_workers_wait_for) {
+    sh_board *board = board_of_four();
+    atomic_store(&board->rank[0].mail_from, 1u << 3);
+    atomic_store(&board->rank[1].mail_from, 1u << 3);
+    atomic_store(&board->rank[2].mail_from, 1u << 0 | 1u << 1);
+    char text[512];
+    sh_watch_blame(board, 9 * second_ns, text, sizeof text);
+    assert_non_null(strstr(text, "server 1 (pid"));
+    free(board);
+}
+
+TEST(blame, names_a_worker_that_the_servers_wait_for) {
+    sh_board *board = board_of_four();
+    atomic_store(&board->rank[0].mail_from, 1u << 2);
+    atomic_store(&board->rank[2].mail_from, 1u << 1);
+    atomic_store(&board->rank[3].mail_from, 1u << 0 | 1u << 1);
+    char text[512];
+    sh_watch_blame(board, 9 * second_ns, text, sizeof text);
+    assert_non_null(strstr(text, "worker 1 (pid"));
+    free(board);
+}
+
+TEST(board, tells_of_mail_and_collectives_alike) {
+    sh_board *board = board_of_four();
+    atomic_store(&board->rank[1].mail_from, 1u << 2);
+    atomic_store(&board->rank[1].waits_for, 1u << 0);
+    char text[512];
+    sh_board_line(&board->rank[1], 1, 2 * second_ns, text, sizeof text);
+    assert_non_null(strstr(text, "waits for rank 0, 2"));
+    free(board);
 }

@@ -122,7 +122,7 @@ bool sh_mpi_progress(sh_transport *transport);
 /* A letter's message, whose tag has SH_MPI_TAG_MAIL. A send's `peer` is the rank, counted from the
  * transport's first; a receive's is an endpoint, or any. */
 sh_status sh_mpi_send_letter(sh_mpi *mpi, sh_message *message, int from, int to);
-sh_status sh_mpi_receive_letter(sh_mpi *mpi, sh_message *message, int to);
+void sh_mpi_receive_letter(sh_mpi *mpi, sh_message *message, int to);
 
 void sh_mpi_desk_init(sh_mpi_desk *desk);
 /* The owner's: starts what was handed over; true if there was anything. */

@@ -100,20 +100,25 @@ bool sh_mpi_desk_serve(sh_mpi *mpi) {
     return true;
 }
 
+/* After a failure its endpoint has given up everything. */
 void sh_mpi_letter_ended(sh_message *message) {
     sh_mpi_letter *letter = (sh_mpi_letter *)message;
     sh_mpi_endpoint *endpoint = letter->endpoint;
-    pthread_mutex_lock(&endpoint->mpi->desk.lock);
+    sh_mpi *mpi = endpoint->mpi;
+    if (mpi->failed) return;
+    pthread_mutex_lock(&mpi->desk.lock);
     letter->next = NULL;
     *endpoint->done_end = letter;
     endpoint->done_end = &letter->next;
     atomic_store_explicit(&endpoint->news, true, memory_order_relaxed);
     pthread_cond_signal(&endpoint->changed);
-    pthread_mutex_unlock(&endpoint->mpi->desk.lock);
+    pthread_mutex_unlock(&mpi->desk.lock);
 }
 
 void sh_mpi_desk_fail(sh_mpi *mpi) {
     sh_mpi_desk *desk = &mpi->desk;
+    // The first failure is what is told.
+    if (atomic_load_explicit(&desk->failed, memory_order_relaxed)) return;
     pthread_mutex_lock(&desk->lock);
     memcpy(desk->failure, mpi->failure, sizeof desk->failure);
     atomic_store_explicit(&desk->failed, true, memory_order_release);
@@ -329,17 +334,18 @@ static void leave_desk(sh_mpi_endpoint *endpoint) {
     pthread_mutex_unlock(&desk->lock);
 }
 
-static sh_message *pending_receive(const sh_mpi_endpoint *endpoint) {
+static sh_mpi_letter *pending_receive(const sh_mpi_endpoint *endpoint) {
     sh_mpi_letter *letter = endpoint->under_way;
     while (letter != NULL && letter->message.sends) letter = letter->after;
-    return letter != NULL ? letter->user : NULL;
+    return letter;
 }
 
 /* Receives are taken back, sends are waited for. What does not end keeps its memory. */
 static void mail_close(sh_transport *transport) {
     sh_mpi_endpoint *endpoint = endpoint_of(transport);
     int64_t until_ns = sh_clock_now_ns(transport->clock) + CLOSE_NS;
-    for (sh_message *receive; (receive = pending_receive(endpoint)) != NULL;) {
+    for (sh_mpi_letter *letter; (letter = pending_receive(endpoint)) != NULL;) {
+        sh_message *receive = letter->user;
         mail_cancel(transport, receive);
         if (receive->state == SH_MESSAGE_PENDING) break;
     }

@@ -39,6 +39,7 @@ static uintptr_t cookie_of(const void *object, uintptr_t kind) { return (uintptr
 
 static bool is_letter(uint64_t tag) { return (tag & SH_MPI_TAG_MAIL) != 0; }
 
+/* A letter is its endpoint's again after this. */
 static void end(sh_message *message, sh_message_state state) {
     message->state = state;
     if (is_letter(message->tag)) sh_mpi_letter_ended(message);
@@ -326,10 +327,9 @@ void sh_mpi_cancel(sh_transport *transport, sh_message *message) {
 
 /* ---- letters ---- */
 
-sh_status sh_mpi_receive_letter(sh_mpi *mpi, sh_message *message, int to) {
+void sh_mpi_receive_letter(sh_mpi *mpi, sh_message *message, int to) {
     message->own[OWN_TO] = (uintptr_t)to;
     start_receive(mpi, message);
-    return SH_OK;
 }
 
 /* Both endpoints are here. A short letter is copied, a long one is read where it lies. */

@@ -88,6 +88,9 @@ static const sh_transport_ops ops = {
     .health = shm_health,
     .share = shm_share,
     .unshare = shm_unshare,
+    .lend = shm_lend,
+    .unlend = shm_unlend,
+    .give_back = shm_give_back,
     .ring = shm_ring_peer,
     .close = shm_close,
 };

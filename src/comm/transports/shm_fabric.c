@@ -58,7 +58,7 @@ sh_status sh_shm_create(int ranks, sh_shm **fabric_out) {
     sh_shm *fabric = sh_alloc(1, sizeof *fabric);
     if (fabric == NULL) return SH_FAIL(SH_E_MEMORY, "no memory for a fabric of %d ranks", ranks);
     fabric->ranks = ranks;
-    fabric->file = -1;
+    fabric->file = fabric->lent_file = -1;
     fabric->ring_bytes = ring_bytes_for(ranks);
     fabric->ring_stride = sizeof(shm_ring) + fabric->ring_bytes;
     fabric->opened_words = ((size_t)ranks + SHM_BITS - 1) / SHM_BITS;
@@ -68,6 +68,7 @@ sh_status sh_shm_create(int ranks, sh_shm **fabric_out) {
         sh_shm_destroy(fabric);
         return status;
     }
+    shm_lend_init(fabric);
     fabric->board->ranks = ranks;
     *fabric_out = fabric;
     return SH_OK;
@@ -75,6 +76,7 @@ sh_status sh_shm_create(int ranks, sh_shm **fabric_out) {
 
 void sh_shm_destroy(sh_shm *fabric) {
     if (fabric == NULL) return;
+    shm_lend_fini(fabric);
     if (fabric->base != NULL) munmap(fabric->base, fabric->control_bytes);
     if (fabric->file >= 0) close(fabric->file);
     pthread_mutex_destroy(&fabric->lock);

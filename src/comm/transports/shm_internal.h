@@ -9,6 +9,10 @@
  * never crosses the ring's end: a message is cut there into one more piece, as it is anyway when it
  * is longer than a sixteenth of the ring.
  *
+ * A long message whose data lies in lent memory (shm_lend.c) is one record that tells where; the
+ * reader copies the data from there, and counts the loan as returned. Loans of a ring are returned
+ * in its order.
+ *
  * Waking is Dekker's: a writer publishes and then looks whether the reader sleeps; a reader says
  * that it sleeps and then looks once more for records. All four accesses are sequentially
  * consistent, so at least one of the two sees the other. */
@@ -34,12 +38,19 @@ typedef struct shm_record {
 static inline uint64_t shm_word(size_t piece_bytes) { return (uint64_t)piece_bytes + 1; }
 static inline size_t shm_word_bytes(uint64_t word) { return (size_t)(word - 1); }
 
+/* The word of a record that holds no data but a loan: where the data lies. */
+static const uint64_t shm_loan_word = UINT64_MAX;
+typedef struct shm_loan {
+    uint64_t offset;  // in the lent memory
+} shm_loan;
+
 static inline size_t shm_record_bytes(size_t piece_bytes) {
     return (sizeof(shm_record) + piece_bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
 }
 
 typedef struct shm_ring {
     _Alignas(128) _Atomic uint64_t head;  // bytes the reader is done with; written by it alone
+    _Atomic uint64_t returned;            // loans that it has read; release, written by it alone
     _Alignas(128) _Atomic bool full;      // the writer waits for room; written by it alone
     _Alignas(128) unsigned char data[];
 } shm_ring;
@@ -61,6 +72,7 @@ typedef struct shm_door {
 /* The start of the file. */
 typedef struct shm_control {
     _Alignas(128) _Atomic uint32_t deaths;
+    _Atomic uint64_t lent;  // bytes of the lent memory that were ever given out
 } shm_control;
 
 /* A mapped region; one per process, however many of its threads are ranks. */
@@ -74,6 +86,9 @@ typedef struct shm_mapping {
 struct sh_shm {
     int ranks;
     int file;
+    int lent_file;      // a second nameless file; -1: nothing is lent
+    char *lent;         // all of it that there could be, mapped before any fork
+    size_t lent_bytes;  // addresses; memory is there for what was given out
     size_t control_bytes, ring_bytes, ring_stride;
     char *base;
     shm_control *control;
@@ -111,8 +126,10 @@ typedef struct shm_peer {
     uint64_t head_seen;  // the reader was at least here
     uint64_t cleared;    // words behind the tail and before this are 0
     shm_list sends;
-    bool busy;    // it is in shm->busy
-    bool opened;  // it knows that this rank sends to it
+    shm_list loans;       // told, but not returned
+    uint64_t loan_count;  // that were told
+    bool busy;            // it is in shm->busy
+    bool opened;          // it knows that this rank sends to it
     // From it:
     shm_ring *in;
     uint64_t position;   // bytes read from the ring
@@ -120,8 +137,10 @@ typedef struct shm_peer {
     sh_message *target;  // receives the message under way; NULL: taken aside, or dropped
     shm_aside *aside;
     bool active;          // a message is under way
+    bool borrowed;        // the next message is read where it lies: nothing to do until it is back
     bool parked;          // the next message has no taker: nothing to do until a receive starts
     size_t total, moved;  // of the message under way
+    uint64_t returned;    // what `returned` of its ring says
     shm_list receives;
     shm_aside *asides, *asides_last;  // complete or, the last one, under way
     bool dead;
@@ -135,7 +154,7 @@ typedef struct shm_transport {
     int *sources;     // [source_count]: who ever sent to this rank
     int source_count;
     uint64_t *known;  // [opened_words]: sources as bits
-    int *busy;        // [busy_count]: peers with unfinished sends
+    int *busy;        // [busy_count]: peers with unfinished sends or loans
     int busy_count;
     shm_list any;        // receives from SH_ANY_RANK
     uint64_t order;      // numbers receives, and messages taken aside
@@ -177,6 +196,15 @@ bool shm_receive_ready(shm_transport *shm);
 void shm_receive_cancel(shm_transport *shm, sh_message *message);
 void shm_receive_fail(shm_transport *shm, int rank);
 void shm_receive_close(shm_transport *shm);
+void shm_give_back(sh_transport *transport, sh_message *message);
+
+/* shm_lend.c */
+void shm_lend_init(sh_shm *fabric);
+void shm_lend_fini(sh_shm *fabric);
+void *shm_lend(sh_transport *transport, size_t bytes);
+void shm_unlend(sh_transport *transport, void *memory);
+/* False: the data is to be copied into the ring. */
+bool shm_may_lend(const sh_shm *fabric, const sh_message *message);
 
 /* shm_aside.c */
 shm_aside *shm_aside_acquire(shm_transport *shm, size_t bytes);

@@ -105,25 +105,66 @@ static void publish_head(shm_transport *shm, int rank) {
     if (atomic_load(&peer->in->full)) shm_wake(shm->fabric, rank);
 }
 
+/* The next `piece` bytes of the message under way. */
+static void take_bytes(shm_peer *peer, const void *from, size_t piece) {
+    unsigned char *to = NULL;
+    if (peer->target != NULL) to = peer->target->data;
+    if (peer->aside != NULL) to = peer->aside->data;
+    if (to != NULL && piece > 0) sh_copy_from_peer(to + peer->moved, from, piece);
+    peer->moved += piece;
+    if (peer->target != NULL) peer->target->moved_bytes = peer->moved;
+    if (peer->aside != NULL) peer->aside->moved = peer->moved;
+}
+
+static void leave_record(shm_transport *shm, int rank, size_t piece) {
+    shm->peers[rank].position += shm_record_bytes(piece);
+    publish_head(shm, rank);
+}
+
+/* Between two pieces of a loan others get their turn, as with pieces in rings. */
+enum { LOAN_PIECE = 256 << 10 };
+
+static void return_loan(shm_transport *shm, int rank) {
+    shm_peer *peer = &shm->peers[rank];
+    leave_record(shm, rank, sizeof(shm_loan));
+    atomic_store(&peer->in->returned, ++peer->returned);
+    shm_wake(shm->fabric, rank);
+}
+
+/* Takes a piece from where the sender has it; the record stays until all has been taken. */
+static void take_loan(shm_transport *shm, int rank, const shm_record *record) {
+    shm_peer *peer = &shm->peers[rank];
+    shm_loan loan;
+    memcpy(&loan, record->data, sizeof loan);
+    char *lent = shm->fabric->lent + loan.offset;
+    if (peer->moved == 0 && peer->target != NULL && peer->target->borrows) {
+        peer->borrowed = true;
+        peer->target->own[3] = 1;
+        peer->target->data = lent;
+        peer->moved = peer->target->moved_bytes = peer->total;
+        return;
+    }
+    size_t left = peer->total - peer->moved;
+    take_bytes(peer, lent + peer->moved, left < LOAN_PIECE ? left : LOAN_PIECE);
+    if (peer->moved == peer->total) return_loan(shm, rank);
+}
+
 /* Takes one piece out of the ring. */
 static bool take_piece(shm_transport *shm, int rank) {
     shm_peer *peer = &shm->peers[rank];
+    if (peer->borrowed) return false;
     size_t mask = shm->fabric->ring_bytes - 1;
     shm_record *record = (shm_record *)(peer->in->data + (peer->position & mask));
     uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
     if (word == 0) return false;
     if (!peer->active && !begin(shm, rank, record)) return false;
 
-    size_t piece = shm_word_bytes(word);
-    unsigned char *to = NULL;
-    if (peer->target != NULL) to = peer->target->data;
-    if (peer->aside != NULL) to = peer->aside->data;
-    if (to != NULL && piece > 0) sh_copy_from_peer(to + peer->moved, record->data, piece);
-    peer->moved += piece;
-    if (peer->target != NULL) peer->target->moved_bytes = peer->moved;
-    if (peer->aside != NULL) peer->aside->moved = peer->moved;
-    peer->position += shm_record_bytes(piece);
-    publish_head(shm, rank);
+    if (word == shm_loan_word) {
+        take_loan(shm, rank, record);
+    } else {
+        take_bytes(peer, record->data, shm_word_bytes(word));
+        leave_record(shm, rank, shm_word_bytes(word));
+    }
     if (peer->moved == peer->total) finish(peer);
     return true;
 }
@@ -161,7 +202,7 @@ bool shm_receive_ready(shm_transport *shm) {
         if (atomic_load(&row[i]) != shm->known[i]) return true;
     for (int i = 0; i < shm->source_count; i++) {
         shm_peer *peer = &shm->peers[shm->sources[i]];
-        if (peer->parked) continue;
+        if (peer->parked || peer->borrowed) continue;
         size_t at = peer->position & (shm->fabric->ring_bytes - 1);
         if (atomic_load(&((shm_record *)(peer->in->data + at))->word) != 0) return true;
     }
@@ -218,6 +259,13 @@ static void claim_aside(shm_transport *shm, int rank, sh_message *message) {
     shm_aside_release(shm, aside);
 }
 
+void shm_give_back(sh_transport *transport, sh_message *message) {
+    if (message->own[3] == 0) return;
+    message->own[3] = 0;
+    shm_of(transport)->peers[message->peer].borrowed = false;
+    return_loan(shm_of(transport), message->peer);
+}
+
 static void unpark(shm_transport *shm, int rank) {
     if (rank != SH_ANY_RANK) {
         shm->peers[rank].parked = false;
@@ -233,6 +281,7 @@ sh_status shm_receive(sh_transport *transport, sh_message *message) {
     message->sends = false;
     message->moved_bytes = 0;
     message->own[0] = (uintptr_t)shm->order++;
+    message->own[3] = 0;
     message->state = SH_MESSAGE_PENDING;
     int rank = rank_with_aside(shm, message);
     if (rank >= 0) {

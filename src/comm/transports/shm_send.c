@@ -1,5 +1,7 @@
 #include "comm/transports/shm_internal.h"
 
+#include <string.h>
+
 #include "tensor/kernels/peer_copy.h"
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -10,8 +12,11 @@ static _Atomic uint64_t *word_at(const sh_shm *fabric, const shm_peer *peer, uin
     return (_Atomic uint64_t *)(peer->out->data + (position & (fabric->ring_bytes - 1)));
 }
 
+static bool is_loan(const sh_message *message) { return message->own[2] != 0; }
+
 /* The piece that follows: at most a sixteenth of the ring, and not across its end. */
 static size_t next_piece(const sh_shm *fabric, const shm_peer *peer, const sh_message *message) {
+    if (is_loan(message)) return sizeof(shm_loan);  // fits into one line
     size_t longest = fabric->ring_bytes / 16 - sizeof(shm_record);
     size_t to_end = fabric->ring_bytes - (peer->tail & (fabric->ring_bytes - 1));
     return least(least(message->bytes - message->moved_bytes, longest),
@@ -56,11 +61,18 @@ static void push_piece(shm_transport *shm, int rank, sh_message *message, size_t
         record->stamp = message->stamp;
         message->own[1] = 1;  // it travels: no longer to be cancelled
     }
-    if (piece > 0)
-        sh_copy_from_peer(record->data, (const char *)message->data + message->moved_bytes, piece);
-    atomic_store(&record->word, shm_word(piece));
+    if (is_loan(message)) {
+        uint64_t offset = (uint64_t)((const char *)message->data - fabric->lent);
+        memcpy(record->data, &(shm_loan){.offset = offset}, sizeof(shm_loan));
+        atomic_store(&record->word, shm_loan_word);
+    } else {
+        if (piece > 0)
+            sh_copy_from_peer(record->data, (const char *)message->data + message->moved_bytes,
+                              piece);
+        atomic_store(&record->word, shm_word(piece));
+        message->moved_bytes += piece;
+    }
     peer->tail = end;
-    message->moved_bytes += piece;
     shm_wake(fabric, rank);
     if (record_bytes <= CLEARED_AHEAD * SHM_LINE) clear_ahead(fabric, peer);
 }
@@ -71,6 +83,21 @@ static void open_ring(shm_transport *shm, int rank) {
     int self = shm->base.rank;
     atomic_fetch_or(&row[self / SHM_BITS], (uint64_t)1 << self % SHM_BITS);
     shm->peers[rank].opened = true;
+}
+
+/* All of the message is in the ring, or where it lies. */
+static bool is_told(const sh_message *message) {
+    return is_loan(message) ? message->own[1] != 0 : message->moved_bytes == message->bytes;
+}
+
+static void end_send(shm_peer *peer, sh_message *message) {
+    peer->sends.first = message->next;
+    if (is_loan(message)) {
+        message->own[2] = (uintptr_t)++peer->loan_count;
+        shm_list_add(&peer->loans, message);
+    } else {
+        message->state = SH_MESSAGE_DONE;
+    }
 }
 
 /* Pushes what fits; true if anything moved. */
@@ -84,13 +111,34 @@ static bool push_sends(shm_transport *shm, int rank) {
         if (!peer->opened) open_ring(shm, rank);
         push_piece(shm, rank, message, piece);
         moved = true;
-        if (message->moved_bytes < message->bytes) continue;
-        peer->sends.first = message->next;
-        message->state = SH_MESSAGE_DONE;
+        if (is_told(message)) end_send(peer, message);
     }
     if (atomic_load_explicit(&peer->out->full, memory_order_relaxed))
         atomic_store_explicit(&peer->out->full, false, memory_order_relaxed);
     return moved;
+}
+
+static bool is_returned(const shm_peer *peer, uint64_t returned) {
+    return peer->loans.first != NULL && peer->loans.first->own[2] <= returned;
+}
+
+/* Acquire: the reader has read before the memory is written again. */
+static bool end_loans(shm_peer *peer) {
+    if (peer->loans.first == NULL) return false;
+    uint64_t returned = atomic_load_explicit(&peer->out->returned, memory_order_acquire);
+    bool moved = false;
+    while (is_returned(peer, returned)) {
+        sh_message *message = peer->loans.first;
+        peer->loans.first = message->next;
+        message->moved_bytes = message->bytes;
+        message->state = SH_MESSAGE_DONE;
+        moved = true;
+    }
+    return moved;
+}
+
+static bool has_work(const shm_peer *peer) {
+    return peer->sends.first != NULL || peer->loans.first != NULL;
 }
 
 sh_status shm_send(sh_transport *transport, sh_message *message) {
@@ -101,6 +149,7 @@ sh_status shm_send(sh_transport *transport, sh_message *message) {
     message->sends = true;
     message->moved_bytes = 0;
     message->own[1] = 0;
+    message->own[2] = shm_may_lend(shm->fabric, message);
     if (peer->dead) {
         message->state = SH_MESSAGE_FAILED;
         return SH_FAIL(SH_E_PEER, "rank %d has left: rank %d cannot send to it", message->peer,
@@ -109,10 +158,11 @@ sh_status shm_send(sh_transport *transport, sh_message *message) {
     message->state = SH_MESSAGE_PENDING;
     int rank = message->peer;
     shm_list_add(&peer->sends, message);
-    if (peer->busy) return SH_OK;
+    if (peer->sends.first != message) return SH_OK;
     push_sends(shm, rank);
-    peer->busy = peer->sends.first != NULL;
-    if (peer->busy) shm->busy[shm->busy_count++] = rank;
+    if (peer->busy || !has_work(peer)) return SH_OK;
+    peer->busy = true;
+    shm->busy[shm->busy_count++] = rank;
     return SH_OK;
 }
 
@@ -121,9 +171,11 @@ bool shm_send_progress(shm_transport *shm) {
     int kept = 0;
     for (int i = 0; i < shm->busy_count; i++) {
         int rank = shm->busy[i];
+        shm_peer *peer = &shm->peers[rank];
         moved |= push_sends(shm, rank);
-        shm->peers[rank].busy = shm->peers[rank].sends.first != NULL;
-        if (shm->peers[rank].busy) shm->busy[kept++] = rank;
+        moved |= end_loans(peer);
+        peer->busy = has_work(peer);
+        if (peer->busy) shm->busy[kept++] = rank;
     }
     shm->busy_count = kept;
     return moved;
@@ -132,6 +184,7 @@ bool shm_send_progress(shm_transport *shm) {
 bool shm_send_ready(shm_transport *shm) {
     for (int i = 0; i < shm->busy_count; i++) {
         shm_peer *peer = &shm->peers[shm->busy[i]];
+        if (is_returned(peer, atomic_load(&peer->out->returned))) return true;
         if (peer->sends.first == NULL) continue;
         size_t piece = next_piece(shm->fabric, peer, peer->sends.first);
         if (has_room(shm->fabric, peer, shm_record_bytes(piece))) return true;
@@ -146,7 +199,8 @@ void shm_send_cancel(shm_transport *shm, sh_message *message) {
 }
 
 void shm_send_fail(shm_transport *shm, int rank) {
-    shm_list *sends = &shm->peers[rank].sends;
-    for (; sends->first != NULL; sends->first = sends->first->next)
-        sends->first->state = SH_MESSAGE_FAILED;
+    shm_list *lists[] = {&shm->peers[rank].loans, &shm->peers[rank].sends};
+    for (size_t i = 0; i < SH_COUNT(lists); i++)
+        for (; lists[i]->first != NULL; lists[i]->first = lists[i]->first->next)
+            lists[i]->first->state = SH_MESSAGE_FAILED;
 }

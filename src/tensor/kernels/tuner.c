@@ -164,6 +164,11 @@ sh_status sh_tuner_keep(sh_tuner *tuner, const char *key, const char *figures) {
     return SH_OK;
 }
 
+bool sh_tuner_measured(const sh_tuner *tuner, const char *key) {
+    const choice *known = find(tuner, key);
+    return known != NULL && known->measured;
+}
+
 const char *sh_tuner_find(const sh_tuner *tuner, const char *beginning) {
     for (size_t i = 0; i < tuner->count; i++)
         if (strncmp(tuner->choices[i].key, beginning, strlen(beginning)) == 0)

@@ -41,6 +41,9 @@ int sh_tuner_choose(sh_tuner *tuner, const char *key, const char *const *candida
  * never; and kept from now on. */
 const char *sh_tuner_recall(sh_tuner *tuner, const char *key);
 sh_status sh_tuner_keep(sh_tuner *tuner, const char *key, const char *figures);
+/* Whether they were measured on this machine; false too for those of a run that is resumed, which
+ * must stay what they are. */
+bool sh_tuner_measured(const sh_tuner *tuner, const char *key);
 /* The first key that begins so, in the order they were kept; NULL: none. */
 const char *sh_tuner_find(const sh_tuner *tuner, const char *beginning);
 bool sh_tuner_measures(const sh_tuner *tuner);

@@ -1,0 +1,68 @@
+/* Lent memory: a rank takes it for what it sends often and long, and its peers read messages from
+ * it where they lie. All of it is one nameless file that is mapped whole, at one address, before
+ * any fork, so a place in it means the same to every rank and nobody maps anything later. The
+ * mapping is addresses alone; memory comes with each piece that is given out. Pieces are cut one
+ * after the other and never used again: programs take a few as they begin. */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "comm/transports/shm_internal.h"
+
+enum {
+    PAGE = 4096,
+    SHORT_BYTES = 16 << 10  // a copy through the ring is over before a reader answers
+};
+
+/* In front of each piece, on a page of its own. */
+typedef struct lent_head {
+    size_t bytes;  // of the piece and this page
+} lent_head;
+
+/* As much as the machine has memory. Without it, all messages go through the rings. */
+void shm_lend_init(sh_shm *fabric) {
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page_bytes <= 0) return;
+    size_t bytes = (size_t)pages * (size_t)page_bytes;
+    fabric->lent_file = memfd_create("shoal-lent", MFD_CLOEXEC);
+    if (fabric->lent_file < 0) return;
+    void *base =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fabric->lent_file, 0);
+    if (base == MAP_FAILED) return;
+    fabric->lent = base;
+    fabric->lent_bytes = bytes;
+}
+
+void shm_lend_fini(sh_shm *fabric) {
+    if (fabric->lent != NULL) munmap(fabric->lent, fabric->lent_bytes);
+    if (fabric->lent_file >= 0) close(fabric->lent_file);
+}
+
+void *shm_lend(sh_transport *transport, size_t bytes) {
+    sh_shm *fabric = shm_of(transport)->fabric;
+    if (bytes > fabric->lent_bytes / 2) return NULL;
+    size_t whole = PAGE + sh_round_up(bytes, PAGE);
+    // Relaxed: where a piece lies is told to others by messages alone.
+    uint64_t offset =
+        atomic_fetch_add_explicit(&fabric->control->lent, whole, memory_order_relaxed);
+    if (offset > fabric->lent_bytes - whole) return NULL;
+    // Memory is there from now on: later a lack of it would be a SIGBUS.
+    if (fallocate(fabric->lent_file, 0, (off_t)offset, (off_t)whole) != 0) return NULL;
+    char *base = fabric->lent + offset;
+    *(lent_head *)base = (lent_head){.bytes = whole};
+    return base + PAGE;
+}
+
+void shm_unlend(sh_transport *transport, void *memory) {
+    sh_shm *fabric = shm_of(transport)->fabric;
+    char *base = (char *)memory - PAGE;
+    SH_ASSERT(base >= fabric->lent && base < fabric->lent + fabric->lent_bytes);
+    fallocate(fabric->lent_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              (off_t)(base - fabric->lent), (off_t)((lent_head *)base)->bytes);
+}
+
+bool shm_may_lend(const sh_shm *fabric, const sh_message *message) {
+    uintptr_t data = (uintptr_t)message->data, base = (uintptr_t)fabric->lent;
+    return message->bytes >= SHORT_BYTES && data - base < fabric->lent_bytes;
+}
