@@ -45,15 +45,14 @@ static void give_block(const ps_server *server, ps_block *block) {
         sh_free(block->data);
 }
 
-/* A block that may be written, with the weights as they are now. Each client reads at most two, so
- * there is always a free one. */
-static sh_status make_writable(ps_server *server) {
-    if (server->current->users == 0) return SH_OK;
-    ps_block *next = free_block(server);
+/* The block for the next version: the current one, unless somebody reads it. Each client reads at
+ * most two, so there is always a free one. */
+static sh_status next_block(ps_server *server, ps_block **next_out) {
+    ps_block *next = server->current;
+    if (next->users > 0) next = free_block(server);
     SH_ASSERT(next != NULL);
     if (next->data == NULL) SH_TRY(take_block(server, next));
-    sh_copy_from_peer(next->data, server->current->data, sh_ps_shard_bytes(&server->shard));
-    server->current = next;
+    *next_out = next;
     return SH_OK;
 }
 
@@ -65,24 +64,47 @@ static double rate_of(const ps_server *server) {
     return sh_schedule_lr(service->schedule, step) * server->policy->rate;
 }
 
+/* Where the weights move to another block, a window at a time: what was copied is still in the
+ * cache as it is updated. Norms need all weights of a parameter. */
+enum { WINDOW = 8192 };
+
+static void apply(ps_server *server, sh_optim_step *step) {
+    const float *current = server->current->data;
+    size_t total = server->shard.params.total;
+    size_t window = server->optim.kind->adaptive ? total : WINDOW;
+    if (step->weights == current) {
+        sh_optim_apply(&server->optim, step);
+        return;
+    }
+    step->windowed = true;
+    for (step->low = 0; step->low < total; step->low = step->high) {
+        step->high = total - step->low < window ? total : step->low + window;
+        sh_copy_from_peer(step->weights + step->low, current + step->low,
+                          (step->high - step->low) * sizeof(float));
+        sh_optim_apply(&server->optim, step);
+    }
+}
+
 /* One step of the optimizer with `scale` times the gradient, at `factor` times the rate. */
 static sh_status update(ps_server *server, const float *gradient, double scale, double factor) {
     server->updates++;
     server->service->updates++;
     if (server->computes && server->shard.params.total > 0) {
-        SH_TRY(make_writable(server));
-        const sh_optim_step step = {
+        ps_block *next = NULL;
+        SH_TRY(next_block(server, &next));
+        sh_optim_step step = {
             .params = &server->shard.params,
             .count = server->shard.params.count,
             .high = server->shard.params.total,
             .unused = server->unused,
-            .weights = server->current->data,
+            .weights = next->data,
             .gradients = gradient,
             .gradient_scale = (float)scale,
             .lr = rate_of(server) * factor,
             .step = server->updates,
         };
-        sh_optim_apply(&server->optim, &step);
+        apply(server, &step);
+        server->current = next;
     }
     server->version++;
     return SH_OK;
@@ -189,10 +211,13 @@ static sh_status pull_centre(ps_server *server, ps_client *client, const float *
     server->version++;
     if (!server->computes) return SH_OK;
     client->reads = ps_acquire(server);
-    SH_TRY(make_writable(server));
-    float *centre = server->current->data, alpha = (float)server->policy->elastic;
+    ps_block *next = NULL;
+    SH_TRY(next_block(server, &next));
+    const float *centre = server->current->data;
+    float alpha = (float)server->policy->elastic;
     for (size_t i = 0; i < server->shard.params.total; i++)
-        centre[i] += alpha * (weights[i] - centre[i]);
+        next->data[i] = centre[i] + alpha * (weights[i] - centre[i]);
+    server->current = next;
     return SH_OK;
 }
 

@@ -6,21 +6,24 @@
 #include "tensor/convolutions.h"
 
 typedef struct size_row {
-    int64_t n, ic, oc, ih, iw, pad_h, pad_w;
+    int64_t n, ic, oc, ih, iw, pad_h, pad_w, taps;
 } size_row;
 
 static const size_row rows[] = {
-    {3, 16, 24, 8, 8, 1, 1},    // whole tiles
-    {2, 64, 40, 13, 13, 1, 1},  // tiles that overhang
-    {70, 8, 8, 4, 4, 1, 1},     // an image is a tile; several chunks
-    {1, 8, 72, 9, 6, 0, 0},     // no padding; the last panel is part of one
-    {2, 24, 8, 3, 3, 0, 0},     // one output pixel
-    {1, 8, 16, 1, 1, 1, 1},     // one pixel
-    {2, 8, 8, 5, 7, 2, 2},      // outputs that see only padding
-    {1, 16, 8, 2, 30, 3, 1},    // the input gradient reads from inside of dy only
-    {1, 8, 8, 4, 6, 5, 4},      // windows wholly outside
-    {1, 128, 48, 6, 5, 1, 0},   // fewer tiles than threads
-    {9, 32, 32, 12, 11, 1, 1},
+    {3, 16, 24, 8, 8, 1, 1, 3},    // whole tiles
+    {2, 64, 40, 13, 13, 1, 1, 3},  // tiles that overhang
+    {70, 8, 8, 4, 4, 1, 1, 3},     // an image is a tile; several chunks
+    {1, 8, 72, 9, 6, 0, 0, 3},     // no padding; the last panel is part of one
+    {2, 24, 8, 3, 3, 0, 0, 3},     // one output pixel
+    {1, 8, 16, 1, 1, 1, 1, 3},     // one pixel
+    {2, 8, 8, 5, 7, 2, 2, 3},      // outputs that see only padding
+    {1, 16, 8, 2, 30, 3, 1, 3},    // the input gradient reads from inside of dy only
+    {1, 8, 8, 4, 6, 5, 4, 3},      // windows wholly outside
+    {1, 128, 48, 6, 5, 1, 0, 3},   // fewer tiles than threads
+    {9, 32, 32, 12, 11, 1, 1, 3}, {3, 16, 24, 8, 8, 2, 2, 5},  // the same with 5 x 5
+    {2, 32, 40, 13, 9, 2, 2, 5},  {9, 8, 8, 6, 6, 2, 2, 5},   {1, 8, 72, 9, 6, 0, 0, 5},
+    {2, 24, 8, 5, 5, 0, 0, 5},    {1, 8, 16, 1, 1, 2, 2, 5},  {1, 16, 8, 2, 14, 6, 1, 5},
+    {1, 64, 48, 6, 5, 1, 3, 5},
 };
 
 static sh_conv_shape row_shape(const size_row *row) {
@@ -43,7 +46,7 @@ static fixture fixture_make(const size_row *row) {
     const sh_conv_shape *s = &f.s;
     f.x_count = (size_t)(s->n * s->ic * s->ih * s->iw);
     f.y_count = (size_t)(s->n * s->oc * s->oh * s->ow);
-    f.w_count = (size_t)(s->oc * s->ic * 9);
+    f.w_count = (size_t)(s->oc * s->ic * s->kh * s->kw);
     f.x = seeded(f.x_count, 1), f.w = seeded(f.w_count, 2);
     f.dy = seeded(f.y_count, 3), f.bias = seeded((size_t)s->oc, 4);
     f.x_blocked = rearranged(f.x, s->n, s->ic, s->ih * s->iw, true);
@@ -162,7 +165,7 @@ static void check_weights(const fixture *f, int threads) {
 }
 
 static void check_all(int threads) {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < SH_COUNT(rows); i++) {
         fixture f = fixture_make(&rows[i]);
         check_forward(&f, f.bias, false, threads);
         check_forward(&f, i % 2 ? f.bias : NULL, true, threads);
@@ -189,7 +192,7 @@ TEST(conv_winograd, equals_reference_on_lesser_instruction_sets) {
 
 TEST(conv_winograd, gives_equal_bits_on_any_number_of_threads) {
     for (int d = 0; d < DIRECTIONS; d++)
-        for (size_t i = 0; i < 4; i++) {
+        for (size_t i = 0; i < SH_COUNT(rows); i += 3) {
             fixture f = fixture_make(&rows[i]);
             float *first = run_direction(&f, (direction)d, 1);
             for (int threads = 2; threads <= 5; threads++) {
@@ -224,20 +227,23 @@ static double relative_error(const float *got, const float *want, size_t count) 
     return sqrt(error / norm);
 }
 
-/* With many channels; docs/kernels.md has the figures. */
-TEST(conv_winograd, loses_little_to_rounding) {
-    fixture f = fixture_make(&(size_row){1, 512, 32, 12, 12, 1, 1});
+static void check_rounding(const size_row *row) {
+    fixture f = fixture_make(row);
     float *want = floats(f.y_count), *out = run_images(&f, FORWARD, NULL, false, 1);
     float *got = rearranged(out, f.s.n, f.s.oc, f.s.oh * f.s.ow, false);
     sh_reference_conv_forward(&f.s, f.x, f.w, NULL, want);
     assert_true(relative_error(got, want, f.y_count) < 5e-6);
-    float *dw = run_direction(&f, WEIGHTS, 1);
-    free(want);
-    want = floats(f.w_count);
-    sh_reference_conv_weight(&f.s, f.x, f.dy, want, NULL);
-    assert_true(relative_error(dw, want, f.w_count) < 5e-6);
-    free(want), free(out), free(got), free(dw);
+    float *dw = run_direction(&f, WEIGHTS, 1), *want_dw = floats(f.w_count);
+    sh_reference_conv_weight(&f.s, f.x, f.dy, want_dw, NULL);
+    assert_true(relative_error(dw, want_dw, f.w_count) < 5e-6);
+    free(want), free(out), free(got), free(dw), free(want_dw);
     fixture_free(&f);
+}
+
+/* With many channels; docs/kernels.md has the figures. */
+TEST(conv_winograd, loses_little_to_rounding) {
+    check_rounding(&(size_row){1, 512, 32, 12, 12, 1, 1, 3});
+    check_rounding(&(size_row){1, 256, 32, 12, 12, 2, 2, 5});
 }
 
 TEST(conv_winograd, lets_nan_through_the_relu) {
@@ -257,7 +263,11 @@ TEST(conv_winograd, refuses_what_it_cannot_do) {
     assert_false(supports(&s));
     s = good, s.ic = 3;
     assert_false(supports(&s));
+    s = good, s.kh = s.kw = 5;
+    assert_true(supports(&s));
     s = good, s.kh = 5;
+    assert_false(supports(&s));
+    s = good, s.kh = s.kw = 4;
     assert_false(supports(&s));
     s = good, s.kw = 1;
     assert_false(supports(&s));

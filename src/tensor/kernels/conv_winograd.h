@@ -1,6 +1,7 @@
-/* 3 x 3 convolutions by Winograd's minimal filtering F(4 x 4, 3 x 3) (Lavin, Gray 2015): 36
- * multiplications for 16 outputs where the definition takes 144, in all three directions. Images
- * are in blocks of 8 channels. Bias and relu are fused. Nothing is allocated.
+/* 3 x 3 and 5 x 5 convolutions by Winograd's minimal filtering (Lavin, Gray 2015), in all three
+ * directions: F(4 x 4, 3 x 3) takes 36 multiplications for 16 outputs where the definition takes
+ * 144, F(2 x 2, 5 x 5) 36 for 4 instead of 100. Images are in blocks of 8 channels. Bias and relu
+ * are fused. Nothing is allocated.
  *
  * A value does not depend on `threads`, and one of the images not on the images beside its own.
  * Sums are rounded otherwise than by the definition: docs/kernels.md has the errors. */
@@ -17,7 +18,8 @@
 
 /* Forward and input gradient: the call is that of the direct kernel. */
 typedef struct sh_conv_winograd_kernels {
-    /* Kernels of 3 x 3, stride 1, no dilation, one group, ic and oc multiples of 8; any padding. */
+    /* Kernels of 3 x 3 or 5 x 5, stride 1, no dilation, one group, ic and oc multiples of 8; any
+     * padding. */
     bool (*supports)(const sh_conv_shape *shape);
     size_t (*scratch_bytes)(const sh_conv_shape *shape, bool input_gradient, int threads);
     void (*run)(const sh_conv_blocked_call *call);

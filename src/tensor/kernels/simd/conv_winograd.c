@@ -1,4 +1,4 @@
-/* Forward pass and input gradient of a 3 x 3 convolution by F(4 x 4, 3 x 3), simd/winograd.h.
+/* Forward pass and input gradient of a convolution by Winograd's algorithm, simd/winograd.h.
  *
  *   U[p] = the weights at point p     (panel of NR output channels, input block, 8, NR)
  *   V[p] = the tiles at point p       (input block, tile, 8)
@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct plan {
-    int64_t n, in_blocks, out_blocks, panels;
+    int64_t n, in_blocks, out_blocks, panels, taps;
     int64_t in_h, in_w, out_h, out_w, pad_h, pad_w;
     int64_t out_step, in_step;  // floats between the weights of two output or two input channels
     bool flip;                  // taps from the last to the first
@@ -50,20 +50,20 @@ static void choose_units(plan *p, int threads) {
 static int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLOATS; }
 
 static plan plan_make(const sh_conv_shape *s, bool input_gradient, int threads) {
-    const int64_t taps = TAPS * TAPS;
-    plan p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES};
+    const int64_t taps = s->kh * s->kw;
+    plan p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES, .taps = s->kh};
     p.in_h = s->ih, p.in_w = s->iw, p.out_h = s->oh, p.out_w = s->ow;
     p.pad_h = s->pad_h, p.pad_w = s->pad_w;
     p.out_step = s->ic * taps, p.in_step = taps;
     if (input_gradient) {
         p.in_blocks = s->oc / LANES, p.out_blocks = s->ic / LANES;
         p.in_h = s->oh, p.in_w = s->ow, p.out_h = s->ih, p.out_w = s->iw;
-        p.pad_h = TAPS - 1 - s->pad_h, p.pad_w = TAPS - 1 - s->pad_w;
+        p.pad_h = s->kh - 1 - s->pad_h, p.pad_w = s->kw - 1 - s->pad_w;
         p.out_step = taps, p.in_step = s->ic * taps;
         p.flip = true;
     }
     p.panels = ceil_div(p.out_blocks * LANES, NR);
-    p.tiles = grid_make(p.out_h, p.out_w);
+    p.tiles = grid_make(p.taps, p.out_h, p.out_w);
     choose_units(&p, threads);
     p.u_point = point_floats(p.panels * p.in_blocks * LANES * NR);
     p.v_point = point_floats(p.in_blocks * p.chunk_most * LANES);
@@ -73,8 +73,8 @@ static plan plan_make(const sh_conv_shape *s, bool input_gradient, int threads) 
 
 /* The weights of 8 output channels and one input channel, a vector per tap. */
 static inline void gather_weights(const plan *p, const float *w, int64_t out, int64_t in,
-                                  v8 g[TAPS * TAPS]) {
-    const int64_t taps = TAPS * TAPS, step = p->out_step;
+                                  v8 g[SQUARE_MOST]) {
+    const int64_t taps = p->taps * p->taps, step = p->out_step;
     const float *from = w + out * LANES * step + in * p->in_step;
     for (int64_t k = 0; k < taps; k++) {
         const float *f = from + (p->flip ? taps - 1 - k : k);
@@ -89,9 +89,12 @@ static void prepare(const plan *p, const float *w, int64_t block, int64_t panel,
     for (int64_t i = 0; i < LANES; i++)
         for (int64_t o = 0; o < NR; o += LANES) {
             int64_t out = (panel * NR + o) / LANES;
-            v8 g[TAPS * TAPS] = {0};
+            v8 g[SQUARE_MOST] = {0};
             if (out < p->out_blocks) gather_weights(p, w, out, block * LANES + i, g);
-            transform_weights(g, u + i * NR + o, p->u_point);
+            if (p->taps == 3)
+                transform_weights(3, g, u + i * NR + o, p->u_point);
+            else
+                transform_weights(5, g, u + i * NR + o, p->u_point);
         }
 }
 
@@ -114,10 +117,10 @@ static void inputs(const work *w) {
         for (int64_t t = 0; t < w->count; t++, place_next(&p->tiles, &at)) {
             plane image = {w->call->in + (at.image * p->in_blocks + b) * p->in_h * p->in_w * LANES,
                            p->in_h, p->in_w};
-            int64_t row;
-            const float *x = window(&image, at.row * OUT - p->pad_h, at.column * OUT - p->pad_w,
-                                    SIDE, edge, &row);
-            look_ahead(&image, at.row * OUT - p->pad_h, at.column * OUT - p->pad_w);
+            int64_t top = at.row * p->tiles.outs - p->pad_h;
+            int64_t left = at.column * p->tiles.outs - p->pad_w, row;
+            const float *x = window(&image, top, left, SIDE, edge, &row);
+            look_ahead(&image, top, left, p->tiles.outs);
             transform_input(x, row, v + t * LANES, p->v_point);
         }
     }
@@ -139,34 +142,42 @@ static void multiply(const work *w, int64_t point) {
 }
 
 /* Writes the part of a tile that lies inside the image. */
-static void write_tile(const work *w, const place *at, int64_t block, v8 y[OUT][OUT], v8 bias) {
+WINOGRAD_FUNCTION void write_tile(const int outs, const work *w, const place *at, int64_t block,
+                                  const v8 *y, v8 bias) {
     const plan *p = w->p;
-    int64_t top = at->row * OUT, left = at->column * OUT;
-    int64_t rows = least(OUT, p->out_h - top), columns = least(OUT, p->out_w - left);
-    float *out = w->call->out +
-                 (((at->image * p->out_blocks + block) * p->out_h + top) * p->out_w + left) * LANES;
+    int64_t top = at->row * outs, left = at->column * outs;
+    int64_t rows = least(outs, p->out_h - top), columns = least(outs, p->out_w - left);
+    int64_t above = (at->image * p->out_blocks + block) * p->out_h + top;
+    float *out = w->call->out + (above * p->out_w + left) * LANES;
     bool relu = w->call->relu;
     for (int64_t r = 0; r < rows; r++, out += p->out_w * LANES)
         for (int64_t c = 0; c < columns; c++) {
-            v8 value = y[r][c] + bias;
+            v8 value = y[r * outs + c] + bias;
             v8_mask keep = relu ? ~(value <= 0.0f) : (v8_mask){0} - 1;  // NaN stays
             store8(out + c * LANES, (v8)(keep & (v8_mask)value));
         }
 }
 
-static void outputs(const work *w) {
+/* The tiles of one output block. */
+WINOGRAD_FUNCTION void block_outputs(const int outs, const work *w, int64_t block) {
     const plan *p = w->p;
-    range blocks = {w->panels.from * NR / LANES, least(w->panels.to * NR / LANES, p->out_blocks)};
-    for (int64_t b = blocks.from; b < blocks.to; b++) {
-        int64_t panel = b * LANES / NR;
-        const float *m = w->m + panel * w->count * NR + b * LANES % NR;
-        v8 bias = w->call->bias != NULL ? load8(w->call->bias + b * LANES) : (v8){0};
-        place at = place_of(&p->tiles, w->tiles.from);
-        for (int64_t t = 0; t < w->count; t++, place_next(&p->tiles, &at)) {
-            v8 y[OUT][OUT];
-            transform_output(m + t * NR, p->m_point, y);
-            write_tile(w, &at, b, y, bias);
-        }
+    const float *m = w->m + block * LANES / NR * w->count * NR + block * LANES % NR;
+    v8 bias = w->call->bias != NULL ? load8(w->call->bias + block * LANES) : (v8){0};
+    place at = place_of(&p->tiles, w->tiles.from);
+    for (int64_t t = 0; t < w->count; t++, place_next(&p->tiles, &at)) {
+        v8 y[SQUARE_MOST];
+        transform_output(outs, m + t * NR, p->m_point, y);
+        write_tile(outs, w, &at, block, y, bias);
+    }
+}
+
+static void outputs(const work *w) {
+    int64_t end = least(w->panels.to * NR / LANES, w->p->out_blocks);
+    for (int64_t b = w->panels.from * NR / LANES; b < end; b++) {
+        if (w->p->taps == 3)
+            block_outputs(4, w, b);
+        else
+            block_outputs(2, w, b);
     }
 }
 
@@ -206,7 +217,8 @@ static size_t scratch_bytes(const sh_conv_shape *shape, bool input_gradient, int
 
 static bool supports(const sh_conv_shape *s) {
     if (s->groups != 1 || s->dilation_h != 1 || s->dilation_w != 1) return false;
-    if (s->kh != TAPS || s->kw != TAPS || s->stride_h != 1 || s->stride_w != 1) return false;
+    if ((s->kh != 3 && s->kh != 5) || s->kw != s->kh) return false;
+    if (s->stride_h != 1 || s->stride_w != 1) return false;
     if (s->oc % LANES != 0 || s->ic % LANES != 0) return false;
     return s->n > 0 && s->ic > 0 && s->oc > 0 && s->oh > 0 && s->ow > 0;
 }

@@ -1,8 +1,8 @@
-/* Weight gradient of a 3 x 3 convolution by F(3 x 3, 4 x 4), simd/winograd.h.
+/* Weight gradient of a convolution by Winograd's algorithm, simd/winograd.h.
  *
  *   V[p] = tiles of x at point p      (block of 8 input channels, tile, 8)
  *   Z[p] = tiles of dy at point p     (group of WIDE output channels, tile, WIDE)
- *   S[p] = sum over tiles of V' Z     (group, input channel, WIDE), then back to 3 x 3
+ *   S[p] = sum over tiles of V' Z     (group, input channel, WIDE), then back to weights
  *
  * Tiles are taken in chunks; S keeps the sums until the last. Threads split the channels and share
  * nothing (dy is transformed by all that split the input channels), so every value is summed over
@@ -64,7 +64,7 @@ static int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLO
 static plan plan_make(const sh_conv_shape *s, int threads) {
     plan p = {.s = *s, .x_blocks = s->ic / LANES, .dy_blocks = s->oc / LANES};
     p.groups = ceil_div(s->oc, WIDE);
-    p.tiles = grid_make(s->oh, s->ow);
+    p.tiles = grid_make(s->kh, s->oh, s->ow);
     p.tile_count = s->n * p.tiles.rows * p.tiles.columns;
     p.chunk_most = least(CHUNK_TILES, p.tile_count);
     p.x_parts = least(threads, p.x_blocks);
@@ -93,10 +93,10 @@ static void inputs(const work *w) {
         for (int64_t t = 0; t < w->count; t++, place_next(&w->p->tiles, &at)) {
             plane image = {w->call->x + (at.image * w->p->x_blocks + b) * s->ih * s->iw * LANES,
                            s->ih, s->iw};
-            int64_t row;
-            const float *x = window(&image, at.row * OUT - s->pad_h, at.column * OUT - s->pad_w,
-                                    SIDE, edge, &row);
-            look_ahead(&image, at.row * OUT - s->pad_h, at.column * OUT - s->pad_w);
+            int64_t top = at.row * w->p->tiles.outs - s->pad_h;
+            int64_t left = at.column * w->p->tiles.outs - s->pad_w, row;
+            const float *x = window(&image, top, left, SIDE, edge, &row);
+            look_ahead(&image, top, left, w->p->tiles.outs);
             transform_input(x, row, v + t * LANES, w->p->v_point);
         }
     }
@@ -111,22 +111,28 @@ static void clear_lanes(const work *w, int64_t channel) {
                    (v8){0});
 }
 
-static void gradients(const work *w) {
+/* The tiles of 8 channels of dy. */
+WINOGRAD_FUNCTION void block_gradients(const int outs, const work *w, int64_t channel) {
     const sh_conv_shape *s = &w->p->s;
     float edge[POINTS * LANES];
+    float *z = w->z + (channel / WIDE - w->groups.from) * w->count * WIDE + channel % WIDE;
+    place at = place_of(&w->p->tiles, w->tiles.from);
+    for (int64_t t = 0; t < w->count; t++, place_next(&w->p->tiles, &at)) {
+        plane image = {w->call->dy + (at.image * s->oc + channel) * s->oh * s->ow, s->oh, s->ow};
+        int64_t row;
+        const float *dy = window(&image, at.row * outs, at.column * outs, outs, edge, &row);
+        transform_gradient(outs, dy, row, z + t * WIDE, w->p->z_point);
+    }
+}
+
+static void gradients(const work *w) {
     for (int64_t o = w->groups.from * WIDE; o < w->groups.to * WIDE; o += LANES) {
-        if (o >= s->oc) {
+        if (o >= w->p->s.oc)
             clear_lanes(w, o);
-            continue;
-        }
-        float *z = w->z + (o / WIDE - w->groups.from) * w->count * WIDE + o % WIDE;
-        place at = place_of(&w->p->tiles, w->tiles.from);
-        for (int64_t t = 0; t < w->count; t++, place_next(&w->p->tiles, &at)) {
-            plane image = {w->call->dy + (at.image * s->oc + o) * s->oh * s->ow, s->oh, s->ow};
-            int64_t row;
-            const float *dy = window(&image, at.row * OUT, at.column * OUT, OUT, edge, &row);
-            transform_gradient(dy, row, z + t * WIDE, w->p->z_point);
-        }
+        else if (w->p->s.kh == 3)
+            block_gradients(4, w, o);
+        else
+            block_gradients(2, w, o);
     }
 }
 
@@ -167,13 +173,16 @@ static void multiply(const work *w, int64_t point) {
 /* Weights of 8 input and 8 output channels: in dw those of an output channel lie side by side. */
 static void finish_block(const work *w, int64_t x_block, int64_t dy_block) {
     const plan *p = w->p;
-    const int64_t taps = TAPS * TAPS, row = p->s.ic * taps;
+    const int64_t taps = p->s.kh * p->s.kw, row = p->s.ic * taps;
     const float *sums_at = w->s + (dy_block * LANES / WIDE * p->s.ic + x_block * LANES) * WIDE +
                            dy_block * LANES % WIDE;
-    float square[LANES * TAPS * TAPS][LANES];
+    float square[LANES * SQUARE_MOST][LANES];
     for (int64_t i = 0; i < LANES; i++) {
-        v8 weights[TAPS * TAPS];
-        transform_weight_sums(sums_at + i * WIDE, p->s_point, weights);
+        v8 weights[SQUARE_MOST];
+        if (p->s.kh == 3)
+            transform_weight_sums(3, sums_at + i * WIDE, p->s_point, weights);
+        else
+            transform_weight_sums(5, sums_at + i * WIDE, p->s_point, weights);
         for (int64_t k = 0; k < taps; k++) store8(square[i * taps + k], weights[k]);
     }
     float *dw = w->call->dw + dy_block * LANES * row + x_block * LANES * taps;

@@ -1,21 +1,20 @@
-/* The transforms of F(4 x 4, 3 x 3) and F(3 x 3, 4 x 4), on vectors of 8 channels.
+/* The transforms of Winograd's F(4 x 4, 3 x 3) and F(2 x 2, 5 x 5), on vectors of 8 channels.
  *
- * Filters and outputs are polynomials, a convolution is their product, and a product of degree 5 is
+ * Weights and outputs are polynomials, a convolution is their product, and a product of degree 5 is
  * known from its values at 6 points (Toom, Cook; Winograd 1980; Lavin, Gray 2015). Ours are 0, +-A,
  * +-B and infinity with A = sqrt(1/2), B = sqrt(2): their powers stay near 1, which loses less to
- * rounding than the usual 1 and 2. For six inputs d, three weights g and four outputs y, one
- * dimension reads
+ * rounding than the usual 1 and 2. In one dimension, for six inputs d, `taps` weights g and `outs`
+ * outputs y, taps + outs = 7,
  *
- *        1   0  -5/2   0   1  0         1    0   0                    1  1  1   1   1   0
- *        0  -2A  -2    A   1  0         1    A   A^2                  0  A -A   B  -B   0
- *   V =  0   2A  -2   -A   1  0  d  U = 1   -A   A^2  g / N   y = 0  A^2 A^2 B^2 B^2 0  (U o V)
- *        0  -B/2 -1/2  B   1  0         1    B   B^2                  0  A^3 -A^3 B^3 -B^3 1
- *        0   B/2 -1/2 -B   1  0         1   -B   B^2
- *        0   1   0  -5/2   0  1         0    0   1
+ *         1    0  -5/2   0   1   0           1   0    0  ...         1  1   1    1    1   0
+ *         0  -2A   -2    A   1   0           1   A   A^2             0  A  -A    B   -B   0
+ *   V  =  0   2A   -2   -A   1   0  d   U =  1  -A   A^2  g/N   y =  0 A^2 A^2  B^2  B^2  0  (UV)
+ *         0  -B/2 -1/2   B   1   0           1   B   B^2             ...
+ *         0   B/2 -1/2  -B   1   0           1  -B   B^2             and 1 at the last of both
+ *         0    1    0  -5/2  0   1           0   0   ...  1
  *
- * with N = (1, -3/2, -3/2, 6, 6, 1). For the weight gradient x stays the input, dy (four values)
- * takes the place of the weights and dw (three) that of the outputs: the same points, the matrices
- * of U and y with their lengths exchanged. Two dimensions are rows, then columns. */
+ * with N = (1, -3/2, -3/2, 6, 6, 1). For the weight gradient x stays the input, dy takes the place
+ * of the weights and dw that of the outputs. Two dimensions are columns, then rows. */
 #ifndef SH_TENSOR_KERNELS_SIMD_WINOGRAD_H
 #define SH_TENSOR_KERNELS_SIMD_WINOGRAD_H
 
@@ -24,16 +23,19 @@
 #include "tensor/kernels/simd/conv_common.h"
 
 enum {
-    OUT = 4,   // outputs of a tile in one dimension
-    TAPS = 3,  // weights
-    SIDE = 6,  // inputs, and points
+    SIDE = 6,         // inputs of a tile in one dimension, and points
+    VALUES_MOST = 5,  // taps, or outputs
     POINTS = SIDE * SIDE,
+    SQUARE_MOST = VALUES_MOST * VALUES_MOST,
 };
+
+/* Outputs of a tile in one dimension. */
+static inline int64_t outs_of(int64_t taps) { return SIDE + 1 - taps; }
 
 #define POINT_A 0.70710678118654752440f
 #define POINT_B 1.41421356237309504880f
-static const float A1 = POINT_A, A2 = 0.5f, A3 = 0.5f * POINT_A;
-static const float B1 = POINT_B, B2 = 2.0f, B3 = 2.0f * POINT_B;
+static const float A1 = POINT_A, A2 = 0.5f, A3 = 0.5f * POINT_A, A4 = 0.25f;
+static const float B1 = POINT_B, B2 = 2.0f, B3 = 2.0f * POINT_B, B4 = 4.0f;
 
 #define WINOGRAD_FUNCTION static inline __attribute__((always_inline, unused))
 
@@ -52,30 +54,30 @@ WINOGRAD_FUNCTION void input_points(const v8 d[SIDE], v8 v[SIDE]) {
     v[5] = d[1] + d[5] - (A2 + B2) * d[3];
 }
 
-/* Four values, or three (the fourth a zero that the compiler sees), to six points; without N. */
-WINOGRAD_FUNCTION void value_points(const v8 g[OUT], v8 u[SIDE], const bool four) {
-    v8 even_a = g[0] + A2 * g[2], odd_a = A1 * g[1];
-    v8 even_b = g[0] + B2 * g[2], odd_b = B1 * g[1];
-    if (four) odd_a += A3 * g[3], odd_b += B3 * g[3];
+/* `count` values to six points; without N. */
+WINOGRAD_FUNCTION void value_points(const int count, const v8 *g, v8 u[SIDE]) {
+    v8 even_a = g[0], odd_a = A1 * g[1], even_b = g[0], odd_b = B1 * g[1];
+    if (count > 2) even_a += A2 * g[2], even_b += B2 * g[2];
+    if (count > 3) odd_a += A3 * g[3], odd_b += B3 * g[3];
+    if (count > 4) even_a += A4 * g[4], even_b += B4 * g[4];
     u[0] = g[0];
     u[1] = even_a + odd_a;
     u[2] = even_a - odd_a;
     u[3] = even_b + odd_b;
     u[4] = even_b - odd_b;
-    u[5] = four ? g[3] : g[2];
+    u[5] = g[count - 1];
 }
 
-/* Six points back to four values, or to three. */
-WINOGRAD_FUNCTION void values_of(const v8 m[SIDE], v8 y[OUT], const bool four) {
+/* Six points back to `count` values. */
+WINOGRAD_FUNCTION void values_of(const int count, const v8 m[SIDE], v8 *y) {
     v8 sum_a = m[1] + m[2], difference_a = m[1] - m[2];
     v8 sum_b = m[3] + m[4], difference_b = m[3] - m[4];
     y[0] = m[0] + sum_a + sum_b;
     y[1] = A1 * difference_a + B1 * difference_b;
-    y[2] = A2 * sum_a + B2 * sum_b;
-    if (four)
-        y[3] = A3 * difference_a + B3 * difference_b + m[5];
-    else
-        y[2] += m[5];
+    if (count > 2) y[2] = A2 * sum_a + B2 * sum_b;
+    if (count > 3) y[3] = A3 * difference_a + B3 * difference_b;
+    if (count > 4) y[4] = A4 * sum_a + B4 * sum_b;
+    y[count - 1] += m[5];
 }
 
 /* Points lie far apart, each a stream of its own that no hardware looks ahead on: what comes two
@@ -104,20 +106,21 @@ WINOGRAD_FUNCTION void transform_input(const float *x, int64_t row, float *out, 
     }
 }
 
-/* dy (4, 4, 8), likewise. */
-WINOGRAD_FUNCTION void transform_gradient(const float *dy, int64_t row, float *out, int64_t point) {
-    v8 half[SIDE][OUT];
-    for (int c = 0; c < OUT; c++) {
-        v8 d[OUT], u[SIDE];
+/* dy (outs, outs, 8), likewise. */
+WINOGRAD_FUNCTION void transform_gradient(const int outs, const float *dy, int64_t row, float *out,
+                                          int64_t point) {
+    v8 half[SIDE][VALUES_MOST];
+    for (int c = 0; c < outs; c++) {
+        v8 d[VALUES_MOST], u[SIDE];
         UNROLL
-        for (int r = 0; r < OUT; r++) d[r] = load8(dy + r * row + c * LANES);
-        value_points(d, u, true);
+        for (int r = 0; r < outs; r++) d[r] = load8(dy + r * row + c * LANES);
+        value_points(outs, d, u);
         UNROLL
         for (int r = 0; r < SIDE; r++) half[r][c] = u[r];
     }
     for (int r = 0; r < SIDE; r++) {
         v8 u[SIDE];
-        value_points(half[r], u, true);
+        value_points(outs, half[r], u);
         UNROLL
         for (int c = 0; c < SIDE; c++) store8(out + (r * SIDE + c) * point, u[c]);
     }
@@ -126,58 +129,56 @@ WINOGRAD_FUNCTION void transform_gradient(const float *dy, int64_t row, float *o
 static const float point_scale[SIDE] = {1.0f,        -2.0f / 3.0f, -2.0f / 3.0f,
                                         1.0f / 6.0f, 1.0f / 6.0f,  1.0f};
 
-/* Weights (3, 3) of 8 output channels, to points divided by N. */
-WINOGRAD_FUNCTION void transform_weights(const v8 g[TAPS * TAPS], float *out, int64_t point) {
-    v8 half[SIDE][OUT];
-    for (int c = 0; c < TAPS; c++) {
-        v8 column[OUT] = {g[c], g[TAPS + c], g[2 * TAPS + c]}, u[SIDE];
-        value_points(column, u, false);
+/* Weights (taps, taps) of 8 output channels, to points divided by N. */
+WINOGRAD_FUNCTION void transform_weights(const int taps, const v8 *g, float *out, int64_t point) {
+    v8 half[SIDE][VALUES_MOST];
+    for (int c = 0; c < taps; c++) {
+        v8 column[VALUES_MOST], u[SIDE];
+        UNROLL
+        for (int r = 0; r < taps; r++) column[r] = g[r * taps + c];
+        value_points(taps, column, u);
         UNROLL
         for (int r = 0; r < SIDE; r++) half[r][c] = u[r] * point_scale[r];
     }
     for (int r = 0; r < SIDE; r++) {
         v8 u[SIDE];
-        value_points(half[r], u, false);
+        value_points(taps, half[r], u);
         UNROLL
-        for (int c = 0; c < SIDE; c++) store8(out + (r * SIDE + c) * point, u[c] * point_scale[c]);
+        for (int c = 0; c < SIDE; c++)
+            store_point(out + (r * SIDE + c) * point, u[c] * point_scale[c], 4 * LANES);
     }
 }
 
-/* Points to (4, 4). */
-WINOGRAD_FUNCTION void transform_output(const float *m, int64_t point, v8 y[OUT][OUT]) {
-    v8 half[OUT][SIDE];
+/* Points to outputs (outs, outs). */
+WINOGRAD_FUNCTION void transform_output(const int outs, const float *m, int64_t point, v8 *y) {
+    v8 half[VALUES_MOST][SIDE];
     for (int c = 0; c < SIDE; c++) {
-        v8 column[SIDE], v[OUT];
+        v8 column[SIDE], v[VALUES_MOST];
         UNROLL
         for (int r = 0; r < SIDE; r++) column[r] = load8(m + (r * SIDE + c) * point);
-        values_of(column, v, true);
+        values_of(outs, column, v);
         UNROLL
-        for (int r = 0; r < OUT; r++) half[r][c] = v[r];
+        for (int r = 0; r < outs; r++) half[r][c] = v[r];
     }
-    for (int r = 0; r < OUT; r++) values_of(half[r], y[r], true);
+    for (int r = 0; r < outs; r++) values_of(outs, half[r], y + r * outs);
 }
 
-/* Points, divided by N here, to the (3, 3) of a weight gradient. */
-WINOGRAD_FUNCTION void transform_weight_sums(const float *m, int64_t point, v8 w[TAPS * TAPS]) {
-    v8 half[OUT][SIDE];
+/* Points, divided by N here, to the (taps, taps) of a weight gradient. */
+WINOGRAD_FUNCTION void transform_weight_sums(const int taps, const float *m, int64_t point, v8 *w) {
+    v8 half[VALUES_MOST][SIDE];
     for (int c = 0; c < SIDE; c++) {
-        v8 column[SIDE], v[OUT];
+        v8 column[SIDE], v[VALUES_MOST];
         UNROLL
         for (int r = 0; r < SIDE; r++) {
             const float *at = m + (r * SIDE + c) * point;
             column[r] = load8(at) * (point_scale[r] * point_scale[c]);
             __builtin_prefetch(at + ALIGN_FLOATS);
         }
-        values_of(column, v, false);
+        values_of(taps, column, v);
         UNROLL
-        for (int r = 0; r < TAPS; r++) half[r][c] = v[r];
+        for (int r = 0; r < taps; r++) half[r][c] = v[r];
     }
-    for (int r = 0; r < TAPS; r++) {
-        v8 v[OUT];
-        values_of(half[r], v, false);
-        UNROLL
-        for (int c = 0; c < TAPS; c++) w[r * TAPS + c] = v[c];
-    }
+    for (int r = 0; r < taps; r++) values_of(taps, half[r], w + r * taps);
 }
 
 /* Which tile of which image; tiles are counted along rows, then down, then from image to image. */
@@ -186,11 +187,13 @@ typedef struct place {
 } place;
 
 typedef struct grid {
+    int64_t outs;           // of a tile in one dimension
     int64_t rows, columns;  // of tiles in an image
 } grid;
 
-static inline grid grid_make(int64_t h, int64_t w) {
-    return (grid){ceil_div(h, OUT), ceil_div(w, OUT)};
+static inline grid grid_make(int64_t taps, int64_t h, int64_t w) {
+    int64_t outs = outs_of(taps);
+    return (grid){outs, ceil_div(h, outs), ceil_div(w, outs)};
 }
 
 static inline place place_of(const grid *g, int64_t tile) {
@@ -212,12 +215,11 @@ typedef struct plane {
 } plane;
 
 /* Fetches the rows that the tile below, or the first of the next block, adds to this window's. */
-WINOGRAD_FUNCTION void look_ahead(const plane *p, int64_t top, int64_t left) {
-    const float *x = p->x + ((top + SIDE - 1) * p->w + left) * LANES;
-    UNROLL
-    for (int r = 0; r <= OUT; r++, x += p->w * LANES) {
-        __builtin_prefetch(x + LANES);
-        __builtin_prefetch(x + LANES + ALIGN_FLOATS);
+WINOGRAD_FUNCTION void look_ahead(const plane *p, int64_t top, int64_t left, int64_t outs) {
+    const float *x = p->x + ((top + SIDE - 1) * p->w + left + 1) * LANES;
+    for (int64_t r = 0; r <= outs; r++, x += p->w * LANES) {
+        __builtin_prefetch(x);
+        if (outs > 2) __builtin_prefetch(x + ALIGN_FLOATS);
     }
 }
 
