@@ -8,15 +8,15 @@
 #include "sync/ps_server.h"
 #include "tensor/kernels/vector.h"
 
-typedef struct snapshot {
+typedef struct ps_saved {
     _Alignas(64) atomic_int_fast64_t version;  // of the shard now, whether saved or not
     atomic_int_fast64_t saves;  // so far: copy saves mod 2 is whole; 0: none is. Release: it is
     atomic_bool ended;          // nothing came after the last
     int64_t versions[2];
     _Alignas(64) float values[];  // (2, 1 + slots, shard)
-} snapshot;
+} ps_saved;
 
-static float *block_of(const snapshot *kept, size_t count, int slots, int64_t copy, int block) {
+static float *block_of(const ps_saved *kept, size_t count, int slots, int64_t copy, int block) {
     size_t index = (size_t)(copy % 2) * (size_t)(1 + slots) + (size_t)block;
     return (float *)(uintptr_t)kept->values + index * count;
 }
@@ -31,7 +31,7 @@ static int slots_of(const sh_service *service) {
 /* ---- The server's side ---- */
 
 void ps_snapshot_save(ps_server *server) {
-    snapshot *kept = server->service->snapshot;
+    ps_saved *kept = server->service->snapshot;
     if (kept == NULL || !server->computes) return;
     size_t count = server->shard.params.total;
     int slots = slots_of(server->service);
@@ -45,7 +45,7 @@ void ps_snapshot_save(ps_server *server) {
 }
 
 void ps_snapshot_note(ps_server *server) {
-    snapshot *kept = server->service->snapshot;
+    ps_saved *kept = server->service->snapshot;
     if (kept == NULL || !server->computes) return;
     // Relaxed: it is read when this process has ended.
     atomic_store_explicit(&kept->version, server->version, memory_order_relaxed);
@@ -54,7 +54,7 @@ void ps_snapshot_note(ps_server *server) {
 }
 
 void ps_snapshot_end(ps_server *server) {
-    snapshot *kept = server->service->snapshot;
+    ps_saved *kept = server->service->snapshot;
     if (kept == NULL || !server->computes || ps_settle(server) != SH_OK) return;
     ps_snapshot_save(server);
     atomic_store_explicit(&kept->ended, true, memory_order_release);
@@ -65,15 +65,15 @@ void ps_snapshot_end(ps_server *server) {
 sh_status sh_ps_snapshot_bytes(const sh_service *like, int index, size_t *bytes_out) {
     sh_ps_shard shard;
     SH_TRY(sh_ps_shard_init(&shard, like->params, like->options->placement, index, like->count));
-    *bytes_out = sizeof(snapshot) + 2 * (size_t)(1 + slots_of(like)) * sh_ps_shard_bytes(&shard);
+    *bytes_out = sizeof(ps_saved) + 2 * (size_t)(1 + slots_of(like)) * sh_ps_shard_bytes(&shard);
     sh_ps_shard_fini(&shard);
     return SH_OK;
 }
 
 /* A server that never began to serve had what the workers still have. */
-sh_status sh_ps_restore(const sh_service *like, int index, const void *memory, float *weights,
+sh_status sh_ps_restore(const sh_service *like, int index, const void *snapshot, float *weights,
                         sh_optim *optim, sh_remains *remains_out) {
-    const snapshot *kept = memory;
+    const ps_saved *kept = snapshot;
     int64_t copy = atomic_load_explicit(&kept->saves, memory_order_acquire);
     *remains_out = (sh_remains){.ended = atomic_load(&kept->ended)};
     if (copy == 0) return SH_OK;

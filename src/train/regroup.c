@@ -207,6 +207,7 @@ static sh_status begin_again(shoal_run *run, bool newcomers) {
     SH_TRY(sh_team_keep_costs(run));
     SH_TRY(sh_run_loader(run, 0, &run->loader));
     SH_TRY(sh_run_prepare(run, true));
+    SH_TRY(sh_model_take_gradients(&run->model));  // the last scheme may have had them elsewhere
     return sh_scheme_begin(run);
 }
 

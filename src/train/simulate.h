@@ -44,7 +44,7 @@ typedef struct sh_simulated_worker {
 /* Opens the worker's engine in its team; NULL in worker->engine: it is alone. */
 sh_status sh_simulated_enter(sh_simulated_worker *worker, int team, int ranks);
 /* The whole of a worker that computes. */
-sh_status sh_simulated_work(void *worker);
+sh_status sh_simulated_work(void *argument);
 
 /* Teams of simulated workers, as some die and come back: what a parent does for processes. */
 sh_status sh_simulated_teams_open(sh_simulation *simulation);
