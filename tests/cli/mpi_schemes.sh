@@ -46,9 +46,9 @@ for flavour in openmpi mpich; do
 
     # A signal to the launcher: the workers meet, and there is a checkpoint of it.
     for scheme in async gossip; do
-        start "$flavour-$scheme" --sync "$scheme"
+        OMPI_MCA_odls_base_sigkill_timeout=$patience start "$flavour-$scheme" --sync "$scheme"
         kill -TERM "$job"
-        timeout 30 tail --pid="$job" -f /dev/null || fail "$flavour $scheme goes on after SIGTERM"
+        timeout 60 tail --pid="$job" -f /dev/null || fail "$flavour $scheme goes on after SIGTERM"
         wait "$job" || true # launchers differ in what they return
         stopped=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$flavour-$scheme/log.txt")
         [ -n "$stopped" ] || fail "$flavour $scheme: SIGTERM did not stop the run in order"
