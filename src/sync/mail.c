@@ -3,13 +3,11 @@
 #include <inttypes.h>
 
 sh_status sh_mail_send(sh_mail *mail, sh_message *message) {
-    message->tag |= SH_MAIL_TAG;
     mail->sent_bytes += message->bytes;
     return sh_send(mail->transport, message);
 }
 
 sh_status sh_mail_receive(sh_mail *mail, sh_message *message) {
-    message->tag |= SH_MAIL_TAG;
     return sh_receive(mail->transport, message);
 }
 

@@ -52,6 +52,7 @@ static sh_status next_block(ps_server *server, ps_block **next_out) {
     if (next->users > 0) next = free_block(server);
     SH_ASSERT(next != NULL);
     if (next->data == NULL) SH_TRY(take_block(server, next));
+    SH_ASSERT(next->data != NULL);
     *next_out = next;
     return SH_OK;
 }

@@ -307,11 +307,7 @@ static sh_status start_services(shoal_run *run) {
 static sh_status open_mail(shoal_run *run) {
     const sh_seat *seat = &run->team.seat;
     if (!run->scheme->sync.scheme.kind->mails) return SH_OK;
-    if (seat->open_mail == NULL) {
-        SH_FAIL(SH_E_USAGE, "scheme '%s' sends messages, which this transport cannot do yet",
-                run->config.scheme.name);
-        return sh_error_hint("train on one machine (shoal train -n N), or use --sync bsp or local");
-    }
+    SH_ASSERT(seat->open_mail != NULL);
     return seat->open_mail(seat->self, run->team.rank, &run->scheme->replica.mail.transport);
 }
 

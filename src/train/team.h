@@ -43,7 +43,7 @@ struct sh_seat {
     sh_patience *patience;   // borrowed; NULL: a parent watches over the workers
     const sh_clock *clock;   // NULL: the real one
     const sh_data *data;     // borrowed, where workers share one memory; NULL: it opens its own
-    /* Opens an endpoint of the mail that schemes use; NULL: this seat has none. */
+    /* Opens an endpoint of the mail that schemes use; NULL: the run's scheme uses none. */
     sh_status (*open_mail)(void *self, int endpoint, sh_transport **mail_out);
     /* In the simulator: lets the time pass that this part (0 to 1) of a step's forward and backward
      * takes. NULL: it passes by itself. */
