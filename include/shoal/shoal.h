@@ -128,7 +128,7 @@ typedef struct shoal_simulation {
     const char *jitter;    /* "50us": messages are late by an exponential time of this mean */
     const char *cut;       /* "0-1@5s-9s": links that lose what is sent */
     const char *pause;     /* "3@5s-7s": workers that stand still */
-    const char *die;       /* "3@12s": workers that die */
+    const char *die;       /* "3@12s,1@4s+2s": workers that die, and come back later */
     bool timing_only;      /* nothing is computed, only time passes */
 } shoal_simulation;
 

@@ -78,6 +78,7 @@ typedef struct sh_view {
     sh_args *args;
     const char *label;      // before the line; NULL: none
     int64_t first_samples;  // where the line began
+    int64_t last_samples;
 } sh_view;
 
 /* `stays`: the line is kept, and a new one begun. */

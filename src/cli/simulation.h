@@ -31,7 +31,7 @@ typedef struct sh_world {
         SH_WORLD_ROW(options, cut, "LIST",                                                   \
                      "links that lose messages: 0-1@5s-9s, all of worker 0: 0-*@5s-9s"),     \
         SH_WORLD_ROW(options, pause, "LIST", "workers that stand still: 3@5s-7s"),           \
-        SH_WORLD_ROW(options, die, "LIST", "workers that die: 3@12s")
+        SH_WORLD_ROW(options, die, "LIST", "workers that die, and come back: 3@12s+5s")
 
 /* Borrows the texts. */
 static inline shoal_simulation sh_world_simulation(const sh_world *world) {

@@ -18,7 +18,12 @@ static void start(sh_view *view, const shoal_progress *now) {
 
 void sh_view_show(sh_view *view, const shoal_progress *now, bool stays) {
     sh_args *args = view->args;
+    if (now->samples < view->last_samples) {  // workers started again count from the beginning
+        sh_progress_destroy(args->progress);
+        args->progress = NULL;
+    }
     if (args->progress == NULL && !args->quiet) start(view, now);
+    view->last_samples = now->samples;
     sh_progress_point point = {.epoch = now->epoch,
                                .step = now->step,
                                .samples = now->samples - view->first_samples,

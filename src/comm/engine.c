@@ -225,6 +225,14 @@ void sh_engine_unshare(sh_engine *engine, sh_shared *shared) {
     sh_engine_job(engine, unshare, shared);
 }
 
+static sh_status abandon(sh_engine *engine, void *argument) {
+    (void)argument;
+    sh_status status = SH_FAIL(SH_E_PEER, "rank %d has left its team", engine->transport->rank);
+    return sh_engine_fail(engine, status);
+}
+
+void sh_engine_abandon(sh_engine *engine) { sh_engine_job(engine, abandon, NULL); }
+
 static sh_status set_timeout(sh_engine *engine, void *argument) {
     engine->options.timeout_ns = *(const int64_t *)argument;
     return SH_OK;

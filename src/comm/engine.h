@@ -79,6 +79,8 @@ void sh_engine_poll(sh_engine *engine);
 /* Start and wait. */
 sh_status sh_engine_run(sh_engine *engine, sh_call *call);
 sh_status sh_engine_barrier(sh_engine *engine);
+/* The ranks part: calls under way fail with SH_E_PEER, and so will all others. */
+void sh_engine_abandon(sh_engine *engine);
 /* Memory of all ranks, mapped where they share a node; through the driving task. */
 sh_status sh_engine_share(sh_engine *engine, size_t bytes, sh_shared *shared_out);
 void sh_engine_unshare(sh_engine *engine, sh_shared *shared);

@@ -24,9 +24,10 @@ sh_status sh_sim_health(sh_transport *transport) {
     if (rank->dead)
         return SH_FAIL(SH_E_INTERRUPTED, "rank %d was killed at %.3f s", transport->rank,
                        sh_sim_to_s(rank->died_ns - SH_SIM_START_NS));
-    int first = 0;
-    while (!sim->ranks[first].dead) first++;
-    return SH_FAIL(SH_E_PEER, "rank %d: rank %d has left", transport->rank, first);
+    for (int peer = 0; peer < rank->peers; peer++)
+        if (sim->ranks[rank->first + peer].dead)
+            return SH_FAIL(SH_E_PEER, "rank %d: rank %d has left", transport->rank, peer);
+    return SH_OK;
 }
 
 void sh_sim_silence(sh_sim *sim, int endpoint) {
@@ -52,11 +53,13 @@ static void end_endpoint(sh_sim *sim, int endpoint) {
 }
 
 void sh_sim_kill(sh_sim *sim, int rank) {
-    if (sim->ranks[rank].dead) return;
-    int host = sim->ranks[rank].host;
-    for (int r = 0; r < sim->endpoints; r++)
-        if (r == rank || sim->ranks[r].host == host) end_endpoint(sim, r);
-    wake_all(sim);
+    int host = sim->ranks[rank].host, ended = 0;
+    for (int r = 0; r < sim->endpoints; r++) {
+        if (sim->ranks[r].dead || (r != rank && sim->ranks[r].host != host)) continue;
+        end_endpoint(sim, r);
+        ended++;
+    }
+    if (ended > 0) wake_all(sim);
 }
 
 /* ---- Deadlocks ------------------------------------------------------------------------------- */

@@ -17,10 +17,11 @@ typedef struct sh_sim_stop {
     double at_s, for_s;
 } sh_sim_stop;
 
-/* A rank dies: its calls fail, so that its tasks end; its peers are told, as by a parent. */
+/* A rank dies: its calls fail, so that its tasks end; its peers are told, as by a parent. After
+ * `back_s` another takes its place (sh_sim_options.returns); 0: nobody does. */
 typedef struct sh_sim_death {
     int rank;
-    double at_s;
+    double at_s, back_s;
 } sh_sim_death;
 
 /* Arrays are borrowed as long as the simulator lives. */

@@ -24,7 +24,7 @@ static void run_job(void *pointer) {
     rank->tasks--;
     if (status == SH_OK || rank->planned) return;
     sh_sim_keep_cause(rank->sim, status);
-    sh_sim_kill(rank->sim, rank->base.rank);
+    sh_sim_kill(rank->sim, (int)(rank - rank->sim->ranks));
 }
 
 sh_status sh_sim_spawn(sh_sim *sim, int rank, const char *name, sh_task_body body, void *argument) {
@@ -124,6 +124,26 @@ void sh_sim_queue(sh_sim *sim, sh_event *event, sh_sim_kind kind, int64_t at_ns)
 
 /* ---- The loop -------------------------------------------------------------------------------- */
 
+/* Whoever takes its place may die, too; one that is dead already cannot, and leaves no place. */
+static void die(sh_sim *sim, sh_death *death) {
+    bool lives = false;
+    for (int r = 0; r < sim->endpoints; r++) {
+        if (sim->ranks[r].host != death->rank || sim->ranks[r].dead) continue;
+        sim->ranks[r].planned = lives = true;
+    }
+    if (!lives) return;
+    sh_sim_kill(sim, death->rank);
+    if (sim->options.died != NULL) sim->options.died(sim->options.who, death->rank);
+    if (death->back_ns > 0)
+        sh_sim_queue(sim, &death->event, SH_SIM_RETURNS, sim->now_ns + death->back_ns);
+}
+
+static void come_back(sh_sim *sim, const sh_death *death) {
+    sh_sim_place(sim, death->home, death->rank);
+    if (sim->options.returns != NULL)
+        sim->options.returns(sim->options.who, death->rank, death->home);
+}
+
 static void fire(sh_sim *sim, sh_event *event) {
     switch ((sh_sim_kind)event->kind) {
         case SH_SIM_LANDS:
@@ -146,12 +166,12 @@ static void fire(sh_sim *sim, sh_event *event) {
             sh_sim_news((sh_sim_rank *)(void *)((char *)event - offset));
             break;
         }
-        case SH_SIM_DIES: {
-            sh_sim_rank *rank = &sim->ranks[((sh_death *)event)->rank];
-            rank->planned = true;
-            sh_sim_kill(sim, rank->base.rank);
+        case SH_SIM_DIES:
+            die(sim, (sh_death *)event);
             break;
-        }
+        case SH_SIM_RETURNS:
+            come_back(sim, (const sh_death *)event);
+            break;
     }
 }
 
@@ -187,78 +207,19 @@ sh_status sh_sim_run(sh_sim *sim) {
 
 /* ---- Set-up ---------------------------------------------------------------------------------- */
 
-static sh_status attach(sh_sim *sim, int endpoint, sh_transport **transport_out) {
-    sh_sim_rank *own = &sim->ranks[endpoint];
-    if (own->dead) return sh_sim_health(&own->base);
-    own->news = false;
-    *transport_out = &own->base;
-    return SH_OK;
-}
-
-static int main_endpoints(const sh_sim *sim) { return sim->options.ranks + sim->options.services; }
-
-sh_status sh_sim_attach(sh_sim *sim, int rank, sh_transport **transport_out) {
-    SH_ASSERT(rank >= 0 && rank < main_endpoints(sim));
-    return attach(sim, rank, transport_out);
-}
-
-sh_status sh_sim_attach_mail(sh_sim *sim, int endpoint, sh_transport **transport_out) {
-    SH_ASSERT(endpoint >= 0 && endpoint < sim->options.mail);
-    return attach(sim, main_endpoints(sim) + endpoint, transport_out);
-}
-
-/* Reports look at the board of a rank, so what it waits for in its mail belongs there too. */
-static void set_up_ranks(sh_sim *sim) {
-    int mains = main_endpoints(sim);
-    for (int r = 0; r < sim->endpoints; r++) {
-        sh_sim_rank *rank = &sim->ranks[r];
-        bool mail = r >= mains;
-        int number = mail ? r - mains : r;
-        rank->sim = sim;
-        rank->first = mail ? mains : 0;
-        rank->peers = mail ? sim->options.mail : mains;
-        rank->host = sim->network.host[r];
-        rank->posted_end = &rank->posted;
-        rank->come_end = &rank->come;
-        sim->node[r] = sh_network_rack(&sim->network, r);
-        rank->base =
-            (sh_transport){.ops = &sh_sim_ops,
-                           .rank = number,
-                           .ranks = mail ? sim->options.mail : sim->options.ranks,
-                           .node = sim->node + rank->first,
-                           .crowd = 1,
-                           .clock = &sim->clock,
-                           .virtual_time = true,
-                           .board = &sim->board->rank[number < sim->options.ranks ? number : r],
-                           .boards = sim->board};
-    }
-}
-
-/* Who sits where: as the options say, and mail by its rule. Caller frees. */
-static sh_status place_endpoints(const sh_sim *sim, int **hosts_out) {
-    const sh_sim_options *options = &sim->options;
-    int *hosts = sh_alloc((size_t)sim->endpoints, sizeof *hosts), mains = main_endpoints(sim);
-    if (hosts == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulation");
-    for (int r = 0; r < sim->endpoints; r++) {
-        if (r < mains)
-            hosts[r] = options->hosts != NULL ? options->hosts[r] : r;
-        else
-            hosts[r] = r - mains < mains ? r - mains : (r - mains) % options->ranks;
-    }
-    *hosts_out = hosts;
-    return SH_OK;
-}
-
 static sh_status plan_deaths(sh_sim *sim) {
     const sh_sim_faults *faults = &sim->options.faults;
     if (faults->death_count == 0) return SH_OK;
     sim->deaths = sh_alloc((size_t)faults->death_count, sizeof *sim->deaths);
     if (sim->deaths == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulation");
     for (int i = 0; i < faults->death_count; i++) {
-        sim->deaths[i].rank = faults->deaths[i].rank;
-        SH_ASSERT(sim->deaths[i].rank >= 0 && sim->deaths[i].rank < sim->endpoints);
+        const sh_sim_death *death = &faults->deaths[i];
+        SH_ASSERT(death->rank >= 0 && death->rank < sh_sim_main_endpoints(sim));
+        sim->deaths[i] = (sh_death){.rank = death->rank,
+                                    .home = sh_sim_home(sim, i),
+                                    .back_ns = sh_sim_to_ns(death->back_s)};
         sh_sim_queue(sim, &sim->deaths[i].event, SH_SIM_DIES,
-                     SH_SIM_START_NS + sh_sim_to_ns(faults->deaths[i].at_s));
+                     SH_SIM_START_NS + sh_sim_to_ns(death->at_s));
     }
     return SH_OK;
 }
@@ -266,11 +227,7 @@ static sh_status plan_deaths(sh_sim *sim) {
 static sh_status set_up(sh_sim *sim) {
     const sh_sim_options *options = &sim->options;
     size_t count = (size_t)sim->endpoints;
-    int *hosts = NULL;
-    SH_TRY(place_endpoints(sim, &hosts));
-    sh_status placed = sh_network_init(&sim->network, &options->links, sim->endpoints, hosts);
-    sh_free(hosts);
-    SH_TRY(placed);
+    SH_TRY(sh_network_init(&sim->network, &options->links, sim->endpoints, NULL));
     sh_world_options world = {.stack_bytes = options->stack_bytes, .yield = yield, .owner = sim};
     SH_TRY(sh_world_create(&world, &sim->world));
     sim->ranks = sh_alloc(count, sizeof *sim->ranks);
@@ -280,20 +237,20 @@ static sh_status set_up(sh_sim *sim) {
     SH_TRY(sh_arena_init(&sim->memory, "the simulator's board", sh_board_bytes(sim->endpoints)));
     sim->board = sh_arena_take(&sim->memory, sh_board_bytes(sim->endpoints));
     sim->board->ranks = sim->endpoints;
-    set_up_ranks(sim);
+    sh_sim_set_up_endpoints(sim);
     SH_TRY(sh_places_create(sim->node, options->ranks, &sim->places));
     for (int r = 0; r < options->ranks; r++) sim->ranks[r].base.places = sim->places;
     return plan_deaths(sim);
 }
 
 sh_status sh_sim_create(const sh_sim_options *options, sh_sim **sim_out) {
-    if (options->ranks < 1 || options->services < 0 || options->mail < 0)
+    if (options->ranks < 1 || options->services < 0 || options->mail < 0 || options->teams < 0)
         return SH_FAIL(SH_E_USAGE, "a simulation of %d ranks and %d services", options->ranks,
                        options->services);
     sh_sim *sim = sh_alloc(1, sizeof *sim);
     if (sim == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulation");
     sim->options = *options;
-    sim->endpoints = options->ranks + options->services + options->mail;
+    sim->endpoints = sh_sim_endpoints(options);
     sim->now_ns = sim->moved_ns = SH_SIM_START_NS;
     sim->clock = (sh_clock){.now_ns = now_ns, .self = sim};
     sim->reorders = sh_faults_reorder(&options->faults);

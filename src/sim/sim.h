@@ -28,12 +28,18 @@ typedef struct sh_sim_options {
     int services;      // further endpoints, above the ranks: servers
     const int *hosts;  // per endpoint: the rank whose wires it shares; NULL: each has its own
     int mail;          // endpoints of a second set of transports (sh_sim_attach_mail), 0: none
+    int teams;         // further ones of both sets, for sh_sim_begin_team; 0: none
     uint64_t seed;
     sh_sim_links links;
     sh_sim_compute compute;
     sh_sim_faults faults;
     size_t stack_bytes;  // of a task; 0: enough for numerics
     double patience_s;   // nothing but waiting for so long is a deadlock; 0: 60
+    /* A planned death has happened; and somebody takes the place of a rank that died: `home` is an
+     * endpoint for sh_sim_spawn. Outside of all tasks. NULL: nobody asks. */
+    void (*died)(void *who, int rank);
+    void (*returns)(void *who, int rank, int home);
+    void *who;
 } sh_sim_options;
 
 typedef struct sh_sim_counts {
@@ -60,6 +66,14 @@ sh_status sh_sim_attach(sh_sim *sim, int rank, sh_transport **transport_out);
  * services. Mail shares the wires of who it sits on. */
 sh_status sh_sim_attach_mail(sh_sim *sim, int endpoint, sh_transport **transport_out);
 
+/* Teams: as ranks die and come back, others sit at the table. Team 0 is there from the start; team
+ * 1, 2, ... begins when its members are known, with messages of its own: its rank r, and the mail
+ * of it, sits on rank hosts[r] of team 0. */
+void sh_sim_begin_team(sh_sim *sim, int team, const int *hosts, int ranks, int mail);
+sh_status sh_sim_attach_team(sh_sim *sim, int team, int rank, sh_transport **transport_out);
+sh_status sh_sim_attach_team_mail(sh_sim *sim, int team, int endpoint,
+                                  sh_transport **transport_out);
+
 /* The calling task computes for so long. Fails if its rank dies meanwhile. */
 sh_status sh_sim_spend(sh_sim *sim, int64_t ns);
 /* The same of work that may become void: asks `ends` first and whenever something happens to
@@ -75,7 +89,7 @@ const sh_clock *sh_sim_clock(const sh_sim *sim);
 double sh_sim_seconds(const sh_sim *sim);  // since the start
 sh_sim_counts sh_sim_counted(const sh_sim *sim);
 sh_board *sh_sim_board(sh_sim *sim);
-/* The rank dies now. From a task of the simulation or before the run. */
+/* The rank dies now, in all teams. From a task of the simulation or before the run. */
 void sh_sim_kill(sh_sim *sim, int rank);
 bool sh_sim_is_dead(const sh_sim *sim, int rank);
 

@@ -6,7 +6,8 @@
  *   transport.c  the functions of a rank's transport, and waiting
  *   post.c       messages under way, their match with receives
  *   end.c        ranks that leave, deadlocks
- *   pool.c       memory of messages */
+ *   team.c       endpoints: of the first team, of those that follow, of who takes a dead one's
+ * place pool.c       memory of messages */
 #ifndef SH_SIM_SIM_INTERNAL_H
 #define SH_SIM_SIM_INTERNAL_H
 
@@ -24,6 +25,7 @@ typedef enum sh_sim_kind {
     SH_SIM_WAKES,    // a task slept long enough
     SH_SIM_RESUMES,  // a rank that stood still goes on
     SH_SIM_DIES,     // a planned death
+    SH_SIM_RETURNS,  // somebody takes the dead one's place
     // Soft kinds: when nothing else happens for long, nothing will.
     SH_SIM_LOOKS,   // a rank that waits looks up
     SH_SIM_YIELDS,  // a task gave way for a moment
@@ -57,6 +59,8 @@ typedef struct sh_sleep {
 typedef struct sh_death {
     sh_event event;  // first
     int rank;
+    int home;         // the endpoint of who takes its place,
+    int64_t back_ns;  // so much later; 0: nobody does
 } sh_death;
 
 /* One endpoint. */
@@ -133,6 +137,14 @@ void sh_post_abandon(sh_sim_rank *rank);
 void sh_post_recall_all(sh_sim_rank *rank);
 /* All receives of one rank from another fail. */
 void sh_post_fail_from(sh_sim_rank *rank, int peer);
+
+/* team.c */
+int sh_sim_main_endpoints(const sh_sim *sim);
+int sh_sim_endpoints(const sh_sim_options *options);
+void sh_sim_set_up_endpoints(sh_sim *sim);
+int sh_sim_home(const sh_sim *sim, int death);
+/* It sits on the rank from now on. */
+void sh_sim_place(sh_sim *sim, int endpoint, int host);
 
 /* transport.c */
 void sh_sim_news(sh_sim_rank *rank);  // wakes the rank's waiter

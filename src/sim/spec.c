@@ -31,7 +31,7 @@ static bool take_number(const char **at, double *number_out) {
 }
 
 static bool take_time(const char **at, double *seconds_out) {
-    const char *end = *at + strcspn(*at, ",-@");
+    const char *end = *at + strcspn(*at, ",-+@");
     if (!sh_seconds_take(*at, end, seconds_out)) return false;
     *at = end;
     return true;
@@ -101,12 +101,13 @@ static bool take_stop(const char **at, int ranks, sh_sim_spec *spec, int index) 
     return true;
 }
 
-/* "3@12s" */
+/* "3@12s", "3@12s+5s" */
 static bool take_death(const char **at, int ranks, sh_sim_spec *spec, int index) {
     sh_sim_death death = {0};
     if (!take_count(at, &death.rank) || death.rank >= ranks || !take_sign(at, '@') ||
         !take_time(at, &death.at_s))
         return false;
+    if (take_sign(at, '+') && (!take_time(at, &death.back_s) || death.back_s <= 0)) return false;
     spec->deaths[index] = death;
     return true;
 }
@@ -174,7 +175,7 @@ sh_status sh_sim_spec_parse(const sh_sim_texts *texts, int ranks, sh_sim_spec *s
     SH_TRY(take_list(texts->cut, "cut", "0-1@5s-9s", ranks, take_cut, spec, &faults->cut_count));
     SH_TRY(
         take_list(texts->pause, "pause", "3@5s-7s", ranks, take_stop, spec, &faults->stop_count));
-    SH_TRY(take_list(texts->die, "die", "3@12s", ranks, take_death, spec, &faults->death_count));
+    SH_TRY(take_list(texts->die, "die", "3@12s+5s", ranks, take_death, spec, &faults->death_count));
     compute->slow = spec->slow;
     faults->cuts = spec->cuts;
     faults->stops = spec->stops;

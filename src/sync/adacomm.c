@@ -119,6 +119,7 @@ const sh_sync_kind sh_sync_adacomm = {
     .amount_most = 1e6,
     .amount_initial = 16,
     .periodic = true,
+    .survives = true,
     .states = {{"state", STATE_COUNT}, {"residual", .feedback = true}},
     .check = adacomm_check,
     .create = adacomm_create,

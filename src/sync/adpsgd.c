@@ -82,12 +82,25 @@ static sh_status adpsgd_create(sh_sync *sync) {
     return sh_engine_barrier(sync->replica->engine);
 }
 
+/* What was under way is taken back. The model of a worker that answers is the one that is shared.
+ */
+static void abandon(sh_sync *sync, adpsgd *a) {
+    sh_replica *replica = sync->replica;
+    sh_ticket_drop(&a->ticket, replica);
+    sh_cancel(replica->mail.transport, &a->ask);
+    sh_cancel(replica->mail.transport, &a->answer);
+    if (a->shared != NULL) sh_vector()->copy(a->shared, replica->weights, replica->params->total);
+}
+
 /* After a meeting nothing is under way, so a service's own worker can send it home. */
 static void adpsgd_destroy(sh_sync *sync) {
     adpsgd *a = sync->own;
     sh_replica *replica = sync->replica;
-    if (a == NULL || sync->failed) return;  // its service may still use it; the run ends
-    sh_mail_put(&replica->mail, replica->ranks + replica->rank, TAG_LEAVE, NULL, 0, "leave");
+    if (a == NULL || (sync->failed && !sync->silent)) return;  // its service may still use it
+    if (sync->failed)
+        abandon(sync, a);
+    else
+        sh_mail_put(&replica->mail, replica->ranks + replica->rank, TAG_LEAVE, NULL, 0, "leave");
     pthread_mutex_destroy(&a->lock);
     sh_free(a->partner);
     sh_free(a->shared);
@@ -271,7 +284,7 @@ static sh_status serve_desk(sh_service *service, service_desk *desk) {
         for (int i = 0; i < desk->seat_count; i++)
             SH_TRY(serve_seat(service, &desk->seats[i], &moved));
         if (moved) continue;
-        SH_TRY(sh_transport_health(transport));
+        SH_TRY(sh_service_health(service));
         sh_transport_idle(transport);
     }
     return SH_OK;
@@ -303,6 +316,7 @@ const sh_sync_kind sh_sync_adpsgd = {
     .help = "asynchronous gossip: pairs average their models, nobody waits for the slowest",
     .free = true,
     .mails = true,
+    .survives = true,
     .services = adpsgd_services,
     .check = adpsgd_check,
     .create = adpsgd_create,

@@ -47,6 +47,7 @@ const sh_sync_kind sh_sync_async = {
     .help = "asynchronous (ASP): each gradient is applied as it arrives, however old it is",
     .free = true,
     .mails = true,
+    .survives = true,
     .services = sh_ps_services,
     .check = check,
     .create = sh_ps_create,
@@ -54,5 +55,7 @@ const sh_sync_kind sh_sync_async = {
     .step = sh_ps_step,
     .meet = sh_ps_meet,
     .serve = sh_ps_serve,
+    .snapshot_bytes = sh_ps_snapshot_bytes,
+    .restore = sh_ps_restore,
     .policy = policy_of,
 };

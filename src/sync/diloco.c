@@ -92,6 +92,7 @@ const sh_sync_kind sh_sync_diloco = {
     .amount_most = 1e6,
     .amount_initial = 50,
     .periodic = true,
+    .survives = true,
     .states = {{"outer_momentum", 0}, {"residual", .feedback = true}},
     .check = diloco_check,
     .create = diloco_create,

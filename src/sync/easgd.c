@@ -34,6 +34,7 @@ const sh_sync_kind sh_sync_easgd = {
     .periodic = true,
     .free = true,
     .mails = true,
+    .survives = true,
     .services = sh_ps_services,
     .check = check,
     .create = sh_ps_create,
@@ -41,5 +42,7 @@ const sh_sync_kind sh_sync_easgd = {
     .step = sh_ps_step,
     .meet = sh_ps_meet,
     .serve = sh_ps_serve,
+    .snapshot_bytes = sh_ps_snapshot_bytes,
+    .restore = sh_ps_restore,
     .policy = policy_of,
 };

@@ -176,6 +176,7 @@ const sh_sync_kind sh_sync_gossip = {
     .name = "gossip",
     .help = "D-PSGD: models are mixed with those of the neighbours in --graph, no server",
     .mails = true,
+    .survives = true,
     .check = gossip_check,
     .create = gossip_create,
     .destroy = gossip_destroy,

@@ -142,10 +142,9 @@ static void hogwild_destroy(sh_sync *sync) {
     hogwild *h = sync->own;
     sh_replica *replica = sync->replica;
     if (h == NULL) return;
-    if (h->placed) {
-        replica->place(replica->self, NULL);
+    if (h->placed) replica->place(replica->self, NULL);
+    if (h->common != NULL)
         memcpy(replica->weights, h->common->weights, replica->params->total * sizeof(float));
-    }
     if (h->shared.base != NULL) sh_engine_unshare(replica->engine, &h->shared);
     sh_free(h);
     sync->own = NULL;
@@ -259,6 +258,7 @@ const sh_sync_kind sh_sync_hogwild = {
     .name = "hogwild",
     .help = "one block of weights that all workers of a machine update without a lock",
     .free = true,
+    .survives = true,
     .check = check,
     .create = hogwild_create,
     .destroy = hogwild_destroy,
@@ -270,6 +270,7 @@ const sh_sync_kind sh_sync_hogwild_locked = {
     .name = "hogwild-locked",
     .help = "the same with a lock around reading and updating, for comparison",
     .free = true,
+    .survives = true,
     .check = check,
     .create = hogwild_create,
     .destroy = hogwild_destroy,

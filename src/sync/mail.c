@@ -3,13 +3,11 @@
 #include <inttypes.h>
 
 sh_status sh_mail_send(sh_mail *mail, sh_message *message) {
-    message->tag |= SH_MAIL_TAG;
     mail->sent_bytes += message->bytes;
     return sh_send(mail->transport, message);
 }
 
 sh_status sh_mail_receive(sh_mail *mail, sh_message *message) {
-    message->tag |= SH_MAIL_TAG;
     return sh_receive(mail->transport, message);
 }
 
@@ -34,7 +32,7 @@ static sh_status fail_late(const sh_mail *mail, const sh_message *message, int64
                    host_of(mail, message->peer), what, mail->step);
 }
 
-static sh_status await(const sh_mail *mail, const sh_message *message, const char *what) {
+static sh_status await(const sh_mail *mail, sh_message *message, const char *what) {
     sh_transport *transport = mail->transport;
     sh_board_rank *board = transport->board;
     int host = host_of(mail, message->peer);
@@ -45,11 +43,14 @@ static sh_status await(const sh_mail *mail, const sh_message *message, const cha
     atomic_store_explicit(&board->mail_from, bit_of(host), memory_order_relaxed);
     while (message->state == SH_MESSAGE_PENDING) {
         if (sh_transport_progress(transport)) continue;
+        // Once anybody has left, those who live may have stopped to answer, too.
+        if (sh_transport_health(transport) != SH_OK) break;
         sh_transport_idle(transport);
         if (mail->timeout_ns <= 0) continue;
         int64_t waited_ns = sh_clock_now_ns(transport->clock) - begin_ns;
         if (waited_ns > mail->timeout_ns) return fail_late(mail, message, waited_ns, what);
     }
+    if (message->state == SH_MESSAGE_PENDING) sh_cancel(transport, message);
     atomic_store_explicit(&board->mail_from, 0, memory_order_relaxed);
     sh_board_end(board, operation, sh_clock_now_ns(transport->clock));
     return SH_OK;

@@ -1,14 +1,11 @@
 /* Mail: the messages of a scheme (sync/sync.h), from one endpoint, in one task. Waiting is noted on
  * the board, so that a report of a hanging run says who waits for whom, and for what; it ends with
- * SH_E_PEER once the peer has left. */
+ * SH_E_PEER once the peer has left. Tags are the scheme's alone, below 2^39: no engine uses the
+ * endpoints. */
 #ifndef SH_SYNC_MAIL_H
 #define SH_SYNC_MAIL_H
 
 #include "comm/transport.h"
-
-/* In every tag of mail, and in none of an engine's, with which it may share a transport. A scheme's
- * own tags are below 2^40. */
-static const uint64_t SH_MAIL_TAG = UINT64_C(1) << 47;
 
 typedef struct sh_mail {
     sh_transport *transport;  // NULL: the scheme has no mail

@@ -170,6 +170,7 @@ static sh_status try_meet(ps_server *server) {
         server->busy_count > 0)
         return SH_OK;
     SH_TRY(ps_settle(server));
+    ps_snapshot_save(server);
     server->meeting = 0;
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
@@ -283,7 +284,10 @@ static sh_status take_request(ps_server *server, bool *moved_out) {
     int peer = server->incoming.peer;
     if (is_pending(&server->incoming) || !is_answered(server, peer)) return SH_OK;
     *moved_out = true;
-    if (server->incoming.state != SH_MESSAGE_DONE) return refuse(server, peer, "is too long");
+    if (server->incoming.state != SH_MESSAGE_DONE) {
+        SH_TRY(sh_service_health(server->service));
+        return refuse(server, peer, "is too long");
+    }
     SH_TRY(check(server, peer, server->incoming.bytes));
     ps_client *client = &server->clients[peer];
     uint32_t what = server->ask.what;
@@ -302,6 +306,7 @@ static sh_status take_request(ps_server *server, bool *moved_out) {
 static sh_status push_came(ps_server *server, ps_client *client) {
     client->receives = false;
     int peer = (int)(client - server->clients);
+    if (client->payload.state != SH_MESSAGE_DONE) SH_TRY(sh_service_health(server->service));
     if (client->payload.state != SH_MESSAGE_DONE ||
         client->payload.bytes != push_bytes(server, client))
         return refuse(server, peer, "pushes something else than its gradient");
@@ -357,7 +362,7 @@ static sh_status run(ps_server *server) {
         SH_TRY(take_request(server, &moved));
         SH_TRY(look_after(server, &moved));
         if (moved) continue;
-        SH_TRY(sh_transport_health(transport));  // nobody else tells that a worker has died
+        SH_TRY(sh_service_health(server->service));  // nobody else tells that a worker has died
         if (holds(server)) SH_TRY(reply_to_all(server));  // the user may want to stop
         SH_TRY(try_combine(server));
         note_waits(server);
@@ -414,7 +419,12 @@ sh_status sh_ps_serve(sh_service *service) {
     sh_ps_policy policy = scheme.kind->policy(scheme, service->options, service->workers);
     ps_server server = {.service = service, .policy = &policy};
     sh_status status = init(&server);
-    if (status == SH_OK) status = run(&server);
+    if (status == SH_OK) {
+        ps_snapshot_save(&server);
+        status = run(&server);
+        // Any other failure ends the run; and a simulated server that is dead writes nothing.
+        if (status == SH_OK || status == SH_E_PEER) ps_snapshot_end(&server);
+    }
     if (status != SH_OK && server.clients != NULL) {
         abandon(&server);
         tell_failure(&server);

@@ -67,6 +67,7 @@ typedef struct ps_server {
     float *sum;  // of gradients times their weights
     double weight;
     int members;
+    int64_t saved;  // the version in the snapshot
 } ps_server;
 
 /* The weights as they are now, for a reader; give back with ps_release. NULL: timing only. */
@@ -83,6 +84,12 @@ static inline bool ps_reads_once(const ps_server *server) {
 sh_status ps_push(ps_server *server, ps_client *client);
 /* All workers meet: what is left of a group becomes an update, or is dropped. */
 sh_status ps_settle(ps_server *server);
+
+/* After updates: the snapshot is renewed when it is due. */
+void ps_snapshot_note(ps_server *server);
+void ps_snapshot_save(ps_server *server);
+/* The last one, by a server that nobody took by surprise. */
+void ps_snapshot_end(ps_server *server);
 
 static inline int64_t ps_done(const ps_server *server) {
     return server->policy->rounds ? server->version * server->service->workers : server->granted;

@@ -52,6 +52,7 @@ static sh_status next_block(ps_server *server, ps_block **next_out) {
     if (next->users > 0) next = free_block(server);
     SH_ASSERT(next != NULL);
     if (next->data == NULL) SH_TRY(take_block(server, next));
+    SH_ASSERT(next->data != NULL);
     *next_out = next;
     return SH_OK;
 }
@@ -221,7 +222,7 @@ static sh_status pull_centre(ps_server *server, ps_client *client, const float *
     return SH_OK;
 }
 
-sh_status ps_push(ps_server *server, ps_client *client) {
+static sh_status take_push(ps_server *server, ps_client *client) {
     client->clock++;
     server->pushes += client->request.sum;
     int rank = (int)(client - server->clients);
@@ -235,6 +236,12 @@ sh_status ps_push(ps_server *server, ps_client *client) {
     if (!server->policy->rounds) return push_now(server, client, pushed);
     client->pushed = true;
     return push_to_round(server);
+}
+
+sh_status ps_push(ps_server *server, ps_client *client) {
+    SH_TRY(take_push(server, client));
+    ps_snapshot_note(server);
+    return SH_OK;
 }
 
 sh_status ps_settle(ps_server *server) {

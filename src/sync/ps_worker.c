@@ -259,7 +259,7 @@ sh_status sh_ps_create(sh_sync *sync) {
 }
 
 static void leave(sh_sync *sync, ps_worker *w) {
-    if (w->failed || say(sync, w, SH_PS_END) != SH_OK) return;
+    if (w->failed || sync->failed || say(sync, w, SH_PS_END) != SH_OK) return;
     for (int i = 0; i < w->count; i++)
         if (sh_mail_wait(&sync->replica->mail, &w->links[i].last_ask, "end") != SH_OK) return;
 }

@@ -218,6 +218,7 @@ const sh_sync_kind sh_sync_sgp = {
     .amount_most = LATE_MOST,
     .amount_initial = 0,
     .mails = true,
+    .survives = true,
     .check = sgp_check,
     .create = sgp_create,
     .destroy = sgp_destroy,

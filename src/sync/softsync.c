@@ -33,6 +33,7 @@ const sh_sync_kind sh_sync_softsync = {
     .amount_initial = 1,
     .free = true,
     .mails = true,
+    .survives = true,
     .services = sh_ps_services,
     .check = check,
     .create = sh_ps_create,
@@ -40,5 +41,7 @@ const sh_sync_kind sh_sync_softsync = {
     .step = sh_ps_step,
     .meet = sh_ps_meet,
     .serve = sh_ps_serve,
+    .snapshot_bytes = sh_ps_snapshot_bytes,
+    .restore = sh_ps_restore,
     .policy = policy_of,
 };

@@ -44,6 +44,7 @@ const sh_sync_kind sh_sync_ssp = {
     .amount_initial = 3,
     .free = true,
     .mails = true,
+    .survives = true,
     .exact = true,
     .services = sh_ps_services,
     .check = check,
@@ -52,5 +53,7 @@ const sh_sync_kind sh_sync_ssp = {
     .step = sh_ps_step,
     .meet = sh_ps_meet,
     .serve = sh_ps_serve,
+    .snapshot_bytes = sh_ps_snapshot_bytes,
+    .restore = sh_ps_restore,
     .policy = policy_of,
 };

@@ -103,6 +103,14 @@ sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
     return kind->check != NULL ? kind->check(scheme, options, terms) : SH_OK;
 }
 
+sh_status sh_service_health(const sh_service *service) {
+    SH_TRY(sh_transport_health(service->mail.transport));
+    // Relaxed: what it guards is waited for by the end of the task.
+    if (service->quits == NULL || !atomic_load_explicit(service->quits, memory_order_relaxed))
+        return SH_OK;
+    return SH_FAIL(SH_E_PEER, "worker %d regroups", service->index % service->workers);
+}
+
 void sh_replica_update(sh_replica *replica) {
     replica->updates++;
     if (replica->weights == NULL) return;
@@ -121,8 +129,10 @@ void sh_replica_update(sh_replica *replica) {
 
 sh_status sh_replica_average(sh_replica *replica, float *data, size_t count) {
     if (count == 0 || replica->ranks == 1) return SH_OK;
+    float *spare = data != NULL ? replica->spare : NULL;
+    if (spare != NULL) memcpy(spare, data, count * sizeof *data);
     sh_call call = {.what = SH_ALLREDUCE,
-                    .data = data,
+                    .data = spare != NULL ? spare : data,
                     .count = count,
                     .dtype = SH_DTYPE_F32,
                     .op = SH_MEAN,
@@ -130,6 +140,7 @@ sh_status sh_replica_average(sh_replica *replica, float *data, size_t count) {
                     .bucket = -1};
     int64_t begin = sh_clock_now_ns(replica->clock);
     SH_TRY(sh_engine_run(replica->engine, &call));
+    if (spare != NULL) memcpy(data, spare, count * sizeof *data);
     replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
     replica->sent_bytes += call.sent_bytes;
     replica->dense_bytes += call.sent_bytes;

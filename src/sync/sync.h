@@ -18,6 +18,8 @@
 #ifndef SH_SYNC_SYNC_H
 #define SH_SYNC_SYNC_H
 
+#include <stdatomic.h>
+
 #include "codec/codec.h"
 #include "comm/engine.h"
 #include "nn/loss.h"
@@ -42,6 +44,7 @@ typedef struct sh_sync_options {
     double switch_at;                 // post-local: steps when >= 1, a part of the run when < 1
     double outer_lr, outer_momentum;  // diloco
     char *graph;                      // who gossips with whom: auto, or a graph's name
+    int64_t snapshot_every;           // parameter servers: updates between two snapshots of a shard
     double mixing;                    // gossip through a codec: gamma; 0: by the codec
 } sh_sync_options;
 
@@ -116,6 +119,8 @@ typedef struct sh_replica {
     float *states;                   // running statistics, (state_count)
     size_t state_count;
     float *kept[SH_SYNC_STATES];  // as the kind's states say; NULL: none, or timing only
+    float *spare;                 // room for the largest block, where a peer's death must leave the
+                                  // blocks whole; NULL: it ends the run
     sh_optim *optim;              // this worker's own
     const sh_schedule *schedule;
     const sh_codec *codec;  // kind NULL: none
@@ -160,6 +165,7 @@ typedef struct sh_sync {
     sh_replica *replica;
     void *own;    // the kind's
     bool failed;  // a call of it did, or the run around it: nobody may be waited for any more
+    bool silent;  // its services on this worker have ended: nobody else uses its memory
 } sh_sync;
 
 /* A service, seen from its own task. Its memory outlives the task. */
@@ -182,11 +188,25 @@ typedef struct sh_service {
     /* Asked from time to time: the user wants the run to end at once. */
     bool (*stops)(void *user);
     void *user;
+    const atomic_bool *quits;  // set when nobody needs it any more: it ends with SH_E_PEER
+    void *snapshot;            // as long as kind->snapshot_bytes says, zeroed; outlives the worker.
+                               // NULL: nobody would read it
     // Read when the task has ended:
     sh_staleness staleness;
     uint64_t updates;  // steps of the optimizer on its shard
     uint64_t dropped;  // gradients that came too late to count, or were broken off
 } sh_service;
+
+/* For the loop of a service, while it has nothing to do: SH_E_PEER once a peer has left, or the
+ * worker that it sits on needs it no more. */
+sh_status sh_service_health(const sh_service *service);
+
+/* What a service left behind in its snapshot. */
+typedef struct sh_remains {
+    bool ended;       // in order, or with its worker alive: nothing is lost
+    int64_t updates;  // that are in it
+    int64_t lost;     // that came after it
+} sh_remains;
 
 /* What a scheme must get along with. */
 typedef struct sh_sync_terms {
@@ -204,6 +224,7 @@ struct sh_sync_kind {
     bool periodic;  // the amount is how many steps a worker goes alone
     bool free;      // not in lockstep
     bool mails;     // uses mail
+    bool survives;  // a worker's death: the others regroup and go on with the model that they hold
     bool exact;     // sums every step's gradients of all workers, also in fixed point
     sh_sync_state states[SH_SYNC_STATES];
     /* Endpoints besides the workers'; NULL: none. */
@@ -226,6 +247,11 @@ struct sh_sync_kind {
     sh_status (*meet)(sh_sync *sync);
     /* A service's task; returns when every worker has left. */
     sh_status (*serve)(sh_service *service);
+    /* Where services hold the model, for rows that survive: bytes of the snapshot of service
+     * `index`, and what is in one: into weights and optimizer. NULL: the replicas hold it. */
+    sh_status (*snapshot_bytes)(const sh_service *like, int index, size_t *bytes_out);
+    sh_status (*restore)(const sh_service *like, int index, const void *snapshot, float *weights,
+                         sh_optim *optim, sh_remains *remains_out);
     /* Of the rows that parameter servers serve (sync/ps.h): in what they differ. */
     struct sh_ps_policy (*policy)(sh_scheme scheme, const sh_sync_options *options, int workers);
 };
@@ -243,7 +269,8 @@ static inline int sh_scheme_services(sh_scheme scheme, const sh_sync_options *op
 /* The replica's own optimizer takes a step with the gradient block, at the rate of the step that
  * all workers are at. */
 void sh_replica_update(sh_replica *replica);
-/* Collective: a block of floats becomes its mean over the workers. `data` NULL: timing only. */
+/* Collective: a block of floats becomes its mean over the workers. `data` NULL: timing only. With a
+ * spare block it stays as it was where that fails. */
 sh_status sh_replica_average(sh_replica *replica, float *data, size_t count);
 
 /* What becomes of the optimizer's state where the models become one. */

@@ -121,7 +121,7 @@ static sh_net_input net_input(const sh_data_info *info) {
                           .outputs = values ? info->values : info->classes};
 }
 
-static sh_status build_model(shoal_run *run) {
+static sh_status build_model(shoal_run *run, bool has_seat) {
     const sh_data_info *info = &run->data.train->info;
     sh_net_input input = net_input(info);
     sh_net *net = NULL;
@@ -145,7 +145,7 @@ static sh_status build_model(shoal_run *run) {
     SH_TRY(sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed));
     sh_team_attach(run);
     // Peers may read a team's gradients while the next forward runs here.
-    run->model.gradients_idle = run->team.engine == NULL && run->config.accumulate == 1;
+    run->model.gradients_idle = !has_seat && run->config.accumulate == 1;
     if (tuning.measure) sh_run_load_kernels(run);
     if (run->config.load == NULL) return SH_OK;
     return (sh_status)shoal_run_load(run, run->config.load);
@@ -153,9 +153,10 @@ static sh_status build_model(shoal_run *run) {
 
 static sh_team team_of(const sh_seat *seat) {
     if (seat == NULL) return (sh_team){.ranks = 1};
+    bool joins = seat->engine == NULL;  // its rank is known when the others have let it in
     return (sh_team){.engine = seat->engine,
-                     .rank = sh_engine_rank(seat->engine),
-                     .ranks = sh_engine_ranks(seat->engine),
+                     .rank = joins ? -1 : sh_engine_rank(seat->engine),
+                     .ranks = joins ? 1 : sh_engine_ranks(seat->engine),
                      .threads = seat->threads,
                      .board = seat->board,
                      .patience = seat->patience,
@@ -172,10 +173,11 @@ sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const s
     if (run->team.seat.clock == NULL) run->team.seat.clock = &sh_clock_real;
     run->clock = run->team.seat.clock;
     sh_status status = sh_config_copy(config, &run->config);
-    if (seat != NULL) run->config.workers = run->team.ranks;  // the run file tells how many parts
+    // The run file tells how many parts data has.
+    if (run->team.engine != NULL) run->config.workers = run->team.ranks;
     if (status == SH_OK) status = take_hooks(run, hooks);
     if (status == SH_OK) status = open_data(run);
-    if (status == SH_OK) status = build_model(run);
+    if (status == SH_OK) status = build_model(run, seat != NULL);
     if (status != SH_OK)
         shoal_run_close(run);
     else

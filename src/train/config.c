@@ -232,6 +232,10 @@ static const sh_option rows[] = {
     {.key = "sync.graph", .flag = "graph", .type = SH_OPTION_STRING, AT(scheme.graph),
      .initial = "auto", .choices = graph_choice, .group = "Workers",
      .help = "gossip: who talks to whom; auto: ring (adpsgd: complete, sgp: exponential)"},
+    {.key = "sync.snapshot_every", .flag = "snapshot-every", .type = SH_OPTION_INT,
+     AT(scheme.snapshot_every), .initial = "50", .least = 1, .most = 1e9, .group = "Workers",
+     .value = "N", .help = "parameter servers: updates between two snapshots of a shard; those "
+                           "after the last are lost when its worker dies"},
     {.key = "sync.mixing", .flag = "mixing", .type = SH_OPTION_REAL, AT(scheme.mixing),
      .initial = "0", .least = 0, .most = 1, .group = "Workers", .value = "GAMMA",
      .help = "gossip through a codec: step towards the neighbours; 0: by the codec"},
@@ -270,9 +274,10 @@ static const sh_option rows[] = {
      .group = "Workers", .help = "sum gradients, or let models travel, while backward still runs"},
     {.key = "restarts", .type = SH_OPTION_INT, AT(restarts), .initial = "3", .least = 0,
      .most = 1e6, .group = "Workers", .value = "N",
-     .help = "times that a run goes on from its last checkpoint after a worker died"},
+     .help = "times that a run goes on after a worker died: with a new one, or (bsp, ps) from its "
+             "last checkpoint"},
     {.key = "elastic", .type = SH_OPTION_BOOL, AT(elastic), .initial = "false",
-     .group = "Workers", .help = "go on with one worker less each time"},
+     .group = "Workers", .help = "then go on with one worker less"},
     {.key = "watchdog", .type = SH_OPTION_REAL, AT(watchdog), .initial = "0", .least = 0,
      .most = 1e6, .group = "Workers", .value = "SECONDS",
      .help = "wait for a silent worker; 0: from the measured step times"},

@@ -112,12 +112,13 @@ static void pass_line(void *self, sh_log_level level, const char *text) {
     if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (int)level, text);
 }
 
-static sh_status open_files(shoal_run *run) {
+/* `kept_step`: of the metrics those up to it stay; SH_METRICS_FRESH: none. */
+static sh_status open_files(shoal_run *run, int64_t kept_step) {
     char *path = NULL;
     SH_TRY(in_folder(run, "log.txt", &path));
     sh_run_log_options log = {.path = path,
                               .clock = &sh_clock_real,
-                              .unix_ns = run->hooks.unix_ns,
+                              .unix_ns = run->hooks.unix_ns + (sh_run_now(run) - run->start_ns),
                               .next = {.line = pass_line, .self = run}};
     sh_status status = sh_run_log_open(&log, &run->run_log);
     sh_free(path);
@@ -125,14 +126,16 @@ static sh_status open_files(shoal_run *run) {
     run->log = sh_run_log_sink(run->run_log);
 
     SH_TRY(in_folder(run, "metrics.jsonl", &path));
-    status = sh_metrics_open(path, run->config.resume != NULL ? run->step : SH_METRICS_FRESH,
-                             &run->metrics);
+    status = sh_metrics_open(path, kept_step, &run->metrics);
     sh_free(path);
-    SH_TRY(status);
-    if (!run->config.trace) return SH_OK;
+    return status;
+}
 
+static sh_status open_trace(shoal_run *run) {
+    char *path = NULL;
+    if (!run->config.trace) return SH_OK;
     SH_TRY(in_folder(run, "trace.json", &path));
-    status = sh_chrome_trace_open(path, 0, run->clock, &run->trace_file);
+    sh_status status = sh_chrome_trace_open(path, 0, run->clock, &run->trace_file);
     sh_free(path);
     SH_TRY(status);
     run->trace = sh_chrome_trace_sink(run->trace_file);
@@ -248,10 +251,14 @@ sh_status sh_run_open_folder(shoal_run *run) {
     SH_TRY(sh_make_folders(run->folder));
     if (run->config.overwrite && run->config.resume == NULL) SH_TRY(remove_snapshots(run));
     SH_TRY(sh_run_resume(run));
-    SH_TRY(open_files(run));
+    SH_TRY(open_files(run, run->config.resume != NULL ? run->step : SH_METRICS_FRESH));
+    SH_TRY(open_trace(run));
     if (run->hooks.folder != NULL) run->hooks.folder(run->hooks.user, run->folder);
     return write_run_file(run);
 }
+
+/* A trace ends with the process that wrote it. */
+sh_status sh_run_take_over_folder(shoal_run *run) { return open_files(run, run->step); }
 
 static sh_status write_snapshot(shoal_run *run) {
     char fingerprint[48], *folder;

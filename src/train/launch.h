@@ -1,11 +1,13 @@
 /* Workers as processes of this machine: the parent forks them, joined by shared memory, draws what
- * rank 0 reports, watches over them, and starts them again from the last checkpoint when one dies.
+ * rank 0 reports and watches over them. When one dies, the others go on if their scheme can
+ * (train/regroup.h), and one that takes its place joins them; otherwise all start again from the
+ * last checkpoint.
  * The parent never computes, and forks before anything else runs: a process that has used OpenMP
  * cannot be forked. */
 #ifndef SH_TRAIN_LAUNCH_H
 #define SH_TRAIN_LAUNCH_H
 
-#include "comm/transports/shm.h"
+#include "train/generations.h"
 #include "train/run.h"
 
 /* What a worker says to the parent. Shorter than PIPE_BUF, so that notes never mix. */
@@ -14,6 +16,7 @@ typedef enum sh_note_kind {
     SH_NOTE_PROGRESS,
     SH_NOTE_FOLDER,
     SH_NOTE_TIMING,
+    SH_NOTE_STATE,  // its slot has another state: look
 } sh_note_kind;
 
 typedef struct sh_note {
@@ -50,18 +53,36 @@ sh_status sh_launcher_join(const shoal_launcher *launcher, int apart, sh_transpo
 /* And is one rank of the job (worker_mpi.c). */
 sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome);
 
-/* The workers' side (worker.c): never returns. */
+/* A worker in one generation of its team. */
+typedef struct sh_membership {
+    int generation;
+    sh_engine *engine;  // NULL: it is alone, or in none
+    sh_shared shared;   // that outlives it; base NULL: none
+} sh_membership;
+
+/* The workers' side (worker.c). */
 typedef struct sh_worker {
     const sh_job *job;
     const sh_config *config;
-    sh_shm *fabric;
-    sh_shm *mail;             // of the scheme; NULL: it has none
-    sh_board *board;          // of all processes
-    int rank, ranks;          // from `ranks` on: a parameter server
+    sh_generations *generations;
+    int slot, slots;          // from `slots` on: a parameter server
+    bool joins;               // a team that is under way
     int notes_fd;             // to the parent
     const _Atomic int *stop;  // set by the parent
+    // Its own:
+    sh_membership now, before;
+    int rank;              // on the board; -1: none yet
+    bool trains, held;     // in this generation, and in any
+    sh_board_rank *board;  // of this generation
 } sh_worker;
-_Noreturn void sh_worker_main(const sh_worker *worker);
+/* Never returns. */
+_Noreturn void sh_worker_main(sh_worker *worker);
+void sh_worker_note(const sh_worker *worker, const sh_note *note);
+/* Opens what the worker has of a generation: its engine, unless it is alone there
+ * (worker_regroup.c). */
+sh_status sh_worker_enter(sh_worker *worker, int generation);
+void sh_worker_leave(sh_membership *membership);
+extern const sh_regroup_ops sh_worker_regroup;
 /* Cores are divided: worker r of n gets the r-th part, where there is at least one for each. */
 void sh_take_cores(int rank, int ranks);
 /* Threads of each of `workers` on `cores`. */

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "tensor/kernels/reduce.h"
+#include "train/regroup.h"
 #include "train/run.h"
 #include "train/scheme.h"
 #include "train/server.h"
@@ -139,6 +140,7 @@ static void add_result(interval *since, const sh_loss_result *result, int64_t sa
 static sh_status one_step(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
     const sh_batch *batch;
     int64_t begin = sh_run_now(run);
+    SH_TRY(sh_regroup_check(run));
     sh_team_phase(&run->team, SH_PHASE_STEP, run->step + 1);
     SH_TRY(sh_loader_next(run->loader, &batch));
     run->spent.data_ns += sh_run_now(run) - begin;
@@ -242,37 +244,71 @@ static bool wants_stop(const shoal_run *run) {
     return run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
 }
 
-static sh_status loop(shoal_run *run) {
-    run->loop_ns = sh_run_now(run);
-    run->first_step = run->step;
-    interval since = {.begin_ns = run->loop_ns};
-    double loss = NAN;
-    while (run->step < run->steps) {
-        bool epoch_end;
-        SH_TRY((run->scheme != NULL ? span : one_step)(run, &since, &loss, &epoch_end));
-        bool last = run->step == run->steps, saved = false;
-        double samples_per_s = rate(run, &since);
-        if (run->step % run->config.log_every == 0 || epoch_end || last) {
-            SH_TRY(write_step(run, &since));
-            since = (interval){.begin_ns = sh_run_now(run)};
-        }
-        int64_t aside = sh_run_now(run);
-        if (is_due(run->step, run->eval_every, epoch_end, last)) SH_TRY(evaluate(run));
-        bool done = reached_target(run);
-        if (is_due(run->step, run->config.checkpoint_every, epoch_end, last || done)) {
-            SH_TRY(save(run));
-            saved = true;
-        }
-        since.begin_ns += sh_run_now(run) - aside;  // neither counts in the speed
-        report(run, loss, samples_per_s, epoch_end || last || done);
-        if (done || last) break;
+/* What the loop carries from round to round. */
+typedef struct progress {
+    interval since;
+    double loss;
+    bool epoch_end;
+} progress;
+
+/* What is due after a step, or after the workers have met. */
+static sh_status pay_dues(shoal_run *run, progress *at, bool *saved_out) {
+    bool last = run->step == run->steps, epoch_end = at->epoch_end;
+    double samples_per_s = rate(run, &at->since);
+    if (run->step % run->config.log_every == 0 || epoch_end || last) {
+        SH_TRY(write_step(run, &at->since));
+        at->since = (interval){.begin_ns = sh_run_now(run)};
+    }
+    int64_t aside = sh_run_now(run);
+    if (is_due(run->step, run->eval_every, epoch_end, last)) SH_TRY(evaluate(run));
+    bool done = reached_target(run);
+    if (is_due(run->step, run->config.checkpoint_every, epoch_end, last || done)) {
+        SH_TRY(save(run));
+        *saved_out = true;
+    }
+    at->since.begin_ns += sh_run_now(run) - aside;  // neither counts in the speed
+    report(run, at->loss, samples_per_s, epoch_end || last || done);
+    return SH_OK;
+}
+
+static bool is_over(const shoal_run *run) {
+    return !run->owes && (run->step >= run->steps || reached_target(run));
+}
+
+/* All have met, and somebody joins: alone it sees for itself, in a team all have agreed. */
+static sh_status let_join(shoal_run *run) {
+    bool joins = run->team.engine != NULL ? run->team.regroups : sh_regroup_wished(run);
+    if (!joins) return SH_OK;
+    SH_TRY(sh_scheme_finish(run));
+    return sh_regroup(run);
+}
+
+static sh_status loop(shoal_run *run, progress *at) {
+    while (!is_over(run)) {
+        bool saved = false;
+        if (!run->owes)
+            SH_TRY((run->scheme != NULL ? span : one_step)(run, &at->since, &at->loss,
+                                                           &at->epoch_end));
+        else
+            at->epoch_end = run->step % run->steps_per_epoch == 0;
+        run->owes = true;
+        SH_TRY(pay_dues(run, at, &saved));
+        run->owes = false;
+        if (is_over(run)) break;
         if (wants_stop(run)) {
             SH_TRY(sh_scheme_finish(run));
             return interrupted(run, saved);
         }
         SH_TRY(sh_team_check_replicas(run));
+        SH_TRY(let_join(run));
     }
     return sh_scheme_finish(run);
+}
+
+static void report_regroups(const shoal_run *run) {
+    if (run->team.generation == 0) return;
+    SH_INFO(&run->log, "workers left or joined %d time%s; %ld updates were lost with servers",
+            run->team.generation, run->team.generation == 1 ? "" : "s", (long)run->team.lost);
 }
 
 static void report_bytes(const shoal_run *run) {
@@ -291,6 +327,7 @@ static sh_status finish(shoal_run *run) {
     SH_TRY(sh_totals_count(run, &totals));
     if (!sh_team_leads(&run->team)) return SH_OK;
     report_bytes(run);
+    report_regroups(run);
     SH_TRY(sh_totals_tell_staleness(run));
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -314,6 +351,8 @@ static sh_status finish(shoal_run *run) {
         {"all_dense_bytes", SH_METRIC_INT, .i = (int64_t)totals.dense_bytes},
         {"staleness_mean", SH_METRIC_REAL, .r = totals.staleness_mean},
         {"staleness_most", SH_METRIC_REAL, .r = totals.staleness_most},
+        {"regroups", SH_METRIC_INT, .i = run->team.generation},
+        {"lost_updates", SH_METRIC_INT, .i = run->team.lost},
         {"peak_rss_mib", SH_METRIC_REAL, .r = simulated ? NAN : (double)usage.ru_maxrss / 1024.0},
     };
     SH_INFO(&run->log,
@@ -331,7 +370,11 @@ static sh_status begin(shoal_run *run) {
     SH_TRY(sh_run_begin_sparse(run));
     SH_TRY(sh_run_loader(run, 0, &run->loader));
     SH_TRY(sh_team_prepare(run, true));
+    SH_TRY(sh_regroup_prepare(run));
     SH_TRY(sh_scheme_begin(run));
+    run->first_step = run->team.step = run->step;
+    run->loop_ns = sh_run_now(run);
+    sh_regroup_ready(run);
     if (!sh_team_leads(&run->team)) return SH_OK;
     sh_run_save_kernels(run);
     int64_t samples = (int64_t)sh_loader_samples(run->loader);
@@ -368,26 +411,51 @@ static void note_stop(shoal_run *run) {
     sh_error_adopt(&error);
 }
 
+/* The first generation of the team: rank 0's state becomes everybody's. */
+static sh_status set_up(shoal_run *run) {
+    SH_TRY(sh_team_compare(run));
+    SH_TRY(sh_kept_init(run));
+    SH_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
+    if (sh_team_leads(&run->team)) SH_TRY(sh_run_open_folder(run));
+    SH_TRY(sh_team_spread_folder(run));
+    SH_TRY(sh_team_take_costs(run));
+    SH_TRY(sh_team_spread(run));
+    run->saved = run->step > 0;
+    return SH_OK;
+}
+
+/* A worker that comes back, or is new, while the others train. */
+static sh_status join(shoal_run *run) {
+    SH_TRY(sh_kept_init(run));
+    SH_TRY(sh_run_begin_sparse(run));
+    SH_TRY(sh_regroup_prepare(run));
+    return sh_regroup(run);
+}
+
+/* A death ends a generation of the team, not the run. */
+static sh_status train(shoal_run *run) {
+    progress at = {.since = {.begin_ns = sh_run_now(run)}, .loss = NAN};
+    for (;;) {
+        sh_status status = loop(run, &at);
+        if (status == SH_OK) status = finish(run);
+        if (status != SH_E_PEER || !run->team.holds || !sh_regroup_possible(run)) return status;
+        SH_TRY(sh_regroup(run));
+    }
+}
+
 shoal_status shoal_run_train(shoal_run *run) {
+    bool joins = run->team.rank < 0;
     run->start_ns = sh_run_now(run);
     SHOAL_TRY(sh_run_make_optimizer(run));
-    SHOAL_TRY(sh_team_compare(run));
-    SHOAL_TRY(sh_kept_init(run));
-    SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
-    if (sh_team_leads(&run->team)) SHOAL_TRY(sh_run_open_folder(run));
-    SHOAL_TRY(sh_team_spread_folder(run));
-    SHOAL_TRY(sh_team_take_costs(run));
-    SHOAL_TRY(sh_team_spread(run));
+    if (!joins) SHOAL_TRY(set_up(run));
     if (run->step >= run->steps) {
         SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);
         return SHOAL_OK;
     }
-    run->saved = run->step > 0;
-    sh_status status = begin(run);
+    sh_status status = joins ? join(run) : begin(run);
     // In virtual time the length of a folder's name, which travels before, must not show.
-    if (run->team.seat.spend != NULL) run->start_ns = sh_run_now(run);
-    if (status == SH_OK) status = loop(run);
-    if (status == SH_OK) status = finish(run);
-    if (status != SH_OK) note_stop(run);
+    if (run->team.seat.spend != NULL && !joins) run->start_ns = sh_run_now(run);
+    if (status == SH_OK) status = train(run);
+    if (status != SH_OK && !sh_regroup_gone(run)) note_stop(run);
     return (shoal_status)status;
 }

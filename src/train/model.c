@@ -36,6 +36,11 @@ void sh_model_fini(sh_model *model) {
     *model = (sh_model){0};
 }
 
+static void bind_plans(sh_model *model) {
+    for (int i = 0; i < model->plan_count; i++)
+        sh_plan_bind(model->plans[i], &model->blocks, model->work.base);
+}
+
 sh_status sh_model_take_gradients(sh_model *model) {
     if (model->blocks.gradients != NULL) return SH_OK;
     size_t bytes = model->net->params.total * sizeof(float);
@@ -44,16 +49,12 @@ sh_status sh_model_take_gradients(sh_model *model) {
         void *memory = NULL;
         SH_TRY(model->gradient_source.take(model->gradient_source.self, bytes, &memory));
         model->blocks.gradients = memory;
-        return SH_OK;
+    } else {
+        SH_TRY(sh_arena_init(&model->gradients, "gradients", bytes + SH_ALIGN));
+        model->blocks.gradients = sh_arena_take(&model->gradients, bytes);
     }
-    SH_TRY(sh_arena_init(&model->gradients, "gradients", bytes + SH_ALIGN));
-    model->blocks.gradients = sh_arena_take(&model->gradients, bytes);
+    bind_plans(model);
     return SH_OK;
-}
-
-static void bind_plans(sh_model *model) {
-    for (int i = 0; i < model->plan_count; i++)
-        sh_plan_bind(model->plans[i], &model->blocks, model->work.base);
 }
 
 void sh_model_place_weights(sh_model *model, float *memory) {

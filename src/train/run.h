@@ -31,6 +31,16 @@ typedef struct sh_time_spent {
     int64_t exposed_ns;  // communication that computing did not hide
 } sh_time_spent;
 
+/* What this worker and the services of its scheme that sat on it counted. */
+typedef struct sh_scheme_counts {
+    int64_t updates;       // of this worker's own replica
+    int64_t alone;         // steps of a worker that was left alone, or of all who sum every step
+    double shard_updates;  // of the services on it, as parts of updates of the whole model
+    uint64_t stale_updates, stale_sum, stale_most;
+    sh_staleness histogram;  // of the service that leads, as long as it sat here
+    uint64_t dropped;        // gradients, by that service
+} sh_scheme_counts;
+
 /* One sample of a dataset, in bytes, and the rows it gives the loss. */
 typedef struct sh_sample_sizes {
     size_t x_bytes, y_bytes;
@@ -53,6 +63,7 @@ struct shoal_run {
     sh_kept kept;                  // by the scheme, for checkpoints
     struct sh_sparse_run *sparse;  // where steps are sparse (sparse.h)
     struct sh_scheme_run *scheme;  // unless the workers sum every step (scheme.h)
+    sh_scheme_counts counts;       // of schemes in earlier generations
 
     char *folder;  // NULL until training begins
     sh_metrics *metrics;
@@ -77,6 +88,7 @@ struct shoal_run {
     double backward_part;           // simulated: of the step's time
     shoal_result test, validation;  // the last evaluation; samples 0: none
     sh_time_spent spent;
+    bool owes;                  // evaluation and checkpoint that were due when the workers met
     int64_t first_step;         // where this process began
     int64_t start_ns, loop_ns;  // began to train; its first step
 };
@@ -114,6 +126,8 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out);
 /* The run's folder, files and checkpoints (folder.c). */
 sh_status sh_run_open_folder(shoal_run *run);
 sh_status sh_run_resume(shoal_run *run);
+/* Goes on writing the files of a rank 0 that has died. */
+sh_status sh_run_take_over_folder(shoal_run *run);
 bool sh_run_measured_mib(const shoal_run *run, double *mib_out);
 sh_status sh_run_save(shoal_run *run);
 /* Kernel choices remembered on this machine. */

@@ -6,8 +6,10 @@
 #include "base/task.h"
 #include "tensor/kernels/vector.h"
 #include "train/exact.h"
+#include "train/regroup.h"
 #include "train/server.h"
 #include "train/sparse.h"
+#include "train/vault.h"
 
 enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on whether to stop
 
@@ -30,6 +32,7 @@ struct sh_scheme_run {
     sh_call control;  // that sums it
     bool asks;        // it is under way
     bool created;
+    atomic_bool quits;              // the services are not needed any more
     int64_t samples;                // that this worker has learnt from since the last meeting,
     int64_t samples_met, here_met;  // and those of all as they were counted there
 };
@@ -183,9 +186,14 @@ static void place(void *self, float *memory) {
     run->scheme->replica.weights = run->model.blocks.weights;
 }
 
+static bool user_stops(const shoal_run *run) {
+    return run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
+}
+
+/* The workers are to meet at once: the user wants to stop, or somebody waits to join. */
 static bool stops(void *self) {
     const shoal_run *run = self;
-    return run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
+    return user_stops(run) || sh_regroup_wished(run);
 }
 
 static sh_replica replica_of(shoal_run *run) {
@@ -202,6 +210,7 @@ static sh_replica replica_of(shoal_run *run) {
         .fixed = run->config.exact ? sh_exact_fixed(run) : NULL,
         .states = run->model.blocks.states,
         .state_count = run->model.net->states.total,
+        .spare = team->spare,
         .optim = &run->optim,
         .schedule = &run->schedule,
         .codec = &run->scheme->codec,
@@ -237,18 +246,13 @@ static sh_status serve(void *argument) {
     return task->service.scheme.kind->serve(&task->service);
 }
 
-static sh_status start_service(shoal_run *run, service_task *task, int index, int count) {
+static sh_service service_of(shoal_run *run, int index, int count) {
     struct sh_scheme_run *s = run->scheme;
-    const sh_seat *seat = &run->team.seat;
-    sh_transport *mail = NULL;
-    SH_TRY(seat->open_mail(seat->self, run->team.ranks + index, &mail));
-    task->real = seat->spend == NULL;
-    task->cores = seat->cores;
-    task->service = (sh_service){
+    return (sh_service){
         .index = index,
         .count = count,
         .workers = run->team.ranks,
-        .mail = {.transport = mail, .workers = run->team.ranks},
+        .mail = {.workers = run->team.ranks},
         .scheme = s->sync.scheme,
         .options = s->sync.options,
         .params = s->replica.params,
@@ -260,9 +264,19 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
         .step = run->step,
         .combined_most = sh_exact_combined_most(&run->config, run->model.net),
         .worker = &s->sync,
-        .stops = run->hooks.stop,
-        .user = run->hooks.user,
+        .stops = stops,
+        .user = run,
+        .quits = &s->quits,
+        .snapshot = sh_vault_snapshot(&run->team.vault, index),
     };
+}
+
+static sh_status start_service(shoal_run *run, service_task *task, int index, int count) {
+    const sh_seat *seat = &run->team.seat;
+    task->service = service_of(run, index, count);
+    task->real = seat->spend == NULL;
+    task->cores = seat->cores;
+    SH_TRY(seat->open_mail(seat->self, run->team.ranks + index, &task->service.mail.transport));
     return sh_task_spawn("service", serve, task, &task->task);
 }
 
@@ -293,11 +307,7 @@ static sh_status start_services(shoal_run *run) {
 static sh_status open_mail(shoal_run *run) {
     const sh_seat *seat = &run->team.seat;
     if (!run->scheme->sync.scheme.kind->mails) return SH_OK;
-    if (seat->open_mail == NULL) {
-        SH_FAIL(SH_E_USAGE, "scheme '%s' sends messages, which this transport cannot do yet",
-                run->config.scheme.name);
-        return sh_error_hint("train on one machine (shoal train -n N), or use --sync bsp or local");
-    }
+    SH_ASSERT(seat->open_mail != NULL);
     return seat->open_mail(seat->self, run->team.rank, &run->scheme->replica.mail.transport);
 }
 
@@ -333,6 +343,9 @@ sh_status sh_scheme_begin(shoal_run *run) {
     for (size_t i = 0; i < run->kept.count; i++) s->replica.kept[i] = run->kept.slots[i].values;
     s->sync = (sh_sync){.scheme = scheme, .options = &run->config.scheme, .replica = &s->replica};
     SH_TRY(open_mail(run));
+    int services = sh_scheme_services(scheme, &run->config.scheme, run->team.ranks);
+    sh_service like = service_of(run, 0, services);
+    SH_TRY(sh_vault_open(run, &like));
     lend_gradients(run);
     SH_TRY(start_services(run));
     s->created = true;
@@ -360,8 +373,7 @@ static sh_status agree_to_stop(shoal_run *run, bool *stops_out) {
     if (s->replica.step % CONTROL_STEPS != 0 && *stops_out == false) return SH_OK;
     if (s->asks) SH_TRY(wait_for_control(run));
     *stops_out = s->asks && s->stop[0] > 0;
-    bool stop = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
-    s->stop[0] = stop ? 1 : 0;
+    s->stop[0] = stops(run) ? 1 : 0;
     s->control = (sh_call){.what = SH_ALLREDUCE,
                            .data = s->stop,
                            .count = 1,
@@ -390,6 +402,7 @@ static void set_patience(shoal_run *run) {
 
 sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out) {
     struct sh_scheme_run *s = run->scheme;
+    SH_TRY(sh_regroup_check(run));
     set_patience(run);
     uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
     int64_t waited = s->replica.waited_ns;
@@ -399,6 +412,7 @@ sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets
         run->spent.compute_ns += sh_run_now(run) - begin - (s->replica.waited_ns - waited);
     if (status == SH_OK && (!s->sync.scheme.kind->free || !*meets_out)) s->replica.step++;
     if (status == SH_OK && !s->sync.scheme.kind->free) status = lockstep(run, meets_out);
+    if (status == SH_OK) status = sh_regroup_check(run);
     run->sent_bytes += s->replica.sent_bytes - sent;
     run->dense_bytes += s->replica.dense_bytes - dense;
     run->spent.exposed_ns += s->replica.waited_ns - waited;
@@ -407,8 +421,7 @@ sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets
     return status;
 }
 
-/* The position follows from the step, which all workers have agreed on. */
-static void move_to(shoal_run *run, int64_t step) {
+void sh_run_move_to(shoal_run *run, int64_t step) {
     run->step = step;
     run->epoch = step / run->steps_per_epoch;
     run->batch = step % run->steps_per_epoch;
@@ -430,8 +443,7 @@ sh_status sh_scheme_meet(shoal_run *run) {
     s->sync.failed = true;  // unless all of this goes well
     set_patience(run);
     if (s->asks) SH_TRY(wait_for_control(run));
-    bool stop = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
-    double most[] = {(double)s->replica.done, stop || (s->asks && s->stop[0] > 0) ? 1 : 0};
+    double most[] = {(double)s->replica.done, user_stops(run), sh_regroup_wished(run)};
     s->asks = false;
     uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
     SH_TRY(s->sync.scheme.kind->meet(&s->sync));
@@ -446,7 +458,8 @@ sh_status sh_scheme_meet(shoal_run *run) {
     SH_TRY(sh_engine_run(run->team.engine, &call));
     s->replica.done = (int64_t)most[0];
     run->team.stops = most[1] > 0;
-    move_to(run, s->replica.done / run->team.ranks);
+    run->team.regroups = most[2] > 0;
+    sh_run_move_to(run, s->replica.done / run->team.ranks);
     if (!run->team.seat.timing_only) SH_TRY(count_samples(run));
     s->sync.failed = false;
     return SH_OK;
@@ -472,30 +485,41 @@ sh_status sh_scheme_finish(shoal_run *run) {
     return wait_for_services(s);
 }
 
+/* ---- counts ---- */
+
 static void add_staleness(sh_scheme_counts *counts, const sh_staleness *staleness) {
     counts->stale_updates += staleness->updates;
     counts->stale_sum += staleness->sum;
     if (staleness->most > counts->stale_most) counts->stale_most = staleness->most;
 }
 
-sh_scheme_counts sh_scheme_count(const shoal_run *run) {
-    const struct sh_scheme_run *s = run->scheme;
-    sh_scheme_counts counts = {0};
-    if (s == NULL) return counts;
-    counts.updates = s->replica.updates;
-    counts.shards = sh_scheme_services(s->sync.scheme, s->sync.options, run->team.ranks);
-    add_staleness(&counts, &s->replica.staleness);
-    for (int i = 0; i < s->service_count; i++) {
-        counts.shard_updates += (int64_t)s->services[i].service.updates;
-        add_staleness(&counts, &s->services[i].service.staleness);
-    }
-    return counts;
+static void add_histogram(sh_scheme_counts *counts, const sh_service *service) {
+    const sh_staleness *more = &service->staleness;
+    for (size_t i = 0; i < SH_COUNT(more->count); i++) counts->histogram.count[i] += more->count[i];
+    counts->histogram.updates += more->updates;
+    counts->histogram.sum += more->sum;
+    if (more->most > counts->histogram.most) counts->histogram.most = more->most;
+    counts->dropped += service->dropped;
 }
 
-const sh_service *sh_scheme_service(const shoal_run *run) {
+sh_scheme_counts sh_scheme_count(const shoal_run *run) {
     const struct sh_scheme_run *s = run->scheme;
-    bool leads = s != NULL && s->service_count > 0 && s->services[0].service.index == 0;
-    return leads ? &s->services[0].service : NULL;
+    sh_scheme_counts counts = run->counts;
+    if (s == NULL) {
+        if (sh_team_leads(&run->team)) counts.alone += run->step - run->team.step;
+        return counts;
+    }
+    counts.updates += s->replica.updates;
+    int shards = sh_scheme_services(s->sync.scheme, s->sync.options, run->team.ranks);
+    add_staleness(&counts, &s->replica.staleness);
+    for (int i = 0; i < s->service_count; i++) {
+        const sh_service *service = &s->services[i].service;
+        // Every shard counts its own updates; the model is updated when all its shards are.
+        counts.shard_updates += (double)service->updates / shards;
+        add_staleness(&counts, &service->staleness);
+        if (service->index == 0) add_histogram(&counts, service);
+    }
+    return counts;
 }
 
 /* After a failure nobody waits for services: the process ends, and they with it. */
@@ -514,4 +538,16 @@ void sh_scheme_end(shoal_run *run) {
     sh_free(s->services);
     sh_free(s);
     run->scheme = NULL;
+}
+
+/* The services end by themselves, since a peer has left or they are told to. */
+void sh_scheme_leave(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    run->counts = sh_scheme_count(run);
+    if (s == NULL) return;
+    s->sync.failed = s->sync.failed || s->created;
+    atomic_store_explicit(&s->quits, true, memory_order_relaxed);
+    (void)wait_for_services(s);
+    s->sync.silent = true;
+    sh_scheme_end(run);
 }

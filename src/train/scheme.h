@@ -7,6 +7,9 @@
 
 /* Refuses a scheme that does not go with the other settings of a run. */
 sh_status sh_scheme_check_run(const shoal_run *run);
+/* The position follows from the step, which all workers have agreed on. */
+void sh_run_move_to(shoal_run *run, int64_t step);
+
 /* Collective, when all ranks have the same parameters: makes the scheme and starts its services.
  * Does nothing for a run whose steps are bulk-synchronous. */
 sh_status sh_scheme_begin(shoal_run *run);
@@ -29,17 +32,11 @@ sh_status sh_scheme_meet(shoal_run *run);
 /* At the end of a run that went well: waits for the services. */
 sh_status sh_scheme_finish(shoal_run *run);
 
-/* What this worker and the services on it counted; zeros without a scheme. */
-typedef struct sh_scheme_counts {
-    int64_t updates;        // of this worker's own replica
-    int64_t shard_updates;  // of the services on it
-    uint64_t stale_updates, stale_sum, stale_most;
-    int shards;  // services of all workers, each of which counts its own updates
-} sh_scheme_counts;
-/* After finish. */
+/* What this worker and the services on it counted, in all generations. */
 sh_scheme_counts sh_scheme_count(const shoal_run *run);
-/* The service that leads, where it sat on this worker; NULL: none did. */
-const sh_service *sh_scheme_service(const shoal_run *run);
+/* After a failure, with which the team regroups, or after finish: ends what is left of the scheme.
+ * The run keeps the worker's model and its counts. */
+void sh_scheme_leave(shoal_run *run);
 void sh_scheme_end(shoal_run *run);
 
 #endif

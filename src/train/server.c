@@ -9,7 +9,8 @@
 enum { TAG_BRIEF = 1, TAG_WEIGHTS, TAG_SLOT, TAG_COUNTS };
 #define TAG(number) ((UINT64_C(1) << 39) + (number))
 
-/* Weights follow, and the optimizer's state where the run goes on from a checkpoint. */
+/* Weights follow where there are any, and the optimizer's state where the run goes on from a
+ * checkpoint. */
 typedef struct brief {
     char settings[SH_BLAKE2_HEX];  // a hash of the options
     bool works;                    // false: there is nothing to do
@@ -43,6 +44,7 @@ static sh_status hash_settings(const sh_config *config, char hex_out[SH_BLAKE2_H
 static sh_status brief_one(const shoal_run *run, sh_mail *mail, int endpoint, const brief *words) {
     size_t bytes = run->model.net->params.total * sizeof(float);
     SH_TRY(sh_mail_put(mail, endpoint, TAG(TAG_BRIEF), words, sizeof *words, "brief"));
+    if (!words->computes) return SH_OK;
     SH_TRY(
         sh_mail_put(mail, endpoint, TAG(TAG_WEIGHTS), run->model.blocks.weights, bytes, "brief"));
     for (int i = 0; words->step > 0 && i < run->optim.slot_count; i++)
@@ -120,6 +122,7 @@ static sh_status make_parts(served *s) {
     SH_TRY(sh_optim_init(&s->optim, &config->optim, total));
     s->has_optim = true;
     SH_TRY(sh_codec_parse(config->compress, &s->codec));
+    if (!config->feedback) s->codec.options.error_feedback = false;
     SH_TRY(sh_schedule_init(&s->schedule, &config->schedule, s->optim.options.lr, config->batch,
                             s->words.steps, s->words.steps_per_epoch));
     if (!s->words.computes) return SH_OK;
@@ -174,7 +177,7 @@ static sh_status run(served *s) {
     SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_BRIEF), &s->words, sizeof s->words, "brief"));
     if (!s->words.works) return SH_OK;
     SH_TRY(make_parts(s));
-    SH_TRY(take_values(s));
+    if (s->words.computes) SH_TRY(take_values(s));
     sh_board_phase(transport->board, SH_PHASE_STEP, sh_clock_now_ns(transport->clock));
     return serve(s);
 }

@@ -37,13 +37,13 @@ static bool worker_stop(void *user) {
 
 static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     const sh_simulated_worker *worker = self;
-    return sh_sim_attach_mail(worker->simulation->sim, endpoint, mail_out);
+    return sh_sim_attach_team_mail(worker->simulation->sim, worker->team, endpoint, mail_out);
 }
 
 static int64_t step_ns(sh_simulated_worker *worker, int64_t step) {
     if (worker->drawn != step + 1) {
         worker->drawn = step + 1;
-        worker->step_ns = sh_sim_compute_ns(worker->simulation->sim, worker->rank, step);
+        worker->step_ns = sh_sim_compute_ns(worker->simulation->sim, worker->slot, step);
     }
     return worker->step_ns;
 }
@@ -65,13 +65,14 @@ static void spend_unless(void *self, int64_t step, sh_transport *mail, bool (*en
 sh_seat sh_simulated_seat(sh_simulated_worker *worker) {
     sh_simulation *s = worker->simulation;
     return (sh_seat){.engine = worker->engine,
-                     .board = &sh_sim_board(s->sim)->rank[worker->rank],
+                     .board = &sh_sim_board(s->sim)->rank[worker->home],
                      .clock = sh_sim_clock(s->sim),
                      .data = &s->data,
                      .open_mail = s->scheme.kind->mails ? open_mail : NULL,
                      .spend = spend,
                      .spend_unless = spend_unless,
                      .timing_only = s->timing_only,
+                     .regroup = s->teams != NULL ? &sh_simulated_regroup : NULL,
                      .self = worker};
 }
 
@@ -89,30 +90,45 @@ static sh_status train(sh_simulated_worker *worker) {
     sh_status status = (sh_status)shoal_run_train(run);
     if (status == SH_OK) status = sh_servers_dismiss(run);
     sh_error error = *sh_error_last();
-    if (worker->rank == 0) {
+    bool dead = sh_sim_is_dead(s->sim, worker->home);
+    if (worker->rank == 0 && !dead) {
         const char *folder = shoal_run_folder(run);
         s->folder = folder != NULL ? sh_strdup(folder) : NULL;
         s->steps = run->step;
         s->seconds = (double)(sh_run_now(run) - run->start_ns) * 1e-9;
+        s->done = status == SH_OK;
     }
+    if (dead) sh_scheme_leave(run);
     // After a failure services may still look at the run; as with real workers, it stays.
     if (status == SH_OK || run->scheme == NULL) shoal_run_close(run);
     return status == SH_OK ? SH_OK : sh_error_adopt(&error);
 }
 
-static sh_status work(void *argument) {
-    sh_simulated_worker *worker = argument;
+sh_status sh_simulated_enter(sh_simulated_worker *worker, int team, int ranks) {
     sh_simulation *s = worker->simulation;
     sh_transport *transport = NULL;
-    SH_TRY(sh_sim_attach(s->sim, worker->rank, &transport));
+    worker->team = team;
+    worker->engine = NULL;
+    if (ranks == 1 && team > 0) return SH_OK;
+    SH_TRY(sh_sim_attach_team(s->sim, team, worker->rank, &transport));
     sh_engine_options options = {.algorithm = s->config.allreduce};
     const sh_sim_links *links = &s->spec.options.links;
     options.costs.node_link = links->rank;
     options.costs.link = links->rack_ranks > 0 ? links->rack : links->rank;
-    SH_TRY(sh_engine_create(transport, &options, &worker->engine));
+    return sh_engine_create(transport, &options, &worker->engine);
+}
+
+sh_status sh_simulated_work(void *argument) {
+    sh_simulated_worker *worker = argument;
+    sh_simulation *s = worker->simulation;
+    if (worker->rank >= 0) SH_TRY(sh_simulated_enter(worker, 0, (int)s->config.workers));
     sh_status status = s->timing_only ? sh_simulate_timing(worker) : train(worker);
     sh_error error = *sh_error_last();
-    if (status == SH_OK) sh_engine_destroy(worker->engine);
+    bool dead = sh_sim_is_dead(s->sim, worker->home);
+    if (dead && worker->engine != NULL) sh_engine_abandon(worker->engine);
+    if (status == SH_OK || dead) sh_engine_destroy(worker->engine);
+    if (dead) sh_engine_destroy(worker->before);
+    if (status == SH_E_INTERRUPTED && worker->rank < 0) return SH_OK;  // it came too late
     return status == SH_OK ? SH_OK : sh_error_adopt(&error);
 }
 
@@ -198,12 +214,15 @@ static sh_status run_workers(sh_simulation *s) {
     sh_status status = SH_OK;
     for (int rank = 0; status == SH_OK && rank < all; rank++) {
         bool works = rank < ranks;
-        workers[rank] = (sh_simulated_worker){.simulation = s, .rank = rank};
-        status = sh_sim_spawn(s->sim, rank, works ? "worker" : "server", works ? work : serve,
-                              &workers[rank]);
+        workers[rank] =
+            (sh_simulated_worker){.simulation = s, .slot = rank, .rank = rank, .home = rank};
+        status = sh_sim_spawn(s->sim, rank, works ? "worker" : "server",
+                              works ? sh_simulated_work : serve, &workers[rank]);
     }
     if (status == SH_OK) status = sh_sim_run(s->sim);
     sh_free(workers);
+    if (status == SH_OK && s->teams != NULL && !s->done)
+        status = SH_FAIL(SH_E_PEER, "all workers who had the model have died");
     return status;
 }
 
@@ -219,6 +238,7 @@ static sh_status simulate(sh_simulation *s, bool compute_given) {
     options->services = sh_servers_apart(&s->config, options->ranks);
     options->seed = (uint64_t)s->config.seed;
     options->stack_bytes = s->timing_only ? SMALL_STACK_BYTES : STACK_BYTES;
+    SH_TRY(sh_simulated_teams_open(s));
     SH_TRY(sh_sim_create(options, &s->sim));
     return run_workers(s);
 }
@@ -261,6 +281,7 @@ shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks
     else
         sh_free(s->folder);
     sh_sim_destroy(s->sim);
+    sh_simulated_teams_close(s);
     sh_simulate_timing_close(s);
     if (s->data.train != NULL) sh_data_close(&s->data);
     sh_config_fini(&s->config);

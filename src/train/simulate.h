@@ -15,9 +15,11 @@ typedef struct sh_simulation {
     sh_data data;
     sh_scheme scheme;
     bool timing_only;
-    char *folder;    // of the run; NULL: none was opened
-    int64_t steps;   // that were done
-    double seconds;  // from the first step to the end of the last
+    struct sh_simulated_teams *teams;  // simulate_team.c; NULL: a death ends the run
+    bool done;                         // the last step was
+    char *folder;                      // of the run; NULL: none was opened
+    int64_t steps;                     // that were done
+    double seconds;                    // from the first step to the end of the last
     // Timing only:
     sh_net *net;
     sh_optim optim;  // its slots are not used
@@ -28,11 +30,26 @@ typedef struct sh_simulation {
 /* A worker of it. */
 typedef struct sh_simulated_worker {
     sh_simulation *simulation;
-    int rank;
+    int slot;  // its place, whatever its rank in a team
+    int rank;  // -1: none yet
+    int home;  // the endpoint of its tasks
     sh_engine *engine;
-    int64_t drawn;  // the step whose time is in `step_ns`, from 1; 0: none
+    int team;            // the newest that it has been in, or seen
+    sh_engine *before;   // of the team before, until it has joined
+    bool trains, holds;  // in this team, and in any
+    int64_t drawn;       // the step whose time is in `step_ns`, from 1; 0: none
     int64_t step_ns;
 } sh_simulated_worker;
+
+/* Opens the worker's engine in its team; NULL in worker->engine: it is alone. */
+sh_status sh_simulated_enter(sh_simulated_worker *worker, int team, int ranks);
+/* The whole of a worker that computes. */
+sh_status sh_simulated_work(void *argument);
+
+/* Teams of simulated workers, as some die and come back: what a parent does for processes. */
+sh_status sh_simulated_teams_open(sh_simulation *simulation);
+void sh_simulated_teams_close(sh_simulation *simulation);
+extern const sh_regroup_ops sh_simulated_regroup;
 
 /* Of this worker's transport and clock. */
 sh_seat sh_simulated_seat(sh_simulated_worker *worker);

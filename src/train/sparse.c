@@ -59,6 +59,12 @@ void sh_run_end_sparse(shoal_run *run) {
     run->sparse = NULL;
 }
 
+void sh_run_drop_sparse(shoal_run *run) {
+    if (run->sparse == NULL || run->sparse->batch == NULL) return;
+    sh_loader_release(run->loader, run->sparse->batch);
+    run->sparse->batch = NULL;
+}
+
 const sh_sparse_layer *sh_run_sparse_layer(const shoal_run *run) {
     return run->sparse != NULL ? &run->sparse->layer : NULL;
 }

@@ -8,6 +8,7 @@
 #include "train/run.h"
 
 enum { TEXT_MOST = 1 << 26 };  // bytes of a text that rank 0 sends around
+enum { FOLDER_MOST = 4096 };   // PATH_MAX
 
 sh_batch_share sh_team_share(const sh_team *team) {
     if (team->engine == NULL) return (sh_batch_share){0};
@@ -36,13 +37,14 @@ static bool sums_steps(const shoal_run *run) {
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->step == NULL;
 }
 
-/* Other schemes sum no gradients. */
+/* Where peers sum gradients they map them; a scheme sends what it wants them to have. */
 void sh_team_attach(shoal_run *run) {
     if (run->team.engine == NULL || !sums_steps(run)) return;
     run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
 }
 
-static sh_status broadcast(sh_team *team, void *data, size_t bytes) {
+sh_status sh_team_broadcast(sh_team *team, void *data, size_t bytes) {
+    if (team->engine == NULL) return SH_OK;
     sh_call call = {
         .what = SH_BROADCAST, .data = data, .count = bytes, .dtype = SH_DTYPE_BYTE, .bucket = -1};
     return bytes > 0 ? sh_engine_run(team->engine, &call) : SH_OK;
@@ -50,13 +52,13 @@ static sh_status broadcast(sh_team *team, void *data, size_t bytes) {
 
 sh_status sh_team_tell(sh_team *team, const char *text, char **text_out) {
     uint64_t bytes = sh_team_leads(team) ? strlen(text) + 1 : 0;
-    SH_TRY(broadcast(team, &bytes, sizeof bytes));
+    SH_TRY(sh_team_broadcast(team, &bytes, sizeof bytes));
     if (bytes == 0 || bytes > TEXT_MOST)
         return SH_FAIL(SH_E_PEER, "rank 0 sends a text of %llu bytes", (unsigned long long)bytes);
     char *copy = sh_alloc(bytes, 1);
     if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a text of rank 0");
     if (sh_team_leads(team)) memcpy(copy, text, bytes);
-    sh_status status = broadcast(team, copy, bytes);
+    sh_status status = sh_team_broadcast(team, copy, bytes);
     if (status == SH_OK && copy[bytes - 1] != '\0')
         status = SH_FAIL(SH_E_PEER, "a text of rank 0 has no end");
     if (status != SH_OK) {
@@ -148,7 +150,7 @@ static bool first_difference(const char *first, const char *mine, char theirs_ou
 
 sh_status sh_team_compare(shoal_run *run) {
     sh_team *team = &run->team;
-    if (team->engine == NULL) return SH_OK;
+    if (team->engine == NULL || team->seat.spend != NULL) return SH_OK;  // simulated: one config
     char *mine = facts_of(run), *first = NULL, a[128], b[128];
     if (mine == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
     sh_status status = sh_team_tell(team, mine, &first);
@@ -188,38 +190,43 @@ sh_status sh_team_spread(shoal_run *run) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return SH_OK;
     position at = {run->step, run->epoch, run->batch, run->samples, run->best};
-    SH_TRY(broadcast(team, &at, sizeof at));
+    SH_TRY(sh_team_broadcast(team, &at, sizeof at));
     run->step = at.step;
     run->epoch = at.epoch;
     run->batch = at.batch;
     run->samples = at.samples;
     run->best = at.best;
     const sh_net *net = run->model.net;
-    SH_TRY(broadcast(team, run->model.blocks.weights, net->params.total * sizeof(float)));
-    SH_TRY(broadcast(team, run->model.blocks.states, net->states.total * sizeof(float)));
+    SH_TRY(sh_team_broadcast(team, run->model.blocks.weights, net->params.total * sizeof(float)));
+    SH_TRY(sh_team_broadcast(team, run->model.blocks.states, net->states.total * sizeof(float)));
     for (int i = 0; at.step > 0 && i < run->optim.slot_count; i++)
-        SH_TRY(broadcast(team, run->optim.slots[i], run->optim.total * sizeof(float)));
+        SH_TRY(sh_team_broadcast(team, run->optim.slots[i], run->optim.total * sizeof(float)));
     sh_exchange_state states[SH_EXCHANGE_STATES];
     size_t count = at.step > 0 ? sh_team_states(team, states) : 0;
     for (size_t i = 0; i < count; i++)
-        SH_TRY(broadcast(team, states[i].block, states[i].params->total * sizeof(float)));
+        SH_TRY(sh_team_broadcast(team, states[i].block, states[i].params->total * sizeof(float)));
     if (at.step > 0) SH_TRY(sh_kept_spread(run));
     sh_team_drop_slots(run);
     return SH_OK;
 }
 
+/* In virtual time the length of a name must not show, so it travels with the room behind it. */
 sh_status sh_team_spread_folder(shoal_run *run) {
     sh_team *team = &run->team;
+    char text[FOLDER_MOST] = "";
     if (team->engine == NULL) return SH_OK;
-    char *folder = NULL;
-    SH_TRY(sh_team_tell(team, run->folder, &folder));
+    if (sh_team_leads(team)) snprintf(text, sizeof text, "%s", run->folder);
+    SH_TRY(sh_team_broadcast(team, text, sizeof text));
+    text[sizeof text - 1] = '\0';
+    char *folder = sh_strdup(text);
+    if (folder == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for names");
     sh_free(run->folder);
     run->folder = folder;
     return SH_OK;
 }
 
 /* Whatever was chosen by measurement is the same everywhere, so that a run can be repeated. */
-static sh_status spread_kernels(shoal_run *run) {
+sh_status sh_team_spread_kernels(shoal_run *run) {
     sh_team *team = &run->team;
     char *mine = sh_team_leads(team) ? sh_tuner_print(run->model.tuner, false) : NULL, *first;
     if (sh_team_leads(team) && mine == NULL)
@@ -241,7 +248,7 @@ sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
         return sh_engine_barrier(team->engine);
     }
     if (sh_team_leads(team)) SH_TRY(sh_run_prepare(run, evaluates));
-    SH_TRY(spread_kernels(run));
+    SH_TRY(sh_team_spread_kernels(run));
     if (!sh_team_leads(team)) {
         sh_tuner_forbid(run->model.tuner);
         SH_TRY(sh_run_prepare(run, evaluates));
@@ -336,14 +343,18 @@ sh_status sh_team_average_states(shoal_run *run) {
     size_t count = run->model.net->states.total;
     // An exact run has them equal already, and a mean could round.
     if (team->engine == NULL || count == 0 || run->config.exact) return SH_OK;
+    float *states = run->model.blocks.states, *spare = team->spare;
+    if (spare != NULL) memcpy(spare, states, count * sizeof *states);
     sh_call call = {.what = SH_ALLREDUCE,
-                    .data = run->model.blocks.states,
+                    .data = spare != NULL ? spare : states,
                     .count = count,
                     .dtype = SH_DTYPE_F32,
                     .op = SH_MEAN,
                     .step = run->step,
                     .bucket = -1};
-    return sh_engine_run(team->engine, &call);
+    SH_TRY(sh_engine_run(team->engine, &call));
+    if (spare != NULL) memcpy(states, spare, count * sizeof *states);
+    return SH_OK;
 }
 
 /* Whether all ranks but rank 0 have the same parameters: then rank 0 is the one that drifted. */
@@ -366,7 +377,7 @@ sh_status sh_team_check_replicas(shoal_run *run) {
     char hash[SH_BLAKE2_HEX], first[SH_BLAKE2_HEX];
     sh_blake2_hex(run->model.blocks.weights, run->model.net->params.total * sizeof(float), hash);
     memcpy(first, hash, sizeof first);
-    SH_TRY(broadcast(team, first, sizeof first));
+    SH_TRY(sh_team_broadcast(team, first, sizeof first));
     double drifted = memcmp(first, hash, sizeof first) != 0 ? team->rank : 0;
     double others = drifted > 0 ? 1 : 0, sums[2] = {others, drifted};
     SH_TRY(sh_team_sum(team, sums, 2));
@@ -390,10 +401,14 @@ void sh_team_fini(sh_team *team) {
     sh_free(team->unused);
     sh_free(team->cuts);
     sh_free(team->speeds);
+    sh_free(team->spare);
+    sh_free(team->costs);
     if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
     team->reducer = NULL;
     team->used = NULL;
     team->unused = NULL;
     team->cuts = NULL;
     team->speeds = NULL;
+    team->spare = NULL;
+    team->costs = NULL;
 }

@@ -16,16 +16,34 @@ struct shoal_run;
  * (docs/data-parallel.md). */
 static const double SH_BUCKET_MIB = 4.0;
 
+typedef struct sh_seat sh_seat;
+
+/* How a worker's team goes on without those who die and with those who come back. A generation is
+ * the team between two such events, with ranks of its own (train/regroup.h). */
+typedef struct sh_regroup_ops {
+    /* Waits for the next generation and opens its engine; the seat's mail is that of the new one
+     * from now on. The generation before stays until `joined`. */
+    sh_status (*next)(void *self, sh_seat *seat_out);
+    /* Collective: memory of every worker that outlives it and that all can read, zeroed. It stays
+     * until the generation after this one is joined. */
+    sh_status (*share)(void *self, size_t bytes, char *const **base_out);
+    /* This worker holds the model in this generation; what is left of the one before goes. */
+    void (*joined)(void *self);
+    bool (*moved)(void *self);   // there is a newer generation: this one has lost somebody
+    bool (*wished)(void *self);  // somebody waits to join: the workers should meet soon
+    bool (*gone)(void *self);    // simulated: this worker is dead and writes nothing more; or NULL
+} sh_regroup_ops;
+
 /* Where a worker sits. */
-typedef struct sh_seat {
-    sh_engine *engine;       // borrowed
+struct sh_seat {
+    sh_engine *engine;       // borrowed; NULL: it is to join a team that is under way
     sh_board_rank *board;    // borrowed
     int threads;             // that this worker computes with
     const cpu_set_t *cores;  // borrowed, of all workers; NULL: this one is not bound to its part
     sh_patience *patience;   // borrowed; NULL: a parent watches over the workers
     const sh_clock *clock;   // NULL: the real one
     const sh_data *data;     // borrowed, where workers share one memory; NULL: it opens its own
-    /* Opens an endpoint of the mail that schemes use; NULL: this seat has none. */
+    /* Opens an endpoint of the mail that schemes use; NULL: the run's scheme uses none. */
     sh_status (*open_mail)(void *self, int endpoint, sh_transport **mail_out);
     /* In the simulator: lets the time pass that this part (0 to 1) of a step's forward and backward
      * takes. NULL: it passes by itself. */
@@ -33,9 +51,17 @@ typedef struct sh_seat {
     /* The same for a whole step that may become void: `ends` is asked whenever there is mail. */
     void (*spend_unless)(void *self, int64_t step, sh_transport *mail, bool (*ends)(void *who),
                          void *who);
-    bool timing_only;  // nothing is computed: there are no weights
+    bool timing_only;               // nothing is computed: there are no weights
+    const sh_regroup_ops *regroup;  // NULL: a death ends the run
     void *self;
-} sh_seat;
+};
+
+/* What the services of a generation leave behind: their snapshots, in memory that outlives them. */
+typedef struct sh_vault {
+    char *const *base;  // per worker; NULL: there is none, or it was read
+    size_t bytes;       // of one service
+    int workers, services;
+} sh_vault;
 
 typedef struct sh_team {
     sh_engine *engine;  // NULL: the run has one worker
@@ -55,6 +81,16 @@ typedef struct sh_team {
     int64_t balance_samples, balance_ns;  // computed since the last look
     bool *unused;                         // per parameter, for a step without samples
     bool stops;                           // a rank was asked to stop: all do after this step
+    bool regroups;                        // somebody waits to join: all regroup after this step
+    bool holds;      // this worker has the model, or the whole of its part of it
+    bool joined;     // it trains in this generation
+    sh_vault vault;  // of this generation
+    sh_vault left;   // of the last one that it trained in, until it was read
+    float *spare;    // where the team can regroup: sums are made here, so that none is left torn
+    char *costs;     // of messages, as rank 0 told them; NULL: defaults
+    int generation;  // how often it has regrouped
+    int64_t step;    // where this generation began
+    int64_t lost;    // updates that dead servers took with them
 } sh_team;
 
 static inline bool sh_team_leads(const sh_team *team) { return team->rank == 0; }
@@ -88,7 +124,13 @@ sh_status sh_team_settle_states(sh_team *team);
 
 /* What messages cost: as remembered, or measured once. Rank 0 decides for all. */
 sh_status sh_team_take_costs(struct shoal_run *run);
+/* The same figures for another generation of the team. */
+sh_status sh_team_keep_costs(struct shoal_run *run);
 
+/* Rank 0's bytes to everyone. */
+sh_status sh_team_broadcast(sh_team *team, void *data, size_t bytes);
+/* Rank 0's kernel choices to everyone. */
+sh_status sh_team_spread_kernels(struct shoal_run *run);
 /* Rank 0's text to everyone; sh_free it. Rank 0 gives its own, which stays its own. */
 sh_status sh_team_tell(sh_team *team, const char *text, char **text_out);
 /* Sums doubles over the ranks; one worker: nothing to do. */

@@ -51,7 +51,8 @@ static sh_status agree(shoal_run *run, const char *known, sh_costs *costs_out, b
     char *text = NULL;
     SH_TRY(sh_team_tell(&run->team, known, &text));
     *sound_out = sh_costs_parse(text, costs_out);
-    sh_free(text);
+    sh_free(run->team.costs);
+    run->team.costs = text;
     return *sound_out ? sh_engine_set_costs(run->team.engine, costs_out) : SH_OK;
 }
 
@@ -93,4 +94,15 @@ sh_status sh_team_take_costs(shoal_run *run) {
     if (measures && (!sound || stale)) return measure(run, key, &costs, sound);
     if (sound && sh_team_leads(team)) log_costs(run, &costs, "as remembered");
     return SH_OK;
+}
+
+sh_status sh_team_keep_costs(shoal_run *run) {
+    if (run->team.engine == NULL) return SH_OK;
+    char *known = run->team.costs;  // told anew, and freed by then
+    sh_costs costs;
+    bool sound;
+    run->team.costs = NULL;
+    sh_status status = agree(run, known != NULL ? known : "", &costs, &sound);
+    sh_free(known);
+    return status;
 }

@@ -7,8 +7,9 @@
 sh_status sh_totals_count(shoal_run *run, sh_totals *totals_out) {
     sh_scheme_counts counts = sh_scheme_count(run);
     double sums[] = {(double)run->sent_bytes,      (double)run->dense_bytes,
-                     (double)counts.updates,       (double)counts.shard_updates,
-                     (double)counts.stale_updates, (double)counts.stale_sum};
+                     (double)counts.updates,       counts.shard_updates,
+                     (double)counts.stale_updates, (double)counts.stale_sum,
+                     (double)counts.alone};
     double most = (double)counts.stale_most;
     SH_TRY(sh_team_sum(&run->team, sums, SH_COUNT(sums)));
     SH_TRY(sh_team_most(&run->team, &most, 1));
@@ -17,36 +18,34 @@ sh_status sh_totals_count(shoal_run *run, sh_totals *totals_out) {
                         .updates = sums[2],
                         .staleness_mean = NAN,
                         .staleness_most = NAN};
-    // Every shard counts its own updates; the model is updated when all its shards are.
-    if (sums[3] > 0) totals.updates = sums[3] / counts.shards;
-    // Where the workers sum every step there is one model, and a step is an update of it.
-    if (run->scheme == NULL) totals.updates = (double)(run->step - run->first_step);
+    if (sums[3] > 0) totals.updates = sums[3];
     if (sums[4] > 0) {
         totals.staleness_mean = sums[5] / sums[4];
         totals.staleness_most = most;
         if (totals.updates == 0) totals.updates = sums[4];  // of one shared model
     }
+    totals.updates += sums[6];
     *totals_out = totals;
     return SH_OK;
 }
 
 sh_status sh_totals_tell_staleness(const shoal_run *run) {
-    const sh_service *service = sh_scheme_service(run);
-    if (service == NULL || service->staleness.updates == 0) return SH_OK;
-    const sh_staleness *staleness = &service->staleness;
+    const sh_scheme_counts counts = sh_scheme_count(run);
+    const sh_staleness *staleness = &counts.histogram;
+    if (staleness->updates == 0) return SH_OK;
     double mean = (double)staleness->sum / (double)staleness->updates;
     size_t count = SH_COUNT(staleness->count);
     while (count > 1 && staleness->count[count - 1] == 0) count--;
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
         {"gradients", SH_METRIC_INT, .i = (int64_t)staleness->updates},
-        {"dropped", SH_METRIC_INT, .i = (int64_t)service->dropped},
+        {"dropped", SH_METRIC_INT, .i = (int64_t)counts.dropped},
         {"mean", SH_METRIC_REAL, .r = mean},
         {"most", SH_METRIC_INT, .i = (int64_t)staleness->most},
         {"counts", SH_METRIC_COUNTS, .counts = staleness->count, .count = count},
     };
     SH_INFO(&run->log, "staleness: %.2f on average, %lu at most, of %lu gradients; %lu dropped",
             mean, (unsigned long)staleness->most, (unsigned long)staleness->updates,
-            (unsigned long)service->dropped);
+            (unsigned long)counts.dropped);
     return sh_metrics_write(run->metrics, "staleness", fields, SH_COUNT(fields));
 }

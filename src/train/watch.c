@@ -100,7 +100,7 @@ static int suspicion(const sh_board *board, int rank) {
     return points;
 }
 
-void sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_t size) {
+int sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_t size) {
     int cause = 0, most = -1;
     for (int r = 0; r < board->ranks; r++) {
         int points = suspicion(board, r);
@@ -116,6 +116,7 @@ void sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_
              (double)(now_ns - beat) * 1e-9,
              sh_phase_name(atomic_load_explicit(&entry->phase, memory_order_relaxed)),
              (long long)atomic_load_explicit(&entry->step, memory_order_relaxed));
+    return cause;
 }
 
 void sh_watch_tell(const sh_board *board, int64_t now_ns,

@@ -32,8 +32,8 @@ double sh_patience_turn(sh_patience *patience, int phase, int64_t now_ns);
 bool sh_watch_hangs(sh_watch *watch, const sh_board *board, int64_t now_ns);
 /* How long the silence may be in a phase, by what was measured so far. */
 double sh_watch_limit(const sh_watch *watch, int phase);
-/* Who does not answer, in one sentence. */
-void sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_t size);
+/* Who does not answer: its rank, and one sentence. */
+int sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_t size);
 /* A line per rank: what it does and whom it waits for. */
 void sh_watch_tell(const sh_board *board, int64_t now_ns,
                    void (*line)(void *user, const char *text), void *user);

@@ -15,7 +15,7 @@ int sh_threads_each(const sh_config *config, int workers, int cores) {
     return cores > workers ? cores / workers : 1;
 }
 
-static void send_note(const sh_worker *worker, const sh_note *note) {
+void sh_worker_note(const sh_worker *worker, const sh_note *note) {
     // The parent reads as long as it lives; without it this process is ended by the kernel.
     ssize_t written = write(worker->notes_fd, note, sizeof *note);
     (void)written;
@@ -24,7 +24,7 @@ static void send_note(const sh_worker *worker, const sh_note *note) {
 static void send_text(const sh_worker *worker, sh_note_kind kind, int level, const char *text) {
     sh_note note = {.kind = kind, .rank = worker->rank, .level = level};
     snprintf(note.text, sizeof note.text, "%s", text);
-    send_note(worker, &note);
+    sh_worker_note(worker, &note);
 }
 
 /* Rank 0 speaks for all; the others only warn. */
@@ -36,7 +36,7 @@ static void worker_line(void *user, int level, const char *text) {
 static void worker_progress(void *user, const shoal_progress *progress) {
     const sh_worker *worker = user;
     if (worker->rank != 0) return;
-    send_note(worker, &(sh_note){.kind = SH_NOTE_PROGRESS, .progress = *progress});
+    sh_worker_note(worker, &(sh_note){.kind = SH_NOTE_PROGRESS, .progress = *progress});
 }
 
 static void worker_folder(void *user, const char *folder) {
@@ -72,61 +72,70 @@ static void leave_last_words(sh_board_rank *board, sh_status status) {
 
 static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     const sh_worker *worker = self;
-    SH_TRY(sh_shm_attach(worker->mail, endpoint, sh_cores(), mail_out));
+    sh_shm *mail = sh_generation_mail(worker->generations, worker->now.generation);
+    SH_TRY(sh_shm_attach(mail, endpoint, sh_cores(), mail_out));
     // The parent watches over one board: the worker's waits for mail belong there.
-    if (endpoint == worker->rank) (*mail_out)->board = &worker->board->rank[worker->rank];
+    if (endpoint == worker->rank) (*mail_out)->board = worker->board;
     return SH_OK;
 }
 
-static sh_status serve(const sh_worker *worker) {
+static bool sends_mail(const sh_config *config) {
+    sh_scheme scheme;
+    return sh_scheme_parse(config->scheme.name, &scheme) == SH_OK && scheme.kind->mails;
+}
+
+static sh_status serve(sh_worker *worker) {
     sh_server server = {.config = worker->config,
-                        .index = worker->rank - worker->ranks,
+                        .index = worker->slot - worker->slots,
                         .stops = worker_stop,
-                        .user = (void *)(uintptr_t)worker};
-    SH_TRY(open_mail((void *)(uintptr_t)worker, worker->rank, &server.mail));
+                        .user = worker};
+    SH_TRY(open_mail(worker, worker->rank, &server.mail));
     omp_set_num_threads(1);
     SH_TRY(sh_server_run(&server));
     sh_transport_close(server.mail);
     return SH_OK;
 }
 
-static sh_status work(const sh_worker *worker, sh_board_rank *board) {
-    if (worker->rank >= worker->ranks) return serve(worker);
+static sh_status work(sh_worker *worker) {
+    if (worker->slot >= worker->slots) return serve(worker);
     cpu_set_t all;
     bool known = sched_getaffinity(0, sizeof all, &all) == 0;
     int cores = sh_cores();
-    sh_take_cores(worker->rank, worker->ranks);
-    sh_transport *transport = NULL;
-    sh_engine *engine = NULL;
+    sh_take_cores(worker->slot, worker->slots);
     shoal_run *run = NULL;
-    SH_TRY(sh_shm_attach(worker->fabric, worker->rank, cores, &transport));
-    transport->board = board;
-    sh_engine_options options = {.algorithm = worker->config->allreduce};
-    SH_TRY(sh_engine_create(transport, &options, &engine));
+    if (!worker->joins) SH_TRY(sh_worker_enter(worker, 0));
     shoal_hooks hooks = *worker->job->hooks;
-    hooks.user = (void *)(uintptr_t)worker;
+    hooks.user = worker;
     hooks.line = worker_line;
     hooks.progress = worker_progress;
     hooks.folder = worker_folder;
     hooks.stop = worker_stop;
-    sh_seat seat = {.engine = engine,
-                    .board = board,
-                    .threads = sh_threads_each(worker->config, worker->ranks, cores),
+    sh_seat seat = {.engine = worker->now.engine,
+                    .board = worker->board,
+                    .threads = sh_threads_each(worker->config, worker->slots, cores),
                     .cores = known ? &all : NULL,
-                    .open_mail = worker->mail != NULL ? open_mail : NULL,
-                    .self = (void *)(uintptr_t)worker};
+                    .open_mail = sends_mail(worker->config) ? open_mail : NULL,
+                    .regroup = worker->job->restarts ? &sh_worker_regroup : NULL,
+                    .self = worker};
     SH_TRY(sh_run_open(worker->config, &hooks, &seat, &run));
     sh_status status = worker->job->body(run, worker->job->argument);
     if (worker->rank == 0 && worker->job->timing != NULL)
-        send_note(worker, &(sh_note){.kind = SH_NOTE_TIMING, .timing = *worker->job->timing});
+        sh_worker_note(worker, &(sh_note){.kind = SH_NOTE_TIMING, .timing = *worker->job->timing});
     if (status != SH_OK) return status;  // the error's record stays; the process ends anyway
     SH_TRY(sh_servers_dismiss(run));
     shoal_run_close(run);
-    sh_engine_destroy(engine);
+    sh_worker_leave(&worker->now);
     return SH_OK;
 }
 
-_Noreturn void sh_worker_main(const sh_worker *worker) {
+/* A worker that has not joined yet has no place on the board. */
+static sh_board_rank *first_board(sh_worker *worker) {
+    static sh_board_rank own;
+    if (worker->joins) return &own;
+    return &sh_generation_board(worker->generations, 0)->rank[worker->slot];
+}
+
+_Noreturn void sh_worker_main(sh_worker *worker) {
     pid_t parent = getppid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);  // it died before the line above
@@ -135,15 +144,18 @@ _Noreturn void sh_worker_main(const sh_worker *worker) {
     signal(SIGUSR1, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     char name[16];
-    snprintf(name, sizeof name, "shoal-%d", worker->rank);
+    snprintf(name, sizeof name, "shoal-%d", worker->slot);
     prctl(PR_SET_NAME, name);
-    sh_board_rank *board = &worker->board->rank[worker->rank];
-    board->pid = getpid();
-    sh_board_phase(board, SH_PHASE_START, sh_clock_now_ns(&sh_clock_real));
-    sh_status status = work(worker, board);
+    worker->rank = worker->joins ? -1 : worker->slot;
+    worker->board = first_board(worker);
+    worker->board->pid = getpid();
+    sh_board_phase(worker->board, SH_PHASE_START, sh_clock_now_ns(&sh_clock_real));
+    sh_status status = work(worker);
+    if (status != SH_OK && worker->rank < 0)
+        send_text(worker, SH_NOTE_LINE, SH_LOG_WARN, sh_error_last()->text);
     if (status != SH_OK)
-        leave_last_words(board, status);
+        leave_last_words(worker->board, status);
     else
-        sh_board_phase(board, SH_PHASE_END, sh_clock_now_ns(&sh_clock_real));
+        sh_board_phase(worker->board, SH_PHASE_END, sh_clock_now_ns(&sh_clock_real));
     _exit(status == SH_OK ? 0 : 1);
 }

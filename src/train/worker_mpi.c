@@ -170,6 +170,7 @@ static sh_status serve(rank_side *side) {
 
 static sh_status train_or_serve(rank_side *side) {
     SH_TRY(join(side));
+    SH_TRY(sh_config_check(&side->config));  // a server opens no run that would
     SH_TRY(place_mail(side));
     if (side->rank >= (int)side->config.workers) return serve(side);
     shoal_hooks hooks = *side->job->hooks;

@@ -71,7 +71,7 @@ for flavour in openmpi mpich; do
 
     # A signal to the launcher: the step is finished, and there is a checkpoint of it.
     for signal in TERM USR1; do
-        start "$flavour-$signal"
+        OMPI_MCA_odls_base_sigkill_timeout=$patience start "$flavour-$signal"
         kill -s "$signal" "$job"
         timeout 60 tail --pid="$job" -f /dev/null || fail "$flavour goes on after SIG$signal"
         wait "$job" || true # launchers differ in what they return

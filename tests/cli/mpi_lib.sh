@@ -21,6 +21,11 @@ use() {
 }
 ranks() { timeout 120 "${launcher[@]}" -n "$@"; }
 
+# After SIGTERM Open MPI kills the ranks within a second, which a loaded machine may not give them to
+# finish: so many seconds instead, if `start` is called with OMPI_MCA_odls_base_sigkill_timeout.
+# shellcheck disable=SC2034
+patience=5
+
 # start NAME FLAGS...   a long run of three ranks in the background, once it has a checkpoint.
 start() {
     local name=$1

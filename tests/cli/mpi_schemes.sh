@@ -46,9 +46,9 @@ for flavour in openmpi mpich; do
 
     # A signal to the launcher: the workers meet, and there is a checkpoint of it.
     for scheme in async gossip; do
-        start "$flavour-$scheme" --sync "$scheme"
+        OMPI_MCA_odls_base_sigkill_timeout=$patience start "$flavour-$scheme" --sync "$scheme"
         kill -TERM "$job"
-        timeout 30 tail --pid="$job" -f /dev/null || fail "$flavour $scheme goes on after SIGTERM"
+        timeout 60 tail --pid="$job" -f /dev/null || fail "$flavour $scheme goes on after SIGTERM"
         wait "$job" || true # launchers differ in what they return
         stopped=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$flavour-$scheme/log.txt")
         [ -n "$stopped" ] || fail "$flavour $scheme: SIGTERM did not stop the run in order"
@@ -99,12 +99,17 @@ for flavour in openmpi mpich; do
 
     expect_exit 2 ranks 2 "$SHOAL" train "${short[@]}" --sync ps "${own[@]}" --out "$flavour-few"
     expect_text "2 ranks were started, and 2 of them are to be servers"
+    expect_exit 2 ranks 4 "$SHOAL" train "${short[@]}" --sync gossip "${own[@]}" --out "$flavour-few"
+    expect_text "scheme 'gossip' has no parameter servers"
     expect_exit 2 ranks 3 "$SHOAL" train "${short[@]}" --sync ps --server-ranks own --out "$flavour-few"
     expect_text "how many of the 3 ranks are to be servers is not said"
     expect_exit 2 ranks 2 "$SHOAL" train "${short[@]}" --sync ps --servers 1 --server-ranks own \
         --out "$flavour-differ" : \
         -n 1 "$SHOAL" train "${short[@]}" --sync ps --servers 1 --server-ranks own --lr 0.5 --out "$flavour-differ"
     expect_text "server 0 has other settings than rank 0"
+    expect_exit 2 ranks 2 "$SHOAL" train "${short[@]}" --sync ps --out "$flavour-differ" : \
+        -n 1 "$SHOAL" train "${short[@]}" --sync ps --servers 1 --server-ranks own --out "$flavour-differ"
+    expect_text "sets 1 ranks apart, others from 0 to 1"
 done
 
 # Workers wait for a server that stands still, and say so.

@@ -79,7 +79,7 @@ grep -qE "rank 0: step [0-9]+, waits for rank 3; in pull with rank 3" hangs.err 
 pgrep -P "$job" && fail "processes stay behind"
 
 # The simulator gives them wires of their own, and repeats.
-simulate=("$SHOAL" simulate "${common[@]}" --sync async -n 4 --servers 2 --link 1Gbit,100us --compute 5ms)
+simulate=("$SHOAL" simulate "${common[@]}" --sync async -n 4 --servers 2 --link "1Gbit,100us" --compute 5ms)
 virtual() { sed -n 's/^virtual time *//p' "$WORK/stdout"; }
 expect_exit 0 "${simulate[@]}" --out sim-shared
 shared=$(virtual)

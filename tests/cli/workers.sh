@@ -70,6 +70,8 @@ wait_for "restart 1 of 3, from the last checkpoint, with 3 workers" killed.err
 wait_for "resumed after step" killed.err
 expect_file killed/flight.txt
 stop
+# What is shown of the speed begins anew with the restart.
+! grep -E "^epoch .* -[0-9.]+ samples/s" killed.err || fail "a negative speed"
 grep -qF "go on with" killed.err || fail "nothing says how to go on"
 
 # With --elastic one less goes on; without restarts the run fails and says so.
@@ -88,8 +90,7 @@ expect_text "signal 11" final.err
 # A worker that hangs is named by the watchdog, and every rank says for whom it waits.
 start stopped --watchdog 3
 kill -STOP "$(worker 2)"
-wait_for "rank 0: step" stopped.err
-wait_for "waits for rank" stopped.err
+wait_until grep -qE "rank 0: [a-z]+ [0-9]+, waits for rank 2" stopped.err || fail "$(cat stopped.err)"
 wait_for "worker 2 (pid" stopped.err
 wait_for "is stopped" stopped.err
 wait_for "restart 1 of 3" stopped.err

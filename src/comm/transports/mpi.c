@@ -197,9 +197,21 @@ static sh_status open_page(sh_mpi *mpi) {
     return SH_OK;
 }
 
+/* Otherwise some would wait for ever in what the others do not do. */
+static sh_status agree_apart(sh_mpi *mpi, int apart) {
+    int32_t least[] = {apart, -apart};
+    int error = mpi->module->allreduce(least, SH_COUNT(least), SH_MPI_I32, SH_MPI_MIN, NULL, NULL);
+    if (error != 0) return sh_mpi_fail(mpi, error, "its start");
+    if (least[0] == -least[1]) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "rank %d sets %d ranks apart, others from %d to %d", mpi->world.rank, apart,
+            least[0], -least[1]);
+    return sh_error_hint("start all ranks with the same program and run file");
+}
+
 /* The last ranks are each alone from now on, and the others a team. */
 static sh_status set_apart(sh_mpi *mpi, int apart) {
     int rank = mpi->world.rank, others = mpi->world.ranks - apart;
+    SH_TRY(agree_apart(mpi, apart));
     if (apart == 0 || others < 1) return SH_OK;
     if (mpi->base.boards != NULL) mpi->base.boards->servers = apart;
     bool alone = rank >= others;

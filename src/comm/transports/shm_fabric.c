@@ -74,6 +74,12 @@ sh_status sh_shm_create(int ranks, sh_shm **fabric_out) {
     return SH_OK;
 }
 
+void sh_shm_limit(sh_shm *fabric, int ranks) {
+    SH_ASSERT(ranks >= 1 && ranks <= fabric->ranks);
+    fabric->ranks = ranks;  // rings lie closer together then, for all processes alike
+    fabric->board->ranks = ranks;
+}
+
 void sh_shm_destroy(sh_shm *fabric) {
     if (fabric == NULL) return;
     shm_lend_fini(fabric);

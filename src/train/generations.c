@@ -1,0 +1,212 @@
+#include "train/generations.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/memory.h"
+
+/* Each takes two file descriptors; a run that needs more starts again from its checkpoint. */
+enum { GENERATIONS_MOST = 33 };
+
+/* Shared by all processes. */
+typedef struct common {
+    _Atomic int newest;     // release: its roll is written
+    _Atomic bool wished;    // relaxed: a step earlier or later makes no difference
+    _Atomic int entries[];  // states (slots), then rolls (generations, 1 + slots): a count, slots
+} common;
+
+struct sh_generations {
+    int slots, count;
+    bool apart;  // servers have processes of their own; then there is one generation
+    const sh_config *config;
+    sh_scheme scheme;
+    common *common;
+    size_t common_bytes;
+    sh_shm **fabrics, **mails;  // (count) of this process; NULL: not made, or given back
+    bool *limited;              // (count): they know how many ranks they have
+};
+
+/* A death costs a generation without the dead and one with who takes its place. */
+static int needed(const sh_config *config, sh_scheme scheme) {
+    if (!scheme.kind->survives || config->exact || sh_sync_apart(&config->scheme)) return 1;
+    int64_t count = 1 + 2 * config->restarts;
+    return count < GENERATIONS_MOST ? (int)count : GENERATIONS_MOST;
+}
+
+static int endpoints(const sh_generations *g, int ranks) {
+    return ranks + sh_scheme_services(g->scheme, &g->config->scheme, ranks);
+}
+
+static _Atomic int *roll_of(const sh_generations *g, int index) {
+    return g->common->entries + g->slots + (size_t)index * (size_t)(1 + g->slots);
+}
+
+static sh_status make_common(sh_generations *g) {
+    size_t entries = (size_t)g->slots + (size_t)g->count * (size_t)(1 + g->slots);
+    g->common_bytes = sizeof(common) + entries * sizeof(int);
+    void *memory =
+        mmap(NULL, g->common_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return SH_FAIL(SH_E_MEMORY, "cannot share memory with %d workers: %s", g->slots,
+                       strerror(errno));
+    g->common = memory;
+    atomic_init(&g->common->newest, -1);
+    return SH_OK;
+}
+
+static sh_status make_fabrics(sh_generations *g) {
+    size_t count = (size_t)g->count;
+    g->fabrics = sh_alloc(count, sizeof *g->fabrics);
+    g->mails = sh_alloc(count, sizeof *g->mails);
+    g->limited = sh_alloc(count, sizeof *g->limited);
+    if (g->fabrics == NULL || g->mails == NULL || g->limited == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", g->slots);
+    for (int i = 0; i < g->count; i++) {
+        SH_TRY(sh_shm_create(g->slots, &g->fabrics[i]));
+        if (g->scheme.kind->mails) SH_TRY(sh_shm_create(endpoints(g, g->slots), &g->mails[i]));
+    }
+    return SH_OK;
+}
+
+sh_status sh_generations_create(const sh_config *config, sh_generations **generations_out) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
+    sh_generations *g = sh_alloc(1, sizeof *g);
+    if (g == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a team");
+    *g = (sh_generations){.slots = (int)config->workers,
+                          .count = needed(config, scheme),
+                          .apart = sh_sync_apart(&config->scheme) && scheme.kind->services != NULL,
+                          .config = config,
+                          .scheme = scheme};
+    sh_status status = make_common(g);
+    if (status == SH_OK) status = make_fabrics(g);
+    if (status != SH_OK) {
+        sh_generations_destroy(g);
+        return status;
+    }
+    *generations_out = g;
+    return SH_OK;
+}
+
+void sh_generations_destroy(sh_generations *g) {
+    if (g == NULL) return;
+    if (g->fabrics != NULL && g->mails != NULL) sh_generations_forget(g, g->count);
+    if (g->common != NULL) munmap(g->common, g->common_bytes);
+    sh_free(g->fabrics);
+    sh_free(g->mails);
+    sh_free(g->limited);
+    sh_free(g);
+}
+
+int sh_generations_newest(const sh_generations *g) {
+    return atomic_load_explicit(&g->common->newest, memory_order_acquire);
+}
+
+bool sh_generations_spent(const sh_generations *g) {
+    return sh_generations_newest(g) + 1 >= g->count;
+}
+
+int sh_generation_ranks(const sh_generations *g, int index) {
+    return atomic_load_explicit(roll_of(g, index), memory_order_relaxed);
+}
+
+int sh_generation_slot(const sh_generations *g, int index, int rank) {
+    return atomic_load_explicit(roll_of(g, index) + 1 + rank, memory_order_relaxed);
+}
+
+int sh_generation_rank(const sh_generations *g, int index, int slot) {
+    for (int r = 0; r < sh_generation_ranks(g, index); r++)
+        if (sh_generation_slot(g, index, r) == slot) return r;
+    return -1;
+}
+
+/* The fabrics were made for all slots. */
+static void limit(sh_generations *g, int index) {
+    if (g->limited[index]) return;
+    int ranks = sh_generation_ranks(g, index);
+    sh_shm_limit(g->fabrics[index], ranks);
+    if (g->mails[index] != NULL) sh_shm_limit(g->mails[index], endpoints(g, ranks));
+    g->limited[index] = true;
+}
+
+sh_shm *sh_generation_fabric(sh_generations *g, int index) {
+    limit(g, index);
+    return g->fabrics[index];
+}
+
+sh_shm *sh_generation_mail(sh_generations *g, int index) {
+    limit(g, index);
+    return g->mails[index];
+}
+
+sh_board *sh_generation_board(sh_generations *g, int index) {
+    if (!g->apart) return sh_shm_board(sh_generation_fabric(g, index));
+    sh_board *board = sh_shm_board(sh_generation_mail(g, index));
+    board->servers = board->ranks - sh_generation_ranks(g, index);
+    return board;
+}
+
+void sh_generations_forget(sh_generations *g, int index) {
+    for (int i = 0; i < index; i++) {
+        sh_shm_destroy(g->fabrics[i]);
+        sh_shm_destroy(g->mails[i]);
+        g->fabrics[i] = g->mails[i] = NULL;
+    }
+}
+
+/* State and generation are one word, so that they belong together. */
+enum { STATE_BITS = 2 };
+
+static int slot_word(const sh_generations *g, int slot) {
+    return atomic_load_explicit(&g->common->entries[slot], memory_order_acquire);
+}
+
+sh_slot_state sh_slot_get(const sh_generations *g, int slot) {
+    return (sh_slot_state)(slot_word(g, slot) & ((1 << STATE_BITS) - 1));
+}
+
+int sh_slot_generation(const sh_generations *g, int slot) {
+    return slot_word(g, slot) >> STATE_BITS;
+}
+
+void sh_slot_set(sh_generations *g, int slot, sh_slot_state state, int generation) {
+    atomic_store_explicit(&g->common->entries[slot], generation << STATE_BITS | (int)state,
+                          memory_order_release);
+}
+
+bool sh_generations_wished(const sh_generations *g) {
+    return atomic_load_explicit(&g->common->wished, memory_order_relaxed);
+}
+
+void sh_generations_wish(sh_generations *g, bool wished) {
+    atomic_store_explicit(&g->common->wished, wished, memory_order_relaxed);
+}
+
+void sh_generations_publish(sh_generations *g, const int *slots, int count) {
+    int index = sh_generations_newest(g) + 1;
+    SH_ASSERT(index < g->count && count > 0);
+    _Atomic int *roll = roll_of(g, index);
+    atomic_store_explicit(roll, count, memory_order_relaxed);
+    for (int r = 0; r < count; r++)
+        atomic_store_explicit(roll + 1 + r, slots[r], memory_order_relaxed);
+    atomic_store_explicit(&g->common->wished, false, memory_order_relaxed);
+    atomic_store_explicit(&g->common->newest, index, memory_order_release);
+}
+
+static void mark_mail_dead(sh_generations *g, int index, int rank, int ranks) {
+    sh_shm *mail = sh_generation_mail(g, index);
+    if (mail == NULL) return;
+    sh_shm_mark_dead(mail, rank);
+    int step = g->apart ? endpoints(g, ranks) : ranks;  // a worker's services die with it
+    for (int at = rank + step; at < endpoints(g, ranks); at += step) sh_shm_mark_dead(mail, at);
+}
+
+void sh_generation_mark_dead(sh_generations *g, int index, int slot) {
+    if (index < 0 || g->fabrics[index] == NULL) return;
+    int rank = slot < g->slots ? sh_generation_rank(g, index, slot) : slot;
+    int ranks = sh_generation_ranks(g, index);
+    if (rank < 0) return;
+    if (rank < ranks) sh_shm_mark_dead(sh_generation_fabric(g, index), rank);
+    mark_mail_dead(g, index, rank, ranks);
+}

@@ -1,0 +1,60 @@
+/* The generations of a team of processes (train/regroup.h): what the parent and its workers have in
+ * common, in memory that they share. The parent makes a fabric for every generation that there may
+ * be before it forks; one that is never used costs a few pages.
+ *
+ * Every worker process sits in a slot, and so does the one that takes its place. A generation's
+ * roll says which slots are its ranks: those who hold the model come first, in the order they had.
+ */
+#ifndef SH_TRAIN_GENERATIONS_H
+#define SH_TRAIN_GENERATIONS_H
+
+#include "comm/transports/shm.h"
+#include "train/config.h"
+
+/* What a worker says of itself. */
+typedef enum sh_slot_state {
+    SH_SLOT_STARTS,  // nobody can count on it yet
+    SH_SLOT_READY,   // waits to be let in
+    SH_SLOT_TRAINS,  // holds the model
+    SH_SLOT_WAITS,   // holds the model, has left a generation and waits for the next
+} sh_slot_state;
+
+typedef struct sh_generations sh_generations;
+
+/* For config->workers slots; as many generations as its scheme and its restarts may need. Keeps the
+ * config. */
+sh_status sh_generations_create(const sh_config *config, sh_generations **generations_out);
+void sh_generations_destroy(sh_generations *generations);
+
+int sh_generations_newest(const sh_generations *generations);
+/* There are no more to come. */
+bool sh_generations_spent(const sh_generations *generations);
+int sh_generation_ranks(const sh_generations *generations, int index);
+int sh_generation_slot(const sh_generations *generations, int index, int rank);
+/* -1: the slot is not in it. */
+int sh_generation_rank(const sh_generations *generations, int index, int slot);
+
+/* In this process: the fabrics of a generation that was published. `mail` NULL: the scheme has
+ * none. */
+sh_shm *sh_generation_fabric(sh_generations *generations, int index);
+sh_shm *sh_generation_mail(sh_generations *generations, int index);
+/* Of its workers, and of servers that have processes of their own. */
+sh_board *sh_generation_board(sh_generations *generations, int index);
+/* In this process: gives back what it has of all generations before `index`. */
+void sh_generations_forget(sh_generations *generations, int index);
+
+sh_slot_state sh_slot_get(const sh_generations *generations, int slot);
+/* In which generation it says so; who waits may not have seen the newest yet. */
+int sh_slot_generation(const sh_generations *generations, int slot);
+void sh_slot_set(sh_generations *generations, int slot, sh_slot_state state, int generation);
+/* Somebody waits to join. */
+bool sh_generations_wished(const sh_generations *generations);
+void sh_generations_wish(sh_generations *generations, bool wished);
+
+/* The parent's: the next generation, of these slots. */
+void sh_generations_publish(sh_generations *generations, const int *slots, int count);
+/* The parent's: the slot's worker, and the services on it, will do nothing more in a generation. A
+ * server with a process of its own has a number behind the slots. */
+void sh_generation_mark_dead(sh_generations *generations, int index, int slot);
+
+#endif

@@ -1,0 +1,67 @@
+/* Between the files of the parent: launch.c starts the workers, listens to them and takes their
+ * ends; launch_team.c sees to it that the living go on. */
+#ifndef SH_TRAIN_LAUNCH_INTERNAL_H
+#define SH_TRAIN_LAUNCH_INTERNAL_H
+
+#include <sys/types.h>
+
+#include "train/launch.h"
+#include "train/watch.h"
+
+/* One attempt: from the first fork to the last wait. */
+typedef struct launch_attempt {
+    const sh_job *job;
+    const sh_config *config;
+    sh_generations *generations;
+    _Atomic int *stop;
+    pid_t *pids;         // per slot, and behind them per server; 0: has ended
+    int *roll;           // (slots) of the next generation
+    pid_t ending;        // it hung and was killed; 0: nobody
+    int slots, servers;  // servers: services with processes of their own
+    int left;
+    int notes_fd, notes_write_fd;
+    int64_t *restarts;  // so far
+    sh_outcome *outcome;
+    sh_watch watch;
+    bool over;       // all of the team have ended well: who waits to join is not needed
+    bool failed;     // nobody needs to go on
+    bool died;       // a worker left without a word, or hung: worth another attempt
+    sh_error error;  // of the first that failed; code SH_OK: none yet
+} launch_attempt;
+
+static inline int launch_newest(const launch_attempt *a) {
+    return sh_generations_newest(a->generations);
+}
+
+static inline sh_board *launch_board(const launch_attempt *a) {
+    return sh_generation_board(a->generations, launch_newest(a));
+}
+
+/* On the board, of the team as it is now; -1: the slot's worker has not joined. */
+static inline int launch_rank(const launch_attempt *a, int slot) {
+    return slot < a->slots ? sh_generation_rank(a->generations, launch_newest(a), slot) : slot;
+}
+
+static inline int launch_processes(const launch_attempt *a) { return a->slots + a->servers; }
+
+/* launch.c: `user` is the attempt. */
+void launch_warn(void *user, const char *text);
+void launch_fail(launch_attempt *a, sh_status code, const char *text, const char *hint);
+
+/* "worker 2": by its slot, which it keeps whatever its rank is. Returns name_out. */
+const char *launch_name(const launch_attempt *a, int slot, char name_out[SH_BOARD_NAME]);
+/* A worker, or a server behind the slots; `joins`: a team that is under way. */
+sh_status launch_fork(launch_attempt *a, int slot, bool joins);
+/* The slot's worker lives and has the model. */
+bool launch_holds(const launch_attempt *a, int slot);
+/* Writes the roll of those who would go on: those who hold the model in the order they had, behind
+ * them who waits to join. Returns how many hold it. */
+int launch_roll(launch_attempt *a, int *count_out);
+/* Somebody of the team has died, and was marked so. False: the others cannot go on without it. */
+bool launch_go_on(launch_attempt *a);
+/* A death costs one restart, that of the worker; with --elastic none takes its place. */
+void launch_replace(launch_attempt *a, int slot);
+/* Who came back is let in when all others have met. */
+void launch_tend(launch_attempt *a);
+
+#endif

@@ -1,0 +1,252 @@
+#include "train/regroup.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "tensor/kernels/vector.h"
+#include "train/scheme.h"
+#include "train/sparse.h"
+#include "train/vault.h"
+
+bool sh_regroup_possible(const shoal_run *run) {
+    const sh_seat *seat = &run->team.seat;
+    sh_scheme scheme;
+    if (seat->regroup == NULL || run->model.blocks.weights == NULL) return false;
+    if (sh_sync_apart(&run->config.scheme)) return false;  // servers on ranks of their own stay
+    if (run->config.exact) return false;                   // its bits do not depend on who dies
+    const sh_dataset *sets[] = {run->data.train, run->data.validation, run->data.test};
+    for (size_t i = 0; i < SH_COUNT(sets); i++)
+        if (sets[i] != NULL && sets[i]->parts.ranks > 0)
+            return false;  // a part dies with its worker
+    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->survives;
+}
+
+bool sh_regroup_wished(const shoal_run *run) {
+    const sh_seat *seat = &run->team.seat;
+    return seat->regroup != NULL && seat->regroup->wished(seat->self);
+}
+
+bool sh_regroup_gone(const shoal_run *run) {
+    const sh_seat *seat = &run->team.seat;
+    return seat->regroup != NULL && seat->regroup->gone != NULL && seat->regroup->gone(seat->self);
+}
+
+sh_status sh_regroup_check(const shoal_run *run) {
+    const sh_seat *seat = &run->team.seat;
+    if (sh_regroup_gone(run)) return SH_FAIL(SH_E_INTERRUPTED, "this worker was killed");
+    if (seat->regroup == NULL || !seat->regroup->moved(seat->self)) return SH_OK;
+    return SH_FAIL(SH_E_PEER, "a worker has left, and the others have moved on");
+}
+
+static size_t largest_block(const shoal_run *run) {
+    size_t most = run->model.net->params.total;
+    if (run->model.net->states.total > most) most = run->model.net->states.total;
+    for (size_t i = 0; i < run->kept.count; i++) {
+        const sh_param_list *params = run->kept.slots[i].params;
+        if (params != NULL && params->total > most) most = params->total;
+    }
+    return most;
+}
+
+sh_status sh_regroup_prepare(shoal_run *run) {
+    if (!sh_regroup_possible(run)) return SH_OK;
+    run->team.spare = sh_alloc(largest_block(run) + 1, sizeof *run->team.spare);
+    if (run->team.spare != NULL) return SH_OK;
+    return SH_FAIL(SH_E_MEMORY, "out of memory for a copy of the model");
+}
+
+void sh_regroup_ready(shoal_run *run) {
+    run->team.holds = run->team.joined = true;
+    if (sh_regroup_possible(run)) run->team.seat.regroup->joined(run->team.seat.self);
+}
+
+/* ---- What the members agree on ---- */
+
+/* Where the run is, by those who hold it. */
+typedef struct position {
+    int64_t step, samples, lost;
+    int64_t elapsed_ns,
+        trained_ns;  // since the start, and since the first step but for what is aside
+    int64_t first_step;
+    int generation;
+    double best;
+    bool saved;
+    shoal_result test, validation;
+} position;
+
+static int64_t aside_ns(const shoal_run *run) {
+    return run->spent.eval_ns + run->spent.checkpoint_ns;
+}
+
+static position position_of(const shoal_run *run) {
+    int64_t now = sh_run_now(run);
+    return (position){.step = run->step,
+                      .samples = run->samples,
+                      .lost = run->team.lost,
+                      .elapsed_ns = now - run->start_ns,
+                      .trained_ns = now - run->loop_ns - aside_ns(run),
+                      .first_step = run->first_step,
+                      .generation = run->team.generation,
+                      .best = run->best,
+                      .saved = run->saved,
+                      .test = run->test,
+                      .validation = run->validation};
+}
+
+static void take_position(shoal_run *run, const position *at) {
+    int64_t now = sh_run_now(run);
+    run->samples = at->samples;
+    run->best = at->best;
+    run->saved = at->saved;
+    run->test = at->test;
+    run->validation = at->validation;
+    run->team.generation = at->generation;
+    if (run->team.holds) return;
+    run->team.lost = at->lost;
+    run->first_step = at->first_step;
+    run->start_ns = now - at->elapsed_ns;
+    run->loop_ns = now - at->trained_ns;
+}
+
+/* A block becomes its mean over those whose `part` of it is 1; `parts` of them. */
+static sh_status agree_on(shoal_run *run, float *block, size_t count, bool part, double parts) {
+    float *spare = run->team.spare;
+    if (run->team.engine == NULL || count == 0) return SH_OK;
+    if (part)
+        memcpy(spare, block, count * sizeof *block);
+    else
+        memset(spare, 0, count * sizeof *block);
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .data = spare,
+                    .count = count,
+                    .dtype = SH_DTYPE_F32,
+                    .op = SH_SUM,
+                    .step = run->step,
+                    .bucket = -1};
+    SH_TRY(sh_engine_run(run->team.engine, &call));
+    if (parts > 1) sh_vector()->scale(spare, (float)(1 / parts), count);
+    memcpy(block, spare, count * sizeof *block);
+    return SH_OK;
+}
+
+/* Where servers hold the model, all who were there have read the same from their snapshots. */
+static sh_status agree_on_model(shoal_run *run, bool served, double holders) {
+    const sh_net *net = run->model.net;
+    bool holds = run->team.holds, part = served ? sh_team_leads(&run->team) : holds;
+    double parts = served ? 1 : holders;
+    SH_TRY(agree_on(run, run->model.blocks.weights, net->params.total, part, parts));
+    SH_TRY(agree_on(run, run->model.blocks.states, net->states.total, holds, holders));
+    for (int i = 0; i < run->optim.slot_count; i++)
+        SH_TRY(agree_on(run, run->optim.slots[i], run->optim.total, part, parts));
+    for (size_t i = 0; i < run->kept.count; i++) {
+        const sh_checkpoint_slot *slot = &run->kept.slots[i];
+        size_t count = slot->params != NULL ? slot->params->total : net->params.total;
+        SH_TRY(agree_on(run, slot->values, count, holds, holders));
+    }
+    return SH_OK;
+}
+
+/* ---- Telling ---- */
+
+static void tell_server(shoal_run *run, int service, const sh_remains *remains) {
+    run->team.lost += remains->lost;
+    if (remains->ended || !sh_team_leads(&run->team)) return;
+    SH_WARN(&run->log,
+            "server %d was restored from its snapshot at update %ld; %ld update%s %s lost", service,
+            (long)remains->updates, (long)remains->lost, remains->lost == 1 ? "" : "s",
+            remains->lost == 1 ? "is" : "are");
+}
+
+static sh_status tell_team(shoal_run *run, double holders, int64_t lost) {
+    if (!sh_team_leads(&run->team)) return SH_OK;
+    int ranks = run->team.ranks, joined = ranks - (int)holders;
+    SH_INFO(&run->log, "after step %ld the team goes on with %d worker%s%s", (long)run->step, ranks,
+            ranks == 1 ? "" : "s", joined > 0 ? ", of whom some have joined now" : "");
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = run->step},
+        {"generation", SH_METRIC_INT, .i = run->team.generation},
+        {"workers", SH_METRIC_INT, .i = ranks},
+        {"joined", SH_METRIC_INT, .i = joined},
+        {"lost_updates", SH_METRIC_INT, .i = lost},
+        {"seconds", SH_METRIC_REAL, .r = (double)(sh_run_now(run) - run->start_ns) * 1e-9},
+    };
+    return sh_metrics_write(run->metrics, "regroup", fields, SH_COUNT(fields));
+}
+
+/* ---- Regrouping ---- */
+
+static void take_seat(shoal_run *run, const sh_seat *seat) {
+    sh_team *team = &run->team;
+    team->seat.engine = team->engine = seat->engine;
+    team->seat.board = team->board = seat->board;
+    team->rank = seat->engine != NULL ? sh_engine_rank(seat->engine) : 0;
+    team->ranks = seat->engine != NULL ? sh_engine_ranks(seat->engine) : 1;
+    team->stops = team->regroups = false;
+}
+
+/* All that belongs to the generation that ends. */
+static void leave(shoal_run *run) {
+    sh_scheme_leave(run);
+    if (run->team.engine != NULL) sh_engine_abandon(run->team.engine);
+    run->team.engine = NULL;
+    sh_run_drop_sparse(run);
+    sh_loader_destroy(run->loader);
+    run->loader = NULL;
+    run->team.step = run->step;  // counted
+    if (run->team.joined) run->team.left = run->team.vault;
+    run->team.vault = (sh_vault){0};
+    run->team.joined = false;
+}
+
+static sh_status begin_again(shoal_run *run, bool newcomers) {
+    if (newcomers) {
+        SH_TRY(sh_team_spread_folder(run));
+        SH_TRY(sh_team_spread_kernels(run));
+        if (!sh_team_leads(&run->team)) sh_tuner_forbid(run->model.tuner);
+    }
+    SH_TRY(sh_team_keep_costs(run));
+    SH_TRY(sh_run_loader(run, 0, &run->loader));
+    SH_TRY(sh_run_prepare(run, true));
+    SH_TRY(sh_model_take_gradients(&run->model));  // the last scheme may have had them elsewhere
+    return sh_scheme_begin(run);
+}
+
+static sh_status join(shoal_run *run) {
+    sh_team *team = &run->team;
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+    sh_team_phase(team, SH_PHASE_START, run->step);
+    double most[] = {team->holds ? (double)run->step : -1, team->holds && run->owes};
+    double holders = team->holds;
+    SH_TRY(sh_team_most(team, most, SH_COUNT(most)));
+    SH_TRY(sh_team_sum(team, &holders, 1));  // here, all services of before have ended
+    position at = position_of(run);
+    at.generation++;
+    SH_TRY(sh_team_broadcast(team, &at, sizeof at));
+    sh_run_move_to(run, (int64_t)most[0]);
+    run->owes = most[1] > 0;
+    team->step = run->step;
+    take_position(run, &at);
+    if (sh_team_leads(team) && run->metrics == NULL) SH_TRY(sh_run_take_over_folder(run));
+    int64_t lost = team->lost;
+    SH_TRY(sh_vault_restore(run, tell_server));
+    SH_TRY(tell_team(run, holders, team->lost - lost));
+    SH_TRY(agree_on_model(run, scheme.kind->restore != NULL, holders));
+    team->holds = true;
+    return begin_again(run, (int)holders < team->ranks);
+}
+
+sh_status sh_regroup(shoal_run *run) {
+    for (;;) {
+        const sh_seat *seat = &run->team.seat;
+        leave(run);
+        sh_seat next = *seat;
+        sh_status status = seat->regroup->next(seat->self, &next);
+        if (status == SH_OK) {
+            take_seat(run, &next);
+            status = join(run);
+        }
+        if (status == SH_OK) sh_regroup_ready(run);
+        if (status != SH_E_PEER) return status;
+    }
+}

@@ -1,0 +1,90 @@
+/* A worker process moves from generation to generation of its team (train/regroup.h). */
+#include <time.h>
+
+#include "train/launch.h"
+
+sh_status sh_worker_enter(sh_worker *worker, int generation) {
+    sh_generations *generations = worker->generations;
+    sh_shm *fabric = sh_generation_fabric(generations, generation);
+    worker->now = (sh_membership){.generation = generation};
+    worker->rank = sh_generation_rank(generations, generation, worker->slot);
+    worker->board = &sh_generation_board(generations, generation)->rank[worker->rank];
+    if (sh_generation_ranks(generations, generation) == 1) return SH_OK;
+    sh_transport *transport = NULL;
+    SH_TRY(sh_shm_attach(fabric, worker->rank, sh_cores(), &transport));
+    transport->board = worker->board;
+    sh_engine_options options = {.algorithm = worker->config->allreduce};
+    return sh_engine_create(transport, &options, &worker->now.engine);
+}
+
+void sh_worker_leave(sh_membership *membership) {
+    if (membership->engine == NULL) return;
+    if (membership->shared.base != NULL) sh_engine_unshare(membership->engine, &membership->shared);
+    sh_engine_destroy(membership->engine);
+    membership->engine = NULL;
+}
+
+static void say_state(sh_worker *worker, sh_slot_state state) {
+    sh_slot_set(worker->generations, worker->slot, state, worker->now.generation);
+    sh_worker_note(worker, &(sh_note){.kind = SH_NOTE_STATE, .rank = worker->rank});
+}
+
+/* The parent publishes it; should it decide otherwise, it ends this process. */
+static int await_generation(const sh_worker *worker) {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    for (;;) {
+        int newest = sh_generations_newest(worker->generations);
+        if (newest > worker->now.generation &&
+            sh_generation_rank(worker->generations, newest, worker->slot) >= 0)
+            return newest;
+        nanosleep(&moment, NULL);
+    }
+}
+
+static sh_status next(void *self, sh_seat *seat_out) {
+    sh_worker *worker = self;
+    if (worker->trains)
+        worker->before = worker->now;
+    else
+        sh_worker_leave(&worker->now);
+    worker->trains = false;
+    worker->now = (sh_membership){.generation = worker->now.generation};
+    say_state(worker, worker->held ? SH_SLOT_WAITS : SH_SLOT_READY);
+    SH_TRY(sh_worker_enter(worker, await_generation(worker)));
+    seat_out->engine = worker->now.engine;
+    seat_out->board = worker->board;
+    return SH_OK;
+}
+
+static sh_status share(void *self, size_t bytes, char *const **base_out) {
+    sh_worker *worker = self;
+    SH_TRY(sh_engine_share(worker->now.engine, bytes, &worker->now.shared));
+    *base_out = worker->now.shared.base;
+    return SH_OK;
+}
+
+static void joined(void *self) {
+    sh_worker *worker = self;
+    sh_worker_leave(&worker->before);
+    sh_generations_forget(worker->generations, worker->now.generation);
+    worker->trains = worker->held = true;
+    say_state(worker, SH_SLOT_TRAINS);
+}
+
+static bool moved(void *self) {
+    const sh_worker *worker = self;
+    return sh_generations_newest(worker->generations) > worker->now.generation;
+}
+
+static bool wished(void *self) {
+    const sh_worker *worker = self;
+    return sh_generations_wished(worker->generations);
+}
+
+const sh_regroup_ops sh_worker_regroup = {
+    .next = next,
+    .share = share,
+    .joined = joined,
+    .moved = moved,
+    .wished = wished,
+};

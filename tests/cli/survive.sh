@@ -1,0 +1,159 @@
+# Workers that die at random points: in schemes that survive it the others go on, and one that takes
+# the dead one's place joins them. SEED=N repeats the choices (not the timing).
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+seed=${SEED:-$(date +%s)}
+RANDOM=$seed
+echo "SEED=$seed"
+
+common=(--model mlp --data digits --threads 1 --seed 3 --kernels default --batch 48 --lr 0.1)
+
+wait_for() { # TEXT FILE
+    for _ in $(seq 600); do
+        grep -qF -- "$1" "$2" && return
+        sleep 0.1
+    done
+    cat "$2"
+    fail "no \"$1\" in $2"
+}
+
+# start NAME FLAGS...   a run in the background; returns once it trains.
+start() {
+    name=$1
+    shift
+    "$SHOAL" train "${common[@]}" --steps 6000 --eval-every 1000000 --checkpoint-every 100 \
+        --out "$name" "$@" >"$name.out" 2>"$name.err" &
+    parent=$!
+    for _ in $(seq 600); do
+        ! compgen -G "$name/checkpoints/manifest-*.json" >/dev/null || return 0
+        sleep 0.1
+    done
+    cat "$name.err"
+    fail "$name wrote no checkpoint"
+}
+worker() { pgrep -P "$parent" | sed -n "$1p"; }
+pause() { sleep "0.$((RANDOM % 50 + 10))"; }
+finish() { # CODE
+    local code=0
+    wait "$parent" || code=$?
+    [ "$code" -eq "$1" ] || { cat "$name.err"; fail "$name: exit $code, expected $1"; }
+}
+accuracy() { sed -n 's/^test accuracy *0\.//p' "$name.out"; }
+
+# The run has all its steps, has learned, and left files that others can read.
+check_run() {
+    finish 0
+    grep -q '^steps *6000' "$name.out" || fail "$name: $(grep '^steps' "$name.out")"
+    [ "$(accuracy)" -ge 8000 ] || fail "$name reaches only 0.$(accuracy)"
+    ! grep -v '^{.*}$' "$name/metrics.jsonl" || fail "$name: broken lines in the metrics"
+    [ "$(tail -n 1 "$name/metrics.jsonl" | cut -c1-14)" = '{"event":"end"' ] || fail "$name: no end"
+    sed -n 's/.*"event":"step","step":\([0-9]*\),.*/\1/p' "$name/metrics.jsonl" | sort -nc ||
+        fail "$name: steps go back"
+    expect_exit 0 "$SHOAL" eval "$name" --quiet
+}
+
+# Any worker, at any time: the others keep their processes, and the new one joins them.
+for scheme in async ssp:2 easgd:4 local:4 diloco:8 gossip adpsgd sgp:1; do
+    start "any-${scheme/:/-}" -n 3 --sync "$scheme" --lr 0.05
+    pause
+    before=$(pgrep -P "$parent")
+    victim=$(worker "$((RANDOM % 3 + 1))")
+    kill -KILL "$victim"
+    wait_for "the team goes on with 3 workers" "$name.err"
+    for pid in $before; do
+        [ "$pid" = "$victim" ] || kill -0 "$pid" || fail "$name: worker $pid is gone, too"
+    done
+    expect_text "(pid $victim) was ended by signal 9 (Killed)" "$name.err"
+    expect_text "restart 1 of 3: the others go on" "$name.err"
+    expect_text "the team goes on with 2 workers" "$name.err"
+    expect_no_text "from the last checkpoint" "$name.err"
+    check_run
+    [ "$(grep -c '"event":"regroup"' "$name/metrics.jsonl")" -eq 2 ] || fail "$name: not two regroups"
+    grep -q '"regroups":2' "$name/metrics.jsonl" || fail "$name: the end does not tell"
+done
+
+# What a dead server had not saved is counted, and the same everywhere.
+start lost -n 3 --sync async --snapshot-every 1000000 --checkpoint-every 1000
+pause
+kill -KILL "$(worker 2)"
+wait_for "server 1 was restored from its snapshot at update" lost.err
+check_run
+lost=$(sed -n 's/.*server 1 was restored.*; \([0-9]*\) updates\? .* lost/\1/p' lost.err)
+[ "$lost" -gt 0 ] || fail "no update is lost though none was saved"
+grep -q "\"event\":\"regroup\".*\"lost_updates\":$lost," lost/metrics.jsonl || fail "metrics do not tell $lost"
+grep -q "\"event\":\"end\".*\"lost_updates\":${lost}[,}]" lost/metrics.jsonl || fail "the end does not tell $lost"
+
+# Rank 0, who writes the files; then who came after it.
+start first -n 3 --sync gossip
+kill -KILL "$(worker 1)"
+wait_for "goes on with 3 workers" first.err
+kill -KILL "$(worker 1)"
+wait_for "restart 2 of 3: the others go on" first.err
+check_run
+expect_text "goes on with 2 workers" first/log.txt
+[ "$(grep -c 'goes on with 3 workers' first/log.txt)" -ge 1 ] || fail "the log is not continued"
+
+# The run ends before the new one is ready: it is not waited for, nor missed.
+start short -n 3 --sync local:4 --steps 200
+kill -KILL "$(worker 2)" || true
+finish 0
+[ "$(grep -c 'starts again' short.err)" -le 1 ] || fail "who came too late is started again and again"
+
+# Two at once, out of four.
+start two -n 4 --sync local:4
+pause
+kill -KILL "$(worker 2)" "$(worker 4)"
+wait_for "goes on with 4 workers" two.err
+check_run
+
+# One that is left alone goes on alone, until the other is back; with --elastic to the end.
+start pair -n 2 --sync ssp:1
+kill -KILL "$(worker 1)"
+wait_for "goes on with 2 workers" pair.err
+expect_text "goes on with 1 worker" pair.err
+check_run
+start alone -n 2 --sync adpsgd --elastic
+kill -KILL "$(worker 2)"
+wait_for "the others go on without worker 1" alone.err
+check_run
+expect_no_text "goes on with 2 workers" alone.err
+
+# A worker that hangs is ended, and the others go on.
+start hung -n 3 --sync async --watchdog 3
+stopped=$(worker 3)
+kill -STOP "$stopped"
+wait_for "worker 2 (pid $stopped) is stopped" hung.err
+wait_for "goes on with 3 workers" hung.err
+check_run
+
+# All of them: the run starts again from its checkpoint. Without restarts it fails.
+start all -n 3 --sync local:4
+# shellcheck disable=SC2046
+kill -KILL $(pgrep -P "$parent")
+wait_for "from the last checkpoint, with 3 workers" all.err
+check_run
+start none -n 3 --sync async --restarts 0
+kill -KILL "$(worker 2)"
+finish 1
+expect_text "was ended by signal 9" none.err
+
+# While it starts nobody can go on: from the beginning.
+"$SHOAL" train "${common[@]}" --steps 6000 --eval-every 1000000 --checkpoint-every 1000000 -n 3 \
+    --sync gossip --out early >early.out 2>early.err &
+parent=$! name=early
+for _ in $(seq 100); do
+    [ -z "$(worker 2)" ] || break
+done
+kill -KILL "$(worker 2)"
+wait_for "restart 1 of 3" early.err
+check_run
+
+# SIGTERM leaves a checkpoint also after a death.
+start stop -n 3 --sync async --steps 100000000
+kill -KILL "$(worker 2)"
+wait_for "goes on with 3 workers" stop.err
+kill -TERM "$parent"
+finish 143
+expect_text "stopped after step" stop.err
+expect_exit 0 "$SHOAL" eval stop --quiet
