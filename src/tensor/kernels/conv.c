@@ -18,6 +18,8 @@ typedef enum served_by { OWN, WINOGRAD, LIBRARY, REORDERED, CANDIDATES } served_
 static const char *const candidate_names[CANDIDATES] = {"own", "winograd", "onednn",
                                                         "onednn-reordered"};
 
+static bool is_own(served_by candidate) { return candidate == OWN || candidate == WINOGRAD; }
+
 /* What serves one direction; the libraries that were not chosen are empty. */
 typedef struct server {
     served_by chosen;
@@ -125,7 +127,7 @@ static void run_own(const sh_conv *conv, sh_conv_direction direction, bool winog
 
 static void run(sh_conv *conv, sh_conv_direction direction, served_by candidate,
                 const sh_conv_tensors *tensors, void *scratch) {
-    if (candidate < LIBRARY)
+    if (is_own(candidate))
         run_own(conv, direction, candidate == WINOGRAD, tensors, scratch);
     else
         sh_conv_library_run(&conv->servers[direction].library[candidate], tensors, scratch);
@@ -160,7 +162,7 @@ static void trial_list(trial *t) {
 }
 
 static size_t server_bytes(const server *s, served_by candidate) {
-    return candidate < LIBRARY ? s->own_bytes[candidate] : s->library[candidate].scratch_bytes;
+    return is_own(candidate) ? s->own_bytes[candidate] : s->library[candidate].scratch_bytes;
 }
 
 static sh_status trial_memory(trial *t) {
@@ -266,7 +268,7 @@ static sh_status create_reordered(sh_conv *conv, sh_conv_direction direction) {
 
 static void note_kernel(sh_conv *conv, const server *s) {
     const sh_conv_library *library = &s->library[s->chosen];
-    bool own = s->chosen < LIBRARY;
+    bool own = is_own(s->chosen);
     size_t at = strlen(conv->kernels);
     snprintf(conv->kernels + at, sizeof conv->kernels - at, "%s%s%s", at ? " / " : "",
              own ? candidate_names[s->chosen] : library->name,

@@ -154,7 +154,7 @@ WINOGRAD_FUNCTION void write_tile(const int outs, const work *w, const place *at
         for (int64_t c = 0; c < columns; c++) {
             v8 value = y[r * outs + c] + bias;
             v8_mask keep = relu ? ~(value <= 0.0f) : (v8_mask){0} - 1;  // NaN stays
-            store8(out + c * LANES, (v8)(keep & (v8_mask)value));
+            STORE8(out + c * LANES, (v8)(keep & (v8_mask)value));
         }
 }
 
@@ -162,7 +162,7 @@ WINOGRAD_FUNCTION void write_tile(const int outs, const work *w, const place *at
 WINOGRAD_FUNCTION void block_outputs(const int outs, const work *w, int64_t block) {
     const plan *p = w->p;
     const float *m = w->m + block * LANES / NR * w->count * NR + block * LANES % NR;
-    v8 bias = w->call->bias != NULL ? load8(w->call->bias + block * LANES) : (v8){0};
+    v8 bias = w->call->bias != NULL ? LOAD8(w->call->bias + block * LANES) : (v8){0};
     place at = place_of(&p->tiles, w->tiles.from);
     for (int64_t t = 0; t < w->count; t++, place_next(&p->tiles, &at)) {
         v8 y[SQUARE_MOST];

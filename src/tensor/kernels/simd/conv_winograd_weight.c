@@ -29,11 +29,11 @@ WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a
     for (int i = 0; i < ROWS; i++)
 #pragma GCC unroll 3
         for (int g = 0; g < groups; g++)
-            sum[i][g] = adds ? load_wide(s + g * s_group + i * WIDE) : (wide){0};
+            sum[i][g] = adds ? LOAD_WIDE(s + g * s_group + i * WIDE) : (wide){0};
     for (int64_t t = 0; t < tiles; t++, a += LANES, b += WIDE) {
         wide row[GROUPS_MOST];
 #pragma GCC unroll 3
-        for (int g = 0; g < groups; g++) row[g] = load_wide(b + g * b_group);
+        for (int g = 0; g < groups; g++) row[g] = LOAD_WIDE(b + g * b_group);
 #pragma GCC unroll 8
         for (int i = 0; i < ROWS; i++)
 #pragma GCC unroll 3
@@ -42,7 +42,7 @@ WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; i++)
 #pragma GCC unroll 3
-        for (int g = 0; g < groups; g++) store_wide(s + g * s_group + i * WIDE, sum[i][g]);
+        for (int g = 0; g < groups; g++) STORE_WIDE(s + g * s_group + i * WIDE, sum[i][g]);
 }
 
 /* Groups in the next tile: two and two rather than three and a single one. */
@@ -106,7 +106,7 @@ static void inputs(const work *w) {
 static void clear_lanes(const work *w, int64_t channel) {
     for (int64_t point = 0; point < POINTS; point++)
         for (int64_t t = 0; t < w->count; t++)
-            store8(w->z + point * w->p->z_point +
+            STORE8(w->z + point * w->p->z_point +
                        ((channel / WIDE - w->groups.from) * w->count + t) * WIDE + channel % WIDE,
                    (v8){0});
 }
@@ -183,7 +183,7 @@ static void finish_block(const work *w, int64_t x_block, int64_t dy_block) {
             transform_weight_sums(3, sums_at + i * WIDE, p->s_point, weights);
         else
             transform_weight_sums(5, sums_at + i * WIDE, p->s_point, weights);
-        for (int64_t k = 0; k < taps; k++) store8(square[i * taps + k], weights[k]);
+        for (int64_t k = 0; k < taps; k++) STORE8(square[i * taps + k], weights[k]);
     }
     float *dw = w->call->dw + dy_block * LANES * row + x_block * LANES * taps;
     for (int64_t o = 0; o < LANES; o++, dw += row)

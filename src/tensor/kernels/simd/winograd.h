@@ -39,8 +39,9 @@ static const float B1 = POINT_B, B2 = 2.0f, B3 = 2.0f * POINT_B, B4 = 4.0f;
 
 #define WINOGRAD_FUNCTION static inline __attribute__((always_inline, unused))
 
-WINOGRAD_FUNCTION v8 load8(const float *x) { return *(const v8_memory *)x; }
-WINOGRAD_FUNCTION void store8(float *x, v8 v) { *(v8_memory *)x = v; }
+/* Macros, since without AVX a vector that is passed by value is worth a warning. */
+#define LOAD8(x)     ((v8) * (const v8_memory *)(x))
+#define STORE8(x, v) (*(v8_memory *)(x) = (v))
 
 /* Six inputs to six points. */
 WINOGRAD_FUNCTION void input_points(const v8 d[SIDE], v8 v[SIDE]) {
@@ -82,8 +83,8 @@ WINOGRAD_FUNCTION void values_of(const int count, const v8 m[SIDE], v8 *y) {
 
 /* Points lie far apart, each a stream of its own that no hardware looks ahead on: what comes two
  * vectors of the stream later is fetched now. */
-WINOGRAD_FUNCTION void store_point(float *out, v8 v, int64_t ahead) {
-    store8(out, v);
+WINOGRAD_FUNCTION void store_point(float *out, const v8 *v, int64_t ahead) {
+    STORE8(out, *v);
     __builtin_prefetch(out + ahead, 1);
 }
 
@@ -93,7 +94,7 @@ WINOGRAD_FUNCTION void transform_input(const float *x, int64_t row, float *out, 
     for (int c = 0; c < SIDE; c++) {
         v8 d[SIDE], v[SIDE];
         UNROLL
-        for (int r = 0; r < SIDE; r++) d[r] = load8(x + r * row + c * LANES);
+        for (int r = 0; r < SIDE; r++) d[r] = LOAD8(x + r * row + c * LANES);
         input_points(d, v);
         UNROLL
         for (int r = 0; r < SIDE; r++) half[r][c] = v[r];
@@ -102,7 +103,7 @@ WINOGRAD_FUNCTION void transform_input(const float *x, int64_t row, float *out, 
         v8 v[SIDE];
         input_points(half[r], v);
         UNROLL
-        for (int c = 0; c < SIDE; c++) store_point(out + (r * SIDE + c) * point, v[c], 2 * LANES);
+        for (int c = 0; c < SIDE; c++) store_point(out + (r * SIDE + c) * point, &v[c], 2 * LANES);
     }
 }
 
@@ -113,7 +114,7 @@ WINOGRAD_FUNCTION void transform_gradient(const int outs, const float *dy, int64
     for (int c = 0; c < outs; c++) {
         v8 d[VALUES_MOST], u[SIDE];
         UNROLL
-        for (int r = 0; r < outs; r++) d[r] = load8(dy + r * row + c * LANES);
+        for (int r = 0; r < outs; r++) d[r] = LOAD8(dy + r * row + c * LANES);
         value_points(outs, d, u);
         UNROLL
         for (int r = 0; r < SIDE; r++) half[r][c] = u[r];
@@ -122,7 +123,7 @@ WINOGRAD_FUNCTION void transform_gradient(const int outs, const float *dy, int64
         v8 u[SIDE];
         value_points(outs, half[r], u);
         UNROLL
-        for (int c = 0; c < SIDE; c++) store8(out + (r * SIDE + c) * point, u[c]);
+        for (int c = 0; c < SIDE; c++) STORE8(out + (r * SIDE + c) * point, u[c]);
     }
 }
 
@@ -144,8 +145,10 @@ WINOGRAD_FUNCTION void transform_weights(const int taps, const v8 *g, float *out
         v8 u[SIDE];
         value_points(taps, half[r], u);
         UNROLL
-        for (int c = 0; c < SIDE; c++)
-            store_point(out + (r * SIDE + c) * point, u[c] * point_scale[c], 4 * LANES);
+        for (int c = 0; c < SIDE; c++) {
+            u[c] *= point_scale[c];
+            store_point(out + (r * SIDE + c) * point, &u[c], 4 * LANES);
+        }
     }
 }
 
@@ -155,7 +158,7 @@ WINOGRAD_FUNCTION void transform_output(const int outs, const float *m, int64_t 
     for (int c = 0; c < SIDE; c++) {
         v8 column[SIDE], v[VALUES_MOST];
         UNROLL
-        for (int r = 0; r < SIDE; r++) column[r] = load8(m + (r * SIDE + c) * point);
+        for (int r = 0; r < SIDE; r++) column[r] = LOAD8(m + (r * SIDE + c) * point);
         values_of(outs, column, v);
         UNROLL
         for (int r = 0; r < outs; r++) half[r][c] = v[r];
@@ -171,7 +174,7 @@ WINOGRAD_FUNCTION void transform_weight_sums(const int taps, const float *m, int
         UNROLL
         for (int r = 0; r < SIDE; r++) {
             const float *at = m + (r * SIDE + c) * point;
-            column[r] = load8(at) * (point_scale[r] * point_scale[c]);
+            column[r] = LOAD8(at) * (point_scale[r] * point_scale[c]);
             __builtin_prefetch(at + ALIGN_FLOATS);
         }
         values_of(taps, column, v);
@@ -235,8 +238,8 @@ WINOGRAD_FUNCTION const float *window(const plane *p, int64_t top, int64_t left,
     memset(edge, 0, (size_t)(side * side * LANES) * sizeof(float));
     for (int64_t r = most(0, -top); count > 0 && r < least(side, p->h - top); r++)
         for (int64_t c = first; c < first + count; c++)
-            store8(edge + (r * side + c) * LANES,
-                   load8(p->x + ((top + r) * p->w + left + c) * LANES));
+            STORE8(edge + (r * side + c) * LANES,
+                   LOAD8(p->x + ((top + r) * p->w + left + c) * LANES));
     *row_out = side * LANES;
     return edge;
 }

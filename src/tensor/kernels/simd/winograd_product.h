@@ -24,8 +24,8 @@ enum { NR = 2 * WIDE };
 typedef float wide __attribute__((vector_size(WIDE * 4)));
 typedef float wide_memory __attribute__((vector_size(WIDE * 4), aligned(4), may_alias));
 
-WINOGRAD_FUNCTION wide load_wide(const float *x) { return *(const wide_memory *)x; }
-WINOGRAD_FUNCTION void store_wide(float *x, wide v) { *(wide_memory *)x = v; }
+#define LOAD_WIDE(x)     ((wide) * (const wide_memory *)(x))
+#define STORE_WIDE(x, v) (*(wide_memory *)(x) = (v))
 
 WINOGRAD_FUNCTION void product_rows(const int rows, int64_t blocks, const float *a, int64_t a_block,
                                     const float *b, float *c) {
@@ -35,7 +35,7 @@ WINOGRAD_FUNCTION void product_rows(const int rows, int64_t blocks, const float 
     for (; blocks > 0; blocks--, a += a_block, b += LANES * NR) {
 #pragma GCC unroll 8
         for (int k = 0; k < LANES; k++) {
-            wide b0 = load_wide(b + k * NR), b1 = load_wide(b + k * NR + WIDE);
+            wide b0 = LOAD_WIDE(b + k * NR), b1 = LOAD_WIDE(b + k * NR + WIDE);
 #pragma GCC unroll 14
             for (int i = 0; i < rows; i++) {
                 float scalar = a[i * LANES + k];
@@ -46,8 +46,8 @@ WINOGRAD_FUNCTION void product_rows(const int rows, int64_t blocks, const float 
     }
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
-        store_wide(c + i * NR, sum[i][0]);
-        store_wide(c + i * NR + WIDE, sum[i][1]);
+        STORE_WIDE(c + i * NR, sum[i][0]);
+        STORE_WIDE(c + i * NR + WIDE, sum[i][1]);
     }
 }
 
