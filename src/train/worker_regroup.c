@@ -9,7 +9,8 @@ sh_status sh_worker_enter(sh_worker *worker, int generation) {
     worker->now = (sh_membership){.generation = generation};
     worker->rank = sh_generation_rank(generations, generation, worker->slot);
     worker->board = &sh_generation_board(generations, generation)->rank[worker->rank];
-    if (sh_generation_ranks(generations, generation) == 1) return SH_OK;
+    // Who is left alone needs none; one worker to begin with has servers beside it.
+    if (generation > 0 && sh_generation_ranks(generations, generation) == 1) return SH_OK;
     sh_transport *transport = NULL;
     SH_TRY(sh_shm_attach(fabric, worker->rank, sh_cores(), &transport));
     transport->board = worker->board;
