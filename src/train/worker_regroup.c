@@ -9,7 +9,9 @@ sh_status sh_worker_enter(sh_worker *worker, int generation) {
     worker->now = (sh_membership){.generation = generation};
     worker->rank = sh_generation_rank(generations, generation, worker->slot);
     worker->board = &sh_generation_board(generations, generation)->rank[worker->rank];
-    if (sh_generation_ranks(generations, generation) == 1) return SH_OK;
+    // Who is left alone needs no engine; who was alone from the start has servers to talk to.
+    bool left_alone = worker->slots > 1 && sh_generation_ranks(generations, generation) == 1;
+    if (left_alone) return SH_OK;
     sh_transport *transport = NULL;
     SH_TRY(sh_shm_attach(fabric, worker->rank, sh_cores(), &transport));
     transport->board = worker->board;
