@@ -120,7 +120,7 @@ const sh_sync_kind sh_sync_adacomm = {
     .amount_initial = 16,
     .periodic = true,
     .survives = true,
-    .states = {{"state", STATE_COUNT}, {"residual", .feedback = true}},
+    .states = {{.name = "state", .count = STATE_COUNT}, {.name = "residual", .feedback = true}},
     .check = adacomm_check,
     .create = adacomm_create,
     .destroy = adacomm_destroy,
