@@ -93,7 +93,7 @@ const sh_sync_kind sh_sync_diloco = {
     .amount_initial = 50,
     .periodic = true,
     .survives = true,
-    .states = {{"outer_momentum", 0}, {"residual", .feedback = true}},
+    .states = {{.name = "outer_momentum"}, {.name = "residual", .feedback = true}},
     .check = diloco_check,
     .create = diloco_create,
     .destroy = diloco_destroy,
