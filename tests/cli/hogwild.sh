@@ -27,7 +27,7 @@ expect_complaint 2 "needs every step's sum" "$SHOAL" train "${common[@]}" --exac
 
 # Sparse data: steps touch the features that occur, alone and together; the loss is the dense one's.
 sparse=(--model logistic --data "synthetic:features=2000,nonzeros=20,count=20000" --seed 3 --batch 16
-    --lr 2 --epochs 8 --threads 1)
+    --lr 2 --schedule linear --epochs 8 --threads 1)
 expect_exit 0 "$SHOAL" train "${sparse[@]}" --out sparse1
 expect_text "sparse steps: 20.0 of 2000 features"
 serial=$(accuracy)
