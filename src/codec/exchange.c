@@ -9,8 +9,6 @@ static sh_status out_of_memory(void) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for the exchange of gradients");
 }
 
-const sh_codec *sh_exchange_codec(const sh_exchange *exchange) { return &exchange->codec; }
-
 static sh_status describe_tensors(sh_exchange *exchange) {
     const sh_param_list *params = exchange->options.params;
     for (size_t i = 0; i < params->count; i++) {

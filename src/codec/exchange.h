@@ -44,7 +44,6 @@ typedef struct sh_exchange_options {
 sh_status sh_exchange_create(const sh_exchange_options *options, sh_exchange **exchange_out);
 /* Collective, with no bucket under way. */
 void sh_exchange_destroy(sh_exchange *exchange);
-const sh_codec *sh_exchange_codec(const sh_exchange *exchange);
 
 /* A new step: all buckets may be started again, each once. Random draws and the warm-up depend on
  * its number. */

@@ -11,8 +11,6 @@ static const uint8_t type_bytes[] = {
     [SH_ARRAY_F32] = 4, [SH_ARRAY_F64] = 8,
 };
 
-size_t sh_array_type_bytes(sh_array_type type) { return type_bytes[type]; }
-
 static uint64_t load_word(const uint8_t *at, size_t bytes, bool big_endian) {
     uint64_t word = 0;
     for (size_t i = 0; i < bytes; i++)

@@ -24,7 +24,6 @@ typedef struct sh_array {
     const uint8_t *data;  // borrowed; any alignment
 } sh_array;
 
-size_t sh_array_type_bytes(sh_array_type type);
 static inline bool sh_array_is_float(const sh_array *array) { return array->type >= SH_ARRAY_F32; }
 
 /* One element as a double. */

@@ -36,13 +36,6 @@ bool sh_shape_equal(const sh_shape *a, const sh_shape *b) {
     return true;
 }
 
-sh_shape sh_shape_tail(const sh_shape *shape) {
-    SH_ASSERT(shape->rank > 0);
-    sh_shape tail = {.rank = shape->rank - 1};
-    for (int i = 0; i < tail.rank; i++) tail.dim[i] = shape->dim[i + 1];
-    return tail;
-}
-
 sh_shape sh_shape_with(int64_t n, const sh_shape *tail) {
     SH_ASSERT(tail->rank < SH_RANK_MOST);
     sh_shape shape = {.rank = tail->rank + 1, .dim = {n}};

@@ -24,8 +24,7 @@ size_t sh_shape_count(const sh_shape *shape);
  * 2^47 elements. */
 bool sh_shape_count_checked(const sh_shape *shape, size_t *count_out);
 bool sh_shape_equal(const sh_shape *a, const sh_shape *b);
-/* The shape without its first dimension, and with `n` put before it. */
-sh_shape sh_shape_tail(const sh_shape *shape);
+/* The shape with `n` put before its dimensions. */
 sh_shape sh_shape_with(int64_t n, const sh_shape *tail);
 /* "64x3x32x32"; "scalar" for rank 0. Returns text_out. */
 const char *sh_shape_text(const sh_shape *shape, char text_out[SH_SHAPE_TEXT]);
