@@ -4,18 +4,20 @@ DESTDIR ?=
 SECONDS ?= 30
 JOBS    ?= $(shell nproc)
 TESTS   ?= .
-BENCHES ?= run ddp allreduce async simulator
+BENCHES ?= run ddp allreduce cluster async hogwild staleness simulator
 CTEST   := ctest --output-on-failure --parallel $(JOBS) --tests-regex '$(TESTS)'
 
 .DEFAULT_GOAL := build
 .PHONY: build packages demo check bench lint format asan tsan clang fuzz install clean help
 
 # Each sanitizer or compiler has a folder of its own, so that switching rebuilds nothing.
-configure = @cmake --preset $(1) >/dev/null
+configure = @cmake --preset $(1) $(2) >/dev/null
 compile   = @cmake --build --preset $(1) --parallel $(JOBS)
 
-build: ## build the program and the libraries into build/release
-	$(call configure,release)
+# Where modules lie below the prefix differs between prefixes (lib or lib/x86_64-linux-gnu), and the
+# program is compiled to look there: the prefix must be known before.
+build: ## build the program and the libraries into build/release, for PREFIX
+	$(call configure,release,-DCMAKE_INSTALL_PREFIX="$(PREFIX)")
 	$(call compile,release) --target product
 
 packages: ## install the Debian packages that the build needs and are missing
@@ -25,7 +27,10 @@ demo: packages ## train LeNet on MNIST to 99 %
 	@$(MAKE) --no-print-directory build
 	@tools/demo build/release/shoal
 
-check: packages ## all tests
+check: packages ## all tests; parsers are fuzzed under the address sanitizer
+	$(call configure,asan)
+	$(call compile,asan) --target fuzzers planted_fault
+	@$(CTEST) --preset asan-fuzz
 	$(call configure,release)
 	$(call compile,release)
 	@$(CTEST) --preset release
@@ -45,12 +50,12 @@ lint: ## clang-format, include order, shellcheck, cppcheck, clang-tidy
 format: ## let clang-format rewrite the sources
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
-asan: ## the unit and fuzz tests under the address and undefined-behaviour sanitizers
+asan: packages ## the unit tests under the address and undefined-behaviour sanitizers
 	$(call configure,asan)
 	$(call compile,asan)
 	@$(CTEST) --preset asan
 
-tsan: ## the unit tests under the thread sanitizer
+tsan: packages ## the unit tests under the thread sanitizer
 	$(call configure,tsan)
 	$(call compile,tsan)
 	@$(CTEST) --preset tsan
@@ -68,7 +73,6 @@ fuzz: ## libFuzzer on every parser, SECONDS=30 each
 	@tools/fuzz build/fuzz $(SECONDS)
 
 install: build ## install below PREFIX=/usr/local; DESTDIR= for packaging
-	@cmake build/release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
 	@DESTDIR="$(DESTDIR)" cmake --install build/release
 
 clean: ## remove build/

@@ -67,5 +67,9 @@ int main(int argc, char **argv) {
     size_t count = 0;
     for (size_t i = 0; i < test_count; i++)
         if (argc < 2 || fnmatch(argv[1], tests[i].name, 0) == 0) chosen[count++] = tests[i];
+    if (count == 0) {
+        fprintf(stderr, "%s: no test is called '%s'\n", argv[0], argc < 2 ? "" : argv[1]);
+        return 1;
+    }
     return _cmocka_run_group_tests(argv[0], chosen, count, NULL, NULL) == 0 ? 0 : 1;
 }

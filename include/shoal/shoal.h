@@ -1,4 +1,4 @@
-/* libshoal: neural networks trained from C. The `shoal` program uses nothing else.
+/* libshoal: neural networks trained from C. The `shoal` program trains through nothing else.
  *
  *   shoal_config   the options of a run, from a run file and from single settings
  *   shoal_run      data, model and optimizer of such a run: train, evaluate, predict, save
@@ -94,11 +94,13 @@ typedef struct shoal_hooks {
     bool (*stop)(void *user);       /* asked after each step: true ends with a checkpoint */
     const char *data_folder;        /* where `mnist` and its like are kept */
     const char *cache_folder;       /* where kernel choices are remembered */
+    const char *programs;           /* PATH, where shoal_doctor looks for npm */
     int64_t unix_ns;                /* the time of day, for the log */
     const shoal_launcher *launcher; /* how this process was started; NULL: alone */
 } shoal_hooks;
 
-/* Opens the data, builds the model, takes all memory. With `resume` set, continues from there. */
+/* Opens the data, builds the model, takes all memory. With `resume` set, continues from there. Test
+ * data may come without labels, and then serves shoal_run_predict alone. */
 SHOAL_API shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
                                       shoal_run **run_out);
 SHOAL_API void shoal_run_close(shoal_run *run);
@@ -121,6 +123,7 @@ SHOAL_API shoal_status shoal_train(const shoal_config *config, const shoal_hooks
  * them; every member may be NULL or 0. */
 typedef struct shoal_simulation {
     const char *link;      /* "1Gbit,100us": of every worker; NULL: links are free */
+    const char *pairs;     /* "0-3:100Mbit,5ms/1-2:1Gbit,1ms": another link between two */
     const char *racks;     /* "8,10Gbit,20us": workers in a rack, and the link that they share */
     const char *sites;     /* "4,100Mbit,30ms": racks on a site, and the link that they share */
     const char *compute;   /* "20ms", "exp:20ms", "lognormal:20ms,0.5"; NULL: measured here */
@@ -128,14 +131,14 @@ typedef struct shoal_simulation {
     const char *jitter;    /* "50us": messages are late by an exponential time of this mean */
     const char *cut;       /* "0-1@5s-9s": links that lose what is sent */
     const char *pause;     /* "3@5s-7s": workers that stand still */
-    const char *die;       /* "3@12s,1@4s+2s": workers that die, and come back later */
+    const char *die;       /* "3@12s,1@4s+2s": ranks that die, and come back later */
     bool timing_only;      /* nothing is computed, only time passes */
 } shoal_simulation;
 
 typedef struct shoal_simulated {
     double seconds;          /* of virtual time */
     double compute_s;        /* mean time of a worker's forward and backward */
-    int64_t steps;           /* of the run, as its batch counts */
+    int64_t steps;           /* that were done, as the run's batch counts */
     int64_t messages, bytes; /* over all links */
     int64_t events;
 } shoal_simulated;
@@ -160,6 +163,8 @@ SHOAL_API shoal_status shoal_run_evaluate(shoal_run *run, const char *part,
                                           shoal_result *result_out);
 /* Loads parameters from a checkpoint (a run folder, a snapshot, or a bare model file). */
 SHOAL_API shoal_status shoal_run_load(shoal_run *run, const char *path);
+/* Parameters and running statistics as one safetensors file; shoal_run_load reads it. */
+SHOAL_API shoal_status shoal_run_save(const shoal_run *run, const char *path);
 /* Outputs for every sample of a part, row by row; `row` gets `width` floats. */
 SHOAL_API shoal_status shoal_run_predict(shoal_run *run, const char *part,
                                          void (*row)(void *user, int64_t index, const float *output,
@@ -276,6 +281,9 @@ SHOAL_API int64_t shoal_model_param_count(const shoal_model *model);
  * values (count, outputs). The mean loss goes to loss_out unless NULL. */
 SHOAL_API shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y,
                                         int64_t count, double *loss_out);
+/* Loss and accuracy on `count` samples, as a step takes them; nothing is learnt. */
+SHOAL_API shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y,
+                                            int64_t count, shoal_result *result_out);
 /* output_out (count, outputs). */
 SHOAL_API shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
                                            float *output_out);
@@ -373,20 +381,20 @@ SHOAL_API shoal_status shoal_bench_hogwild(const shoal_hogwild_options *options,
  */
 
 /* Rows of a registry: kind is one of shoal_list_kind(0), (1), … until NULL ("models", "layers",
- * "losses", "optimizers", "schedules", "readers", "collectives", "codecs", "data"). Calls `row` for
- * each. */
+ * "losses", "optimizers", "schedules", "readers", "collectives", "codecs", "sync", "graphs",
+ * "data"). Calls `row` for each. */
 SHOAL_API const char *shoal_list_kind(size_t index);
 SHOAL_API shoal_status shoal_list(const char *kind,
                                   void (*row)(void *user, const char *name, const char *help),
                                   void *user);
 
-/* Data sets: fetches `name` into the folder, describes or checks a file or name. With `json` one
- * object takes the place of the table. */
+/* Data sets: fetches `name` into the folder, describes or checks every part of a file or name. With
+ * `json` one object per part, each on a line, takes the place of the tables. */
 SHOAL_API shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks);
 SHOAL_API shoal_status shoal_data_info(const shoal_config *config, const char *path,
                                        const shoal_hooks *hooks, bool json, FILE *file);
 SHOAL_API shoal_status shoal_data_check(const shoal_config *config, const char *path,
-                                        const shoal_hooks *hooks);
+                                        const shoal_hooks *hooks, FILE *file);
 /* What this machine offers, and what is missing. */
 SHOAL_API void shoal_doctor(const shoal_hooks *hooks, bool json, FILE *file);
 

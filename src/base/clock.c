@@ -10,3 +10,12 @@ static int64_t real_now_ns(void *self) {
 }
 
 const sh_clock sh_clock_real = {.now_ns = real_now_ns};
+
+struct timespec sh_deadline_in(int64_t wait_ns) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + wait_ns;
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    return until;
+}

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -44,17 +45,22 @@ static void writer_free(sh_writer *writer) {
     *writer = (sh_writer){0};
 }
 
+/* No other writer has this number, in this process or in one that lives beside it. */
+static char *temporary_name(const char *path) {
+    static _Atomic unsigned count;  // relaxed: a number, orders nothing
+    unsigned number = atomic_fetch_add_explicit(&count, 1, memory_order_relaxed);
+    return sh_format("%s.tmp.%ld-%u", path, (long)getpid(), number);
+}
+
 sh_status sh_writer_open(sh_writer *writer, const char *path) {
-    *writer = (sh_writer){.path = sh_strdup(path), .temporary = sh_format("%s.tmp.XXXXXX", path)};
+    *writer = (sh_writer){.path = sh_strdup(path), .temporary = temporary_name(path)};
     if (writer->path == NULL || writer->temporary == NULL) {
         writer_free(writer);
         return SH_FAIL(SH_E_MEMORY, "out of memory while writing '%s'", path);
     }
-    int fd = mkostemp(writer->temporary, O_CLOEXEC);
-    if (fd >= 0) {
-        fchmod(fd, 0644);
-        writer->file = fdopen(fd, "wb");
-    }
+    unlink(writer->temporary);  // of a dead process that had the same number
+    int fd = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) writer->file = fdopen(fd, "wb");
     if (writer->file == NULL) {
         sh_status status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
         if (fd >= 0) {
@@ -73,7 +79,7 @@ sh_status sh_writer_write(sh_writer *writer, const void *data, size_t bytes) {
     return SH_OK;
 }
 
-static void sync_folder_of(const char *path) {
+void sh_sync_folder_of(const char *path) {
     char *folder = sh_strdup(path);
     if (folder == NULL) return;
     char *slash = strrchr(folder, '/');
@@ -88,8 +94,9 @@ static void sync_folder_of(const char *path) {
 
 sh_status sh_writer_commit(sh_writer *writer) {
     const char *failed = NULL;
-    if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0) failed = "write";
-    int error = errno;
+    bool lost = ferror(writer->file) != 0;  // an earlier write, whose errno is gone
+    if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0 || lost) failed = "write";
+    int error = lost ? EIO : errno;
     if (fclose(writer->file) != 0 && failed == NULL) {
         failed = "write";
         error = errno;
@@ -104,7 +111,7 @@ sh_status sh_writer_commit(sh_writer *writer) {
         unlink(writer->temporary);
         status = SH_FAIL(SH_E_IO, "cannot %s '%s': %s", failed, writer->path, strerror(error));
     } else {
-        sync_folder_of(writer->path);
+        sh_sync_folder_of(writer->path);
     }
     writer_free(writer);
     return status;
@@ -150,6 +157,16 @@ sh_status sh_make_folders(const char *path) {
 }
 
 bool sh_file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool sh_is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool sh_name_ends_in(const char *name, const char *end) {
+    size_t length = strlen(name), end_length = strlen(end);
+    return length > end_length && strcmp(name + length - end_length, end) == 0;
+}
 
 char *sh_path_join(const char *folder, const char *name) {
     size_t length = strlen(folder);

@@ -36,7 +36,12 @@ sh_status sh_file_write(const char *path, const void *data, size_t bytes);
 
 /* Creates a folder and its parents. */
 sh_status sh_make_folders(const char *path);
+/* Makes what was renamed or removed beside `path` last; what cannot be is left. */
+void sh_sync_folder_of(const char *path);
 bool sh_file_exists(const char *path);
+bool sh_is_folder(const char *path);
+/* "train.csv" ends in ".csv". */
+bool sh_name_ends_in(const char *name, const char *end);
 /* `folder`/`name`, to be freed with sh_free; NULL when out of memory. */
 char *sh_path_join(const char *folder, const char *name);
 

@@ -17,14 +17,6 @@ void sh_blake2_hex(const void *data, size_t bytes, char hex_out[SH_BLAKE2_HEX]) 
     sodium_bin2hex(hex_out, SH_BLAKE2_HEX, digest, sizeof digest);
 }
 
-sh_status sh_file_sha256(const char *path, char hex_out[SH_SHA256_HEX]) {
-    sh_mapped mapped;
-    SH_TRY(sh_file_map(path, &mapped));
-    sh_sha256_hex(mapped.data, mapped.bytes, hex_out);
-    sh_file_unmap(&mapped);
-    return SH_OK;
-}
-
 sh_status sh_file_blake2(const char *path, char hex_out[SH_BLAKE2_HEX]) {
     sh_mapped mapped;
     SH_TRY(sh_file_map(path, &mapped));

@@ -47,7 +47,7 @@ char *sh_format(const char *format, ...) {
 sh_status sh_grow(void **items_inout, size_t *capacity_inout, size_t needed, size_t size) {
     if (needed <= *capacity_inout) return SH_OK;
     size_t capacity = *capacity_inout ? *capacity_inout : 8;
-    while (capacity < needed) capacity *= 2;
+    while (capacity < needed) capacity = capacity <= SIZE_MAX / 2 ? capacity * 2 : needed;
     void *items = sh_realloc(*items_inout, capacity, size);
     if (items == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %zu items of %zu bytes", capacity, size);

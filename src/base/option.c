@@ -1,5 +1,6 @@
 #include "base/option.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -250,6 +251,10 @@ sh_status sh_options_flag(sh_option_table table, int argc, char **argv, int *ind
     char shown[SH_OPTION_CLIP];
     snprintf(shown, sizeof shown, "%.*s", flag.shown, argument);
     if (flag.row->type == SH_OPTION_BOOL) {
+        // `--overlap off`: a word that can only be its value is.
+        bool read, alone = flag.value == NULL && !flag.negated;
+        if (alone && index + 1 < argc && sh_option_read_bool(argv[index + 1], &read))
+            flag.value = argv[++index];
         SH_TRY(set_bool_flag(&flag, shown, target));
     } else {
         if (flag.value == NULL && index + 1 < argc && strncmp(argv[index + 1], "--", 2) != 0)
@@ -282,4 +287,32 @@ sh_status sh_options_unset(sh_option_table table, const char *key, void *target)
     SH_TRY(find_row(table, key, &row));
     sh_option_clear(row, target);
     return set_initial(row, target);
+}
+
+static bool equal(sh_option_type type, const void *a, const void *b) {
+    if (type == SH_OPTION_INT) return *(const int64_t *)a == *(const int64_t *)b;
+    if (type == SH_OPTION_BOOL) return *(const bool *)a == *(const bool *)b;
+    if (type == SH_OPTION_REAL) {
+        double x = *(const double *)a, y = *(const double *)b;
+        return x == y || (isnan(x) && isnan(y));
+    }
+    SH_ASSERT(type == SH_OPTION_STRING);
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    return x == NULL || y == NULL ? x == y : strcmp(x, y) == 0;
+}
+
+bool sh_option_is_initial(const sh_option *row, const void *target) {
+    union {
+        int64_t number;
+        double real;
+        bool on;
+        char *text;
+    } fresh = {0};
+    sh_option alone = *row;  // a target that is this field and nothing else
+    alone.at = 0;
+    sh_option_clear(&alone, &fresh);
+    bool same = set_initial(&alone, &fresh) == SH_OK &&
+                equal(row->type, (const char *)target + row->at, &fresh);
+    sh_option_clear(&alone, &fresh);
+    return same;
 }

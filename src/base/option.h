@@ -78,6 +78,9 @@ sh_status sh_options_set(sh_option_table table, const char *key, const char *tex
 /* Sets one option back to its initial value. */
 sh_status sh_options_unset(sh_option_table table, const char *key, void *target);
 
+/* Whether a number, word or switch has its initial value. */
+bool sh_option_is_initial(const sh_option *row, const void *target);
+
 /* The whole target as a run file that reads back to the same values; a REAL that is NaN (unset) is
  * left out. sh_free it; NULL: out of memory. */
 char *sh_options_print(sh_option_table table, const void *target);

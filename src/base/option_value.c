@@ -118,7 +118,7 @@ static bool parse_int(const char *text, int64_t *value_out) {
     return true;
 }
 
-static bool parse_bool(const char *text, bool *value_out) {
+bool sh_option_read_bool(const char *text, bool *value_out) {
     static const char *const words[2][3] = {{"false", "no", "off"}, {"true", "yes", "on"}};
     for (int value = 0; value < 2; value++)
         for (int i = 0; i < 3; i++)
@@ -160,7 +160,7 @@ static sh_status set_real(const sh_option *row, const char *shown, const sh_node
 }
 
 static sh_status set_bool(const char *shown, const sh_node *value, bool *field) {
-    if (value->kind != SH_NODE_SCALAR || !parse_bool(value->text, field))
+    if (value->kind != SH_NODE_SCALAR || !sh_option_read_bool(value->text, field))
         return refuse(shown, value, "true or false");
     return SH_OK;
 }

@@ -11,6 +11,8 @@ sh_status sh_option_set(const sh_option *row, const char *shown, const sh_node *
 /* The same from text: a flag's value, or the row's initial one. */
 sh_status sh_option_set_text(const sh_option *row, const char *shown, const char *text,
                              void *target);
+/* true, yes, on, and their opposites; false: it is none of them. */
+bool sh_option_read_bool(const char *text, bool *value_out);
 /* The field zeroed, what it owned freed. */
 void sh_option_clear(const sh_option *row, void *target);
 

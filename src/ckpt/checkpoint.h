@@ -5,10 +5,12 @@
  *   manifest-S.json          everything else, and the size and checksum of the other two
  *
  * The manifest is written last: a snapshot exists only if its manifest does and the checksums hold.
- * Equal content gives equal bytes. Nothing depends on the number of workers. */
+ * Equal content gives equal bytes. Nothing depends on the number of workers, but for what a codec
+ * keeps: a single worker has none. */
 #ifndef SH_CKPT_CHECKPOINT_H
 #define SH_CKPT_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,10 +21,11 @@
 /* What a run needs beside its blocks. Random numbers are a function of seed and step, so the seed
  * is their whole state. Texts may be NULL. */
 typedef struct sh_checkpoint_info {
-    int64_t step;     // finished steps
-    int64_t epoch;    // epoch in progress, from 0
-    int64_t batch;    // finished batches of that epoch
-    int64_t samples;  // seen so far
+    int64_t step;      // finished steps
+    int64_t epoch;     // epoch in progress, from 0
+    int64_t batch;     // finished batches of that epoch
+    int64_t samples;   // seen so far
+    int64_t of_batch;  // samples of a global batch, which batches are counted in; 0: unknown
     uint64_t seed;
     double best;      // best metric so far, NAN: none
     int64_t workers;  // whose residuals the slots hold; 0: none
@@ -38,6 +41,8 @@ typedef struct sh_checkpoint_slot {
     const char *name;             // "momentum", "residual"
     float *values;                // a whole block, (params->total)
     const sh_param_list *params;  // NULL: the model's
+    bool optional;                // stays as it is where a file has none, or one of other shapes
+    const char *instead;          // and so it does where the file has this slot; NULL: none
 } sh_checkpoint_slot;
 
 /* Everything is borrowed, except the texts of `info` after a load. */
@@ -48,6 +53,7 @@ typedef struct sh_checkpoint {
     float *state_values;         // (state->total)
     const sh_checkpoint_slot *slots;
     size_t slot_count;
+    const char *const *left_out;  // slots that a file may have beside these, up to a NULL; or NULL
     sh_checkpoint_info info;
 } sh_checkpoint;
 
@@ -58,7 +64,7 @@ static inline const sh_param_list *sh_checkpoint_slot_params(const sh_checkpoint
 }
 
 /* Writes a snapshot, then removes all but the newest `keep` (0: keeps all) up to this step, and
- * what dead writers left behind. When it fails, earlier snapshots are untouched. One writer per
+ * what dead writers left behind. When it fails, those that were there are untouched. One writer per
  * folder at a time. */
 sh_status sh_checkpoint_save(const char *folder, const sh_checkpoint *checkpoint, int keep);
 
@@ -73,7 +79,8 @@ sh_status sh_checkpoint_find(const char *path, const sh_log *log, char **manifes
                              sh_checkpoint_info *info_out);
 
 /* Finds a snapshot as above and fills the blocks and `into->info` (caller finishes it). Every name
- * and shape is compared with the model first; nothing is written unless all fit. */
+ * and shape is compared with the model first; nothing is written unless all fit. A warning names
+ * the slots that start anew and those that were left out. */
 sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint *into);
 
 /* Parameters and state alone, for evaluation, prediction and fine-tuning: from a model file of

@@ -11,6 +11,7 @@ typedef enum sh_snapshot_part {
     SH_SNAPSHOT_MODEL,
     SH_SNAPSHOT_OPTIMIZER,
     SH_SNAPSHOT_MANIFEST,
+    SH_SNAPSHOT_PARTS,
 } sh_snapshot_part;
 
 enum { SH_SNAPSHOT_NAME = 64 };

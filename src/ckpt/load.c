@@ -1,6 +1,5 @@
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -11,16 +10,6 @@
 #include "ckpt/match.h"
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a checkpoint"); }
-
-static bool is_folder(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), end_length = strlen(end);
-    return length >= end_length && strcmp(text + length - end_length, end) == 0;
-}
 
 /* The path of a file that lies beside `manifest`. NULL: out of memory. */
 static char *beside(const char *manifest, const char *name) {
@@ -100,7 +89,7 @@ static sh_status newest(const char *folder, const sh_log *log, char **path_out,
 /* Caller frees the path and finishes manifest->info. */
 static sh_status find(const char *path, const sh_log *log, char **path_out,
                       sh_manifest *manifest_out) {
-    if (!is_folder(path)) {
+    if (!sh_is_folder(path)) {
         SH_TRY(read_whole(path, manifest_out));
         *path_out = sh_strdup(path);
         if (*path_out != NULL) return SH_OK;
@@ -109,7 +98,7 @@ static sh_status find(const char *path, const sh_log *log, char **path_out,
     }
     char *inside = sh_path_join(path, "checkpoints");
     if (inside == NULL) return no_memory();
-    sh_status status = newest(is_folder(inside) ? inside : path, log, path_out, manifest_out);
+    sh_status status = newest(sh_is_folder(inside) ? inside : path, log, path_out, manifest_out);
     sh_free(inside);
     return status;
 }
@@ -125,9 +114,46 @@ sh_status sh_checkpoint_find(const char *path, const sh_log *log, char **manifes
     return SH_OK;
 }
 
+/* What comes and goes with the codec and the number of workers is worth a word, no more. */
+typedef struct slot_changes {
+    char anew[64];  // slots that the file lacks
+    char left[64];  // that only the file has
+} slot_changes;
+
+static void add_name(char text[64], const char *name) {
+    size_t length = strlen(text);
+    snprintf(text + length, 64 - length, "%s%s", length > 0 ? ", " : "", name);
+}
+
+static sh_status match_slots(sh_match *match, const sh_checkpoint *into, slot_changes *change) {
+    for (size_t i = 0; i < into->slot_count; i++) {
+        const sh_checkpoint_slot *slot = &into->slots[i];
+        const sh_param_list *params = sh_checkpoint_slot_params(into, i);
+        bool may_lack =
+            slot->optional || (slot->instead != NULL && sh_match_has(match, params, slot->instead));
+        if (may_lack && !sh_match_has(match, params, slot->name))
+            add_name(change->anew, slot->name);
+        else
+            SH_TRY(sh_match_list(match, params, slot->name, slot->values));
+    }
+    uint32_t found = 0;
+    SH_TRY(sh_match_end(match, into->left_out, &found));
+    for (size_t i = 0; found >> i != 0; i++)
+        if ((found >> i & 1) != 0) add_name(change->left, into->left_out[i]);
+    return SH_OK;
+}
+
+static void tell_change(const char *source, const slot_changes *change, const sh_log *log) {
+    if (change->anew[0] == '\0' && change->left[0] == '\0') return;
+    SH_WARN(log, "'%s' is of another codec or number of workers; starts anew: %s; left out: %s",
+            source, change->anew[0] != '\0' ? change->anew : "nothing",
+            change->left[0] != '\0' ? change->left : "nothing");
+}
+
 /* Opens the files of a snapshot and compares them with the model, before anything is copied. */
 static sh_status load_blocks(const char *manifest_path, const sh_manifest *manifest,
-                             const sh_checkpoint *into) {
+                             const sh_log *log, const sh_checkpoint *into) {
+    slot_changes change = {0};
     sh_safetensors model = {0}, optimizer = {0};
     char *model_path = beside(manifest_path, manifest->model.name);
     char *optimizer_path = beside(manifest_path, manifest->optimizer.name);
@@ -144,14 +170,13 @@ static sh_status load_blocks(const char *manifest_path, const sh_manifest *manif
     else
         slots.source = manifest_path;  // has no slots: what is missing is missing there
     SH_TRY_OUT(sh_match_list(&match, into->params, NULL, into->weights));
+    SH_TRY_OUT(sh_match_check_finite(&match));
     SH_TRY_OUT(sh_match_list(&match, into->state, NULL, into->state_values));
-    SH_TRY_OUT(sh_match_end(&match));
-    for (size_t i = 0; i < into->slot_count; i++)
-        SH_TRY_OUT(sh_match_list(&slots, sh_checkpoint_slot_params(into, i), into->slots[i].name,
-                                 into->slots[i].values));
-    SH_TRY_OUT(sh_match_end(&slots));
+    SH_TRY_OUT(sh_match_end(&match, NULL, NULL));
+    SH_TRY_OUT(match_slots(&slots, into, &change));
     sh_match_copy(&match);
     sh_match_copy(&slots);
+    tell_change(slots.source, &change, log);
 out:
     sh_match_fini(&match);
     sh_match_fini(&slots);
@@ -163,7 +188,7 @@ out:
 }
 
 sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint *into) {
-    if (ends_with(path, ".safetensors")) {
+    if (sh_name_ends_in(path, ".safetensors")) {
         SH_FAIL(SH_E_USAGE, "'%s' is a model alone, without the state of its run", path);
         return sh_error_hint("resume from the run's folder or from a manifest");
     }
@@ -171,7 +196,7 @@ sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint 
     sh_manifest manifest;
     SH_TRY(find(path, log, &manifest_path, &manifest));
     SH_ASSERT(manifest_path != NULL);
-    sh_status status = load_blocks(manifest_path, &manifest, into);
+    sh_status status = load_blocks(manifest_path, &manifest, log, into);
     if (status == SH_OK)
         into->info = manifest.info;
     else
@@ -182,7 +207,7 @@ sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint 
 
 /* The model file that `path` means: itself, or that of the snapshot it leads to. sh_free it. */
 static sh_status model_file(const char *path, const sh_log *log, char **file_out) {
-    if (!is_folder(path) && !ends_with(path, ".json")) {
+    if (!sh_is_folder(path) && !sh_name_ends_in(path, ".json")) {
         *file_out = sh_strdup(path);
         return *file_out != NULL ? SH_OK : no_memory();
     }
@@ -206,8 +231,9 @@ sh_status sh_checkpoint_load_model(const char *path, const sh_log *log, const sh
     sh_status status;
     SH_TRY_OUT(sh_safetensors_open(file, &tensors));
     SH_TRY_OUT(sh_match_list(&match, params, NULL, weights));
+    SH_TRY_OUT(sh_match_check_finite(&match));
     SH_TRY_OUT(sh_match_list(&match, state, NULL, state_values));
-    SH_TRY_OUT(sh_match_end(&match));
+    SH_TRY_OUT(sh_match_end(&match, NULL, NULL));
     sh_match_copy(&match);
 out:
     sh_match_fini(&match);

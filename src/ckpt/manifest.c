@@ -44,6 +44,8 @@ static json_t *manifest_json(const sh_manifest *manifest) {
                   "files", files);
     if (root != NULL && info->workers > 0)
         json_object_set_new(root, "workers", json_integer((json_int_t)info->workers));
+    if (root != NULL && info->of_batch > 0)
+        json_object_set_new(root, "global_batch", json_integer((json_int_t)info->of_batch));
     return root;
 }
 
@@ -152,6 +154,8 @@ static sh_status read_root(const char *source, const json_t *root, sh_manifest *
     if (json_object_get(root, "workers") != NULL)
         SH_TRY(read_number(source, root, "workers", &info->workers));
     if (info->workers > 65536) return bad(source, "'workers' is too large");
+    if (json_object_get(root, "global_batch") != NULL)
+        SH_TRY(read_number(source, root, "global_batch", &info->of_batch));
     SH_TRY(read_text(source, root, "data", &info->data));
     SH_TRY(read_text(source, root, "model", &info->model));
     SH_TRY(read_text(source, root, "kernels", &info->kernels));

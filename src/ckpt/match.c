@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "tensor/kernels/reduce.h"
 
 static sh_status misfit(const sh_match *match, const char *name, const char *what) {
     SH_FAIL(SH_E_SHAPE, "'%.300s' does not fit the model: tensor '%s' %s", match->source, name,
@@ -32,6 +33,24 @@ static sh_status check_fit(const sh_match *match, const char *name, const sh_sha
     return SH_OK;
 }
 
+enum { TENSOR_NAME = SH_PARAM_NAME + 64 };
+
+static const sh_tensor_entry *find(const sh_match *match, const sh_param *param, const char *slot,
+                                   char name_out[TENSOR_NAME]) {
+    snprintf(name_out, TENSOR_NAME, "%s%s%s", param->name, slot != NULL ? "." : "",
+             slot != NULL ? slot : "");
+    return sh_safetensors_find(match->tensors, name_out);
+}
+
+bool sh_match_has(const sh_match *match, const sh_param_list *list, const char *slot) {
+    char name[TENSOR_NAME];
+    for (size_t i = 0; i < list->count; i++) {
+        const sh_tensor_entry *entry = find(match, &list->items[i], slot, name);
+        if (entry == NULL || !sh_shape_equal(&list->items[i].shape, &entry->shape)) return false;
+    }
+    return true;
+}
+
 sh_status sh_match_list(sh_match *match, const sh_param_list *list, const char *slot,
                         float *values) {
     size_t count = list != NULL ? list->count : 0;
@@ -39,12 +58,33 @@ sh_status sh_match_list(sh_match *match, const sh_param_list *list, const char *
                    sizeof *match->pairs));
     for (size_t i = 0; i < count; i++) {
         const sh_param *param = &list->items[i];
-        char name[SH_PARAM_NAME + 64];
-        snprintf(name, sizeof name, "%s%s%s", param->name, slot != NULL ? "." : "",
-                 slot != NULL ? slot : "");
-        const sh_tensor_entry *entry = sh_safetensors_find(match->tensors, name);
+        char name[TENSOR_NAME];
+        const sh_tensor_entry *entry = find(match, param, slot, name);
         SH_TRY(check_fit(match, name, &param->shape, entry));
         match->pairs[match->count++] = (sh_match_pair){entry, values + param->offset, param->count};
+    }
+    return SH_OK;
+}
+
+/* In pieces, as data in a file may lie unaligned. */
+static bool is_finite(const sh_match_pair *pair) {
+    enum { PIECE = 4096 };
+    float piece[PIECE];
+    for (size_t at = 0; at < pair->count; at += PIECE) {
+        size_t count = pair->count - at < PIECE ? pair->count - at : PIECE;
+        memcpy(piece, (const char *)pair->entry->data + at * sizeof *piece, count * sizeof *piece);
+        if (!sh_reduce()->all_finite(piece, count)) return false;
+    }
+    return true;
+}
+
+sh_status sh_match_check_finite(const sh_match *match) {
+    for (size_t i = 0; i < match->count; i++) {
+        const sh_match_pair *pair = &match->pairs[i];
+        if (is_finite(pair)) continue;
+        SH_FAIL(SH_E_NUMERIC, "'%.300s': tensor '%s' holds a NaN or an infinity", match->source,
+                pair->entry->name);
+        return sh_error_hint("take a checkpoint from before the numbers failed");
     }
     return SH_OK;
 }
@@ -55,16 +95,25 @@ static bool is_paired(const sh_match *match, const sh_tensor_entry *entry) {
     return false;
 }
 
-static bool is_batch_count(const sh_tensor_entry *entry) {
-    static const char end[] = ".num_batches_tracked";
-    size_t length = strlen(entry->name), end_length = strlen(end);
-    return length > end_length && strcmp(entry->name + length - end_length, end) == 0;
+static bool ends_in(const sh_tensor_entry *entry, const char *slot) {
+    const char *dot = strrchr(entry->name, '.');
+    return dot != NULL && strcmp(dot + 1, slot) == 0;
 }
 
-sh_status sh_match_end(const sh_match *match) {
+static bool is_left_out(const sh_tensor_entry *entry, const char *const *left_out,
+                        uint32_t *found_out) {
+    for (size_t i = 0; left_out != NULL && left_out[i] != NULL; i++) {
+        if (!ends_in(entry, left_out[i])) continue;
+        *found_out |= UINT32_C(1) << i;
+        return true;
+    }
+    return ends_in(entry, "num_batches_tracked");
+}
+
+sh_status sh_match_end(const sh_match *match, const char *const *left_out, uint32_t *found_out) {
     for (size_t i = 0; i < match->tensors->count; i++) {
         const sh_tensor_entry *entry = &match->tensors->entries[i];
-        if (!is_paired(match, entry) && !is_batch_count(entry))
+        if (!is_paired(match, entry) && !is_left_out(entry, left_out, found_out))
             return misfit(match, entry->name, "is there and not in the model");
     }
     return SH_OK;

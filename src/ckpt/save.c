@@ -65,60 +65,84 @@ out:
     return status;
 }
 
+/* The name under which a file of a snapshot waits until all are written. */
+static char *waiting_path(const char *path) { return sh_format("%s.tmp.whole", path); }
+
 /* One file of a snapshot: its bytes and checksum are taken from what the disk gives back. */
-static sh_status save_part(const char *folder, sh_snapshot_part part,
-                           const sh_checkpoint *checkpoint,
-                           sh_status (*write)(const char *path, const sh_checkpoint *checkpoint),
-                           sh_manifest_file *file_out) {
-    char name[SH_SNAPSHOT_NAME];
-    char *path = sh_path_join(folder, sh_snapshot_name(part, checkpoint->info.step, name));
-    if (path == NULL) return no_memory();
+static sh_status write_part(const char *path, const sh_checkpoint *checkpoint,
+                            sh_status (*write)(const char *path, const sh_checkpoint *checkpoint),
+                            sh_manifest_file *file_out) {
+    char *waiting = waiting_path(path);
+    if (waiting == NULL) return no_memory();
     sh_mapped mapped = {0};
     sh_status status;
-    SH_TRY_OUT(write(path, checkpoint));
-    SH_TRY_OUT(sh_file_map(path, &mapped));
-    snprintf(file_out->name, sizeof file_out->name, "%s", name);
+    SH_TRY_OUT(write(waiting, checkpoint));
+    SH_TRY_OUT(sh_file_map(waiting, &mapped));
+    snprintf(file_out->name, sizeof file_out->name, "%s", strrchr(path, '/') + 1);
     file_out->bytes = (int64_t)mapped.bytes;
     sh_blake2_hex(mapped.data, mapped.bytes, file_out->checksum);
 out:
     sh_file_unmap(&mapped);
-    sh_free(path);
+    sh_free(waiting);
     return status;
 }
 
-static void remove_part(const char *folder, sh_snapshot_part part, int64_t step) {
-    char name[SH_SNAPSHOT_NAME];
-    char *path = sh_path_join(folder, sh_snapshot_name(part, step, name));
-    if (path != NULL) unlink(path);
-    sh_free(path);
+/* Gives a waiting file its name, or removes it. */
+static sh_status end_part(const char *path, bool place) {
+    char *waiting = waiting_path(path);
+    if (waiting == NULL) return no_memory();
+    sh_status status = SH_OK;
+    if (!place)
+        unlink(waiting);
+    else if (rename(waiting, path) != 0)
+        status = SH_FAIL(SH_E_IO, "cannot rename '%s': %s", waiting, strerror(errno));
+    sh_free(waiting);
+    return status;
 }
 
-static sh_status save_files(const char *folder, const char *manifest_path,
-                            const sh_checkpoint *checkpoint) {
+/* The paths of a snapshot's parts. */
+typedef char *part_paths[SH_SNAPSHOT_PARTS];
+
+/* All files first, under other names: until they are whole, a snapshot of this step that is there
+ * already stays as it is. Then its manifest goes before any file is replaced, and the new one comes
+ * last, so that no mixture of both ever looks whole. */
+static sh_status save_files(part_paths paths, const sh_checkpoint *checkpoint) {
     sh_manifest manifest = {.info = checkpoint->info};
-    SH_TRY(save_part(folder, SH_SNAPSHOT_MODEL, checkpoint, sh_checkpoint_save_model,
-                     &manifest.model));
-    if (checkpoint->slot_count > 0)
-        SH_TRY(save_part(folder, SH_SNAPSHOT_OPTIMIZER, checkpoint, write_optimizer,
-                         &manifest.optimizer));
-    return sh_manifest_write(manifest_path, &manifest);
+    bool optimizer = checkpoint->slot_count > 0;
+    SH_TRY(write_part(paths[SH_SNAPSHOT_MODEL], checkpoint, sh_checkpoint_save_model,
+                      &manifest.model));
+    if (optimizer)
+        SH_TRY(write_part(paths[SH_SNAPSHOT_OPTIMIZER], checkpoint, write_optimizer,
+                          &manifest.optimizer));
+    char *waiting = waiting_path(paths[SH_SNAPSHOT_MANIFEST]);
+    if (waiting == NULL) return no_memory();
+    sh_status status = sh_manifest_write(waiting, &manifest);
+    sh_free(waiting);
+    SH_TRY(status);
+    unlink(paths[SH_SNAPSHOT_MANIFEST]);
+    SH_TRY(end_part(paths[SH_SNAPSHOT_MODEL], true));
+    if (optimizer) SH_TRY(end_part(paths[SH_SNAPSHOT_OPTIMIZER], true));
+    SH_TRY(end_part(paths[SH_SNAPSHOT_MANIFEST], true));
+    sh_sync_folder_of(paths[SH_SNAPSHOT_MANIFEST]);
+    return SH_OK;
 }
 
 sh_status sh_checkpoint_save(const char *folder, const sh_checkpoint *checkpoint, int keep) {
     int64_t step = checkpoint->info.step;
     SH_ASSERT(step >= 0);
     SH_TRY(sh_make_folders(folder));
-    char name[SH_SNAPSHOT_NAME];
-    char *path = sh_path_join(folder, sh_snapshot_name(SH_SNAPSHOT_MANIFEST, step, name));
-    if (path == NULL) return no_memory();
-    bool rewrites = sh_file_exists(path);
-    sh_status status = save_files(folder, path, checkpoint);
-    if (status == SH_OK) {
-        sh_snapshots_prune(folder, step, keep);
-    } else if (!rewrites) {  // a snapshot of this step that was there before keeps its files
-        remove_part(folder, SH_SNAPSHOT_MODEL, step);
-        remove_part(folder, SH_SNAPSHOT_OPTIMIZER, step);
+    part_paths paths = {NULL};
+    bool named = true;
+    for (int part = 0; part < SH_SNAPSHOT_PARTS; part++) {
+        char name[SH_SNAPSHOT_NAME];
+        paths[part] = sh_path_join(folder, sh_snapshot_name((sh_snapshot_part)part, step, name));
+        named = named && paths[part] != NULL;
     }
-    sh_free(path);
+    sh_status status = named ? save_files(paths, checkpoint) : no_memory();
+    if (status == SH_OK) sh_snapshots_prune(folder, step, keep);
+    for (int part = 0; part < SH_SNAPSHOT_PARTS; part++) {
+        if (status != SH_OK && paths[part] != NULL) (void)end_part(paths[part], false);
+        sh_free(paths[part]);
+    }
     return status;
 }

@@ -1,6 +1,5 @@
 /* Arguments: a command's own flags, those all commands have, and the options of a run. */
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -33,17 +32,12 @@ static shoal_status add_hint(const sh_command *command, const char *argument, sh
     return CLI_HINT("shoal %s --help", command->name);
 }
 
-static bool ends_in(const char *text, const char *end) {
-    size_t length = strlen(text), end_length = strlen(end);
-    return length >= end_length && strcmp(text + length - end_length, end) == 0;
-}
-
 /* `--resume` takes a value only if the next argument cannot be something else. */
 static bool is_bare_resume(const sh_args *args, int index) {
     if (strcmp(args->argv[index], "--resume") != 0) return false;
     if (index + 1 == args->argc) return true;
     const char *next = args->argv[index + 1];
-    return next[0] == '-' || ends_in(next, ".yaml") || ends_in(next, ".yml");
+    return next[0] == '-' || sh_name_ends_in(next, ".yaml") || sh_name_ends_in(next, ".yml");
 }
 
 static shoal_status take_run_flag(sh_args *args, shoal_config *config, int *index_inout) {
@@ -134,11 +128,6 @@ void sh_args_fini(sh_args *args) {
     sh_progress_destroy(args->progress);
     sh_free(args->data_folder);
     sh_free(args->cache_folder);
-}
-
-bool sh_is_folder(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 static shoal_status read_run_file(shoal_config *config, const char *path) {

@@ -12,7 +12,7 @@ static const sh_option rows[] = {
      .type = SH_OPTION_BOOL,
      .at = offsetof(data_options, json),
      .initial = "false",
-     .help = "info as one JSON object"},
+     .help = "info as one JSON object per part"},
 };
 
 static shoal_status get(sh_args *args, const char *name, const shoal_hooks *hooks) {
@@ -27,9 +27,7 @@ static shoal_status info(sh_args *args, const char *path, const shoal_hooks *hoo
 }
 
 static shoal_status check(sh_args *args, const char *path, const shoal_hooks *hooks) {
-    CLI_TRY(shoal_data_check(args->config, path, hooks));
-    printf("%s: no fault found\n", path);
-    return SHOAL_OK;
+    return shoal_data_check(args->config, path, hooks, stdout);
 }
 
 typedef struct action {
@@ -63,8 +61,9 @@ const sh_command sh_command_data = {
     .help = "fetch a data set, describe or check a file",
     .usage =
         "  shoal data get NAME          fetch it into the data folder ($SHOAL_DATA)\n"
-        "  shoal data info PATH         samples, shapes, classes, ranges\n"
-        "  shoal data check PATH        read all of it and report the first fault\n",
+        "  shoal data info PATH         the samples, shapes, ranges and classes of every part\n"
+        "  shoal data check PATH        read all of every part and report the first fault\n"
+        "\nPATH is a file or a name of 'shoal list data'.\n",
     .options = {rows, SH_COUNT(rows)},
     .options_bytes = sizeof(data_options),
     .takes_run_options = true,

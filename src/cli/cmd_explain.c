@@ -1,4 +1,5 @@
 /* shoal explain: what a run would do, without training; or what a collective or gossip does. */
+#include "base/file.h"
 #include "cli/explain.h"
 
 #include <string.h>

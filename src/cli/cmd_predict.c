@@ -1,4 +1,5 @@
 /* shoal predict: the outputs of a checkpoint, sample by sample, as CSV or NPY. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -96,25 +97,26 @@ static shoal_status write_file(shoal_run *run, const predict_options *options, s
     s->file = writer.file;
     if (s->npy) write_npy_header(s);
     shoal_status status = shoal_run_predict(run, options->saved.part, take_row, s);
-    if (status == SHOAL_OK && s->npy && fseek(s->file, 0, SEEK_SET) == 0) write_npy_header(s);
+    if (status == SHOAL_OK && s->npy) {
+        if (fseek(s->file, 0, SEEK_SET) == 0)
+            write_npy_header(s);
+        else
+            status =
+                CLI_FAIL(SHOAL_E_IO, "cannot write '%s': %s", options->output, strerror(errno));
+    }
     if (status == SHOAL_OK) return (shoal_status)sh_writer_commit(&writer);
     sh_writer_abandon(&writer);
     return status;
 }
 
-static bool ends_in(const char *text, const char *end) {
-    size_t length = strlen(text), end_length = strlen(end);
-    return length > end_length && strcmp(text + length - end_length, end) == 0;
-}
-
 /* Before the work, not after it. */
 static shoal_status check_output(const predict_options *options) {
     const char *path = options->output;
-    if (path != NULL && !ends_in(path, ".csv") && !ends_in(path, ".npy")) {
+    if (path != NULL && !sh_name_ends_in(path, ".csv") && !sh_name_ends_in(path, ".npy")) {
         CLI_FAIL(SHOAL_E_USAGE, "the output '%s' is neither .csv nor .npy", path);
         return CLI_HINT("-o predictions.csv");
     }
-    if (path != NULL && options->classes && ends_in(path, ".npy")) {
+    if (path != NULL && options->classes && sh_name_ends_in(path, ".npy")) {
         CLI_FAIL(SHOAL_E_USAGE, "--classes goes with CSV only");
         return CLI_HINT("-o predictions.csv --classes");
     }
@@ -127,7 +129,7 @@ static shoal_status run_predict(sh_args *args) {
     shoal_run *run = NULL;
     CLI_TRY(sh_saved_open(args, &options->saved, &run));
     sink s = {.file = stdout, .classes_only = options->classes, .classes = shoal_run_classes(run)};
-    s.npy = options->output != NULL && ends_in(options->output, ".npy");
+    s.npy = options->output != NULL && sh_name_ends_in(options->output, ".npy");
     shoal_status status = options->output != NULL
                               ? write_file(run, options, &s)
                               : shoal_run_predict(run, options->saved.part, take_row, &s);
@@ -143,8 +145,8 @@ const sh_command sh_command_predict = {
     .help = "write the outputs of a checkpoint, as CSV or NPY",
     .usage =
         "  shoal predict CHECKPOINT [--data DATA] [-o FILE.csv|FILE.npy] [--key value]...\n\n"
-        "CHECKPOINT is as for 'shoal eval'. A row has the sample's index, the likeliest class\n"
-        "and the outputs of the last layer.\n",
+        "CHECKPOINT is as for 'shoal eval'; DATA needs no labels. A row has the sample's index,\n"
+        "the likeliest class and the outputs of the last layer.\n",
     .options = {rows, SH_COUNT(rows)},
     .options_bytes = sizeof(predict_options),
     .takes_run_options = true,

@@ -30,6 +30,7 @@ static const sh_option rows[] = {
 
 typedef struct view {
     sh_args *args;
+    sh_view shown;
     shoal_progress last;
 } view;
 
@@ -39,13 +40,11 @@ static void show_line(void *user, int level, const char *text) {
     hooks.line(hooks.user, level, text);
 }
 
-/* An epoch or an evaluation is worth a line; virtual time needs no bar. */
+/* As in training; the speed and what is left are those of the simulation itself. */
 static void show_progress(void *user, const shoal_progress *now) {
     view *v = user;
     bool tested = !isnan(now->test_loss) && now->test_loss != v->last.test_loss;
-    if (now->epoch_end || tested)
-        sh_say(v->args, "step %lld of %lld  loss %.4f  test accuracy %.4f", (long long)now->step,
-               (long long)now->steps, now->train_loss, now->test_accuracy);
+    sh_view_show(&v->shown, now, now->epoch_end || tested);
     v->last = *now;
 }
 
@@ -106,17 +105,18 @@ static shoal_status run_simulate(sh_args *args) {
     shoal_simulation simulation;
     CLI_TRY(sh_args_config(args, args->operand_count > 0 ? args->operands[0] : NULL));
     CLI_TRY(simulation_of(options, &simulation));  // the texts are read anew by the line before
-    view v = {.args = args};
+    view v = {.args = args, .shown = {.args = args}};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
-    shoal_hooks hooks = sh_args_hooks(args);
-    hooks.user = &v;
-    hooks.line = show_line;
-    hooks.progress = show_progress;
+    shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
     char *folder = NULL;
     shoal_simulated done = {0};
     int64_t begin = sh_clock_now_ns(&sh_clock_real);
     shoal_status status = shoal_simulate(args->config, &hooks, &simulation, &folder, &done);
     double real_s = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-9;
+    sh_args_unwatch(args);
+    if (status == SHOAL_E_INTERRUPTED && folder != NULL)
+        sh_say(args, "stopped after step %lld of %lld; the same command with --resume %s goes on",
+               (long long)v.last.step, (long long)v.last.steps, folder);
     if (status == SHOAL_OK && done.steps > 0)
         (options->json ? print_json : print_summary)(&v, &done, folder, real_s);
     shoal_free(folder);

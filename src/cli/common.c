@@ -57,6 +57,7 @@ shoal_hooks sh_args_hooks(sh_args *args) {
                          .data_folder = args->data_folder,
                          .cache_folder = args->cache_folder,
                          .launcher = &args->launcher,
+                         .programs = getenv("PATH"),
                          .unix_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec};
 }
 

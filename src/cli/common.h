@@ -62,7 +62,6 @@ char *sh_config_text(const shoal_config *config, const char *key);
 /* The run.yaml of the run that a checkpoint belongs to: a run's folder, its checkpoints folder or a
  * file of either. sh_free it; NULL: there is none. */
 char *sh_run_file_of(const char *checkpoint);
-bool sh_is_folder(const char *path);
 
 /* From now on Ctrl-C and its like ask to stop, once: a second one ends the program. */
 void sh_catch_signals(void);

@@ -31,7 +31,7 @@ static void print_overview(void) {
     printf("Shoal trains neural networks.\n\n");
     printf("  shoal COMMAND [ARGUMENT]... [--key value]...\n\nCommands\n");
     for (size_t i = 0; i < SH_COUNT(commands); i++)
-        printf("  %-8s %s\n", commands[i]->name, commands[i]->help);
+        printf("  %-8s  %s\n", commands[i]->name, commands[i]->help);
     printf("\n'shoal COMMAND --help' shows its arguments, 'shoal --version' the version.\n");
     printf("A first run:  shoal train --model mlp --data digits --epochs 10\n");
 }

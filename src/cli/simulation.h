@@ -5,7 +5,7 @@
 #include "cli/common.h"
 
 typedef struct sh_world {
-    char *link, *racks, *sites, *compute, *straggler, *jitter, *cut, *pause, *die;
+    char *link, *pairs, *racks, *sites, *compute, *straggler, *jitter, *cut, *pause, *die;
 } sh_world;
 
 #define SH_WORLD_ROW(options, name_, value_, help_)                                    \
@@ -18,6 +18,8 @@ typedef struct sh_world {
 #define SH_WORLD_ROWS(options)                                                               \
     SH_WORLD_ROW(options, link, "RATE,TIME",                                                 \
                  "every worker's link, as 1Gbit,100us; without it links are free"),          \
+        SH_WORLD_ROW(options, pairs, "LIST",                                                 \
+                     "another link between two: 0-3:100Mbit,5ms; several with /"),           \
         SH_WORLD_ROW(options, racks, "N,RATE,TIME",                                          \
                      "N workers a rack, and the link that they share to other racks"),       \
         SH_WORLD_ROW(options, sites, "N,RATE,TIME",                                          \
@@ -31,11 +33,12 @@ typedef struct sh_world {
         SH_WORLD_ROW(options, cut, "LIST",                                                   \
                      "links that lose messages: 0-1@5s-9s, all of worker 0: 0-*@5s-9s"),     \
         SH_WORLD_ROW(options, pause, "LIST", "workers that stand still: 3@5s-7s"),           \
-        SH_WORLD_ROW(options, die, "LIST", "workers that die, and come back: 3@12s+5s")
+        SH_WORLD_ROW(options, die, "LIST", "workers or servers that die, and come back: 3@12s+5s")
 
 /* Borrows the texts. */
 static inline shoal_simulation sh_world_simulation(const sh_world *world) {
     return (shoal_simulation){.link = world->link,
+                              .pairs = world->pairs,
                               .racks = world->racks,
                               .sites = world->sites,
                               .compute = world->compute,

@@ -12,9 +12,10 @@ static void catch_signal(int number) { caught = number; }
 
 /* Each handler serves once: a second Ctrl-C ends the process at once. What the parent chose to
  * ignore (a script's background job, nohup) stays ignored. SIGUSR1 is what batch systems send
- * before the time is up, and what mpirun passes on to all ranks. */
+ * before the time is up, and what mpirun passes on to all ranks; SIGHUP comes when the terminal or
+ * the connection to it goes. */
 void sh_catch_signals(void) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
     for (size_t i = 0; i < SH_COUNT(numbers); i++) {
         struct sigaction before, action = {.sa_handler = catch_signal};
         action.sa_flags = (int)SA_RESETHAND;

@@ -29,7 +29,8 @@ void sh_view_show(sh_view *view, const shoal_progress *now, bool stays) {
                                .samples = now->samples - view->first_samples,
                                .loss = now->train_loss,
                                .test_loss = now->test_loss,
-                               .accuracy = now->test_accuracy};
+                               .accuracy = now->test_accuracy,
+                               .samples_per_s = now->samples_per_s};
     if (stays)
         sh_progress_epoch(args->progress, &point);
     else

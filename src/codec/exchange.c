@@ -76,7 +76,7 @@ static sh_status take_memory(sh_exchange *exchange) {
 }
 
 /* The room that the messages of a bucket need in any round and step, in all. */
-static size_t room_of(const sh_exchange *exchange, const sh_bucket *bucket) {
+static size_t room_of(const sh_exchange *exchange, const sh_coded_bucket *bucket) {
     const sh_codec_kind *kind = exchange->codec.kind;
     size_t most = 0;
     for (int round = 0; round < kind->rounds; round++) {
@@ -123,7 +123,7 @@ static sh_status take_buckets(sh_exchange *exchange) {
     for (size_t i = 0; i < options->bucket_count; i++) {
         sh_exchange_bucket given = options->buckets[i];
         SH_ASSERT(given.first + given.count <= options->params->count);
-        exchange->buckets[i] = (sh_bucket){.first = given.first, .count = given.count};
+        exchange->buckets[i] = (sh_coded_bucket){.first = given.first, .count = given.count};
     }
     return share_messages(exchange);
 }

@@ -13,7 +13,7 @@ typedef enum sh_bucket_phase {
     SH_BUCKET_ENDED,
 } sh_bucket_phase;
 
-typedef struct sh_bucket {
+typedef struct sh_coded_bucket {
     size_t first, count;  // parameters
     char *messages;       // gather: (ranks, message_bytes); sum: one message
     size_t message_bytes;
@@ -22,7 +22,7 @@ typedef struct sh_bucket {
     sh_call call;
     sh_status status;  // once ended; `error` has its record unless SH_OK
     sh_error error;
-} sh_bucket;
+} sh_coded_bucket;
 
 struct sh_exchange {
     sh_exchange_options options;  // codec: the one below
@@ -30,7 +30,7 @@ struct sh_exchange {
     int rank;
     int64_t step;
     sh_codec_tensor *tensors;  // one per parameter
-    sh_bucket *buckets;
+    sh_coded_bucket *buckets;
     size_t *order;  // buckets of this step as they were started
     size_t started;
     sh_shared shared;  // the messages of all buckets

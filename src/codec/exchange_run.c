@@ -15,7 +15,7 @@ static sh_rng stream(const sh_exchange *exchange, size_t param, int number) {
 void sh_exchange_begin(sh_exchange *exchange, int64_t step) {
     exchange->step = exchange->codec.step = step;
     for (size_t i = 0; i < exchange->started; i++) {
-        sh_bucket *bucket = &exchange->buckets[exchange->order[i]];
+        sh_coded_bucket *bucket = &exchange->buckets[exchange->order[i]];
         SH_ASSERT(bucket->phase == SH_BUCKET_ENDED);
         bucket->phase = SH_BUCKET_IDLE;
     }
@@ -26,14 +26,14 @@ static float *gradient_of(const sh_exchange *exchange, size_t param) {
     return exchange->options.gradients + exchange->options.params->items[param].offset;
 }
 
-static size_t bytes_of(const sh_exchange *exchange, const sh_bucket *bucket, int round) {
+static size_t bytes_of(const sh_exchange *exchange, const sh_coded_bucket *bucket, int round) {
     size_t bytes = 0;
     for (size_t i = bucket->first; i < bucket->first + bucket->count; i++)
         bytes += sh_codec_bytes(&exchange->codec, &exchange->tensors[i], round);
     return bytes;
 }
 
-static void encode(sh_exchange *exchange, sh_bucket *bucket) {
+static void encode(sh_exchange *exchange, sh_coded_bucket *bucket) {
     char *at = bucket->messages;
     if (exchange->codec.kind->gathers) at += (size_t)exchange->rank * bucket->message_bytes;
     const char *end = at + bucket->message_bytes;
@@ -50,7 +50,7 @@ static void encode(sh_exchange *exchange, sh_bucket *bucket) {
 }
 
 /* The call of the bucket's round, not yet started. */
-static sh_call call_of(const sh_exchange *exchange, const sh_bucket *bucket, size_t index) {
+static sh_call call_of(const sh_exchange *exchange, const sh_coded_bucket *bucket, size_t index) {
     const sh_codec_kind *kind = exchange->codec.kind;
     sh_call call = {.what = SH_ALLREDUCE,
                     .op = SH_SUM,
@@ -77,7 +77,7 @@ static sh_call call_of(const sh_exchange *exchange, const sh_bucket *bucket, siz
     return call;
 }
 
-static void end(sh_bucket *bucket, sh_status status) {
+static void end(sh_coded_bucket *bucket, sh_status status) {
     bucket->phase = SH_BUCKET_ENDED;
     bucket->status = status;
     if (status != SH_OK) bucket->error = *sh_error_last();
@@ -88,7 +88,7 @@ static int64_t now(const sh_exchange *exchange) {
 }
 
 static void start_round(sh_exchange *exchange, size_t index) {
-    sh_bucket *bucket = &exchange->buckets[index];
+    sh_coded_bucket *bucket = &exchange->buckets[index];
     const sh_codec_kind *kind = exchange->codec.kind;
     if (kind != NULL) {
         int64_t begin = now(exchange);
@@ -107,7 +107,7 @@ static void start_round(sh_exchange *exchange, size_t index) {
 
 void sh_exchange_start(sh_exchange *exchange, size_t index) {
     SH_ASSERT(index < exchange->options.bucket_count);
-    sh_bucket *bucket = &exchange->buckets[index];
+    sh_coded_bucket *bucket = &exchange->buckets[index];
     SH_ASSERT(bucket->phase == SH_BUCKET_IDLE);
     size_t floats = 0;
     for (size_t i = bucket->first; i < bucket->first + bucket->count; i++)
@@ -122,7 +122,7 @@ void sh_exchange_start(sh_exchange *exchange, size_t index) {
 }
 
 /* One parameter: all ranks' messages in rank order, or the sum. `at` is its place in a message. */
-static sh_status decode_param(sh_exchange *exchange, const sh_bucket *bucket, size_t param,
+static sh_status decode_param(sh_exchange *exchange, const sh_coded_bucket *bucket, size_t param,
                               size_t at, size_t bytes) {
     sh_codec_tensor *tensor = &exchange->tensors[param];
     float *x = gradient_of(exchange, param);
@@ -136,7 +136,7 @@ static sh_status decode_param(sh_exchange *exchange, const sh_bucket *bucket, si
     return SH_OK;
 }
 
-static sh_status decode(sh_exchange *exchange, const sh_bucket *bucket) {
+static sh_status decode(sh_exchange *exchange, const sh_coded_bucket *bucket) {
     size_t at = 0;
     for (size_t i = bucket->first; i < bucket->first + bucket->count; i++) {
         size_t bytes = sh_codec_bytes(&exchange->codec, &exchange->tensors[i], bucket->round);
@@ -147,7 +147,7 @@ static sh_status decode(sh_exchange *exchange, const sh_bucket *bucket) {
 }
 
 /* The bucket's call is finished. */
-static void arrive(sh_exchange *exchange, sh_bucket *bucket) {
+static void arrive(sh_exchange *exchange, sh_coded_bucket *bucket) {
     const sh_codec_kind *kind = exchange->codec.kind;
     sh_status status = sh_engine_wait(exchange->options.engine, &bucket->call);  // at once
     exchange->stats.sent_bytes += bucket->call.sent_bytes;
@@ -167,8 +167,8 @@ static void arrive(sh_exchange *exchange, sh_bucket *bucket) {
 /* The bucket at `place` of the order may start its round: the one before it has done so. */
 static bool has_turn(const sh_exchange *exchange, size_t place) {
     if (place == 0) return true;
-    const sh_bucket *bucket = &exchange->buckets[exchange->order[place]];
-    const sh_bucket *before = &exchange->buckets[exchange->order[place - 1]];
+    const sh_coded_bucket *bucket = &exchange->buckets[exchange->order[place]];
+    const sh_coded_bucket *before = &exchange->buckets[exchange->order[place - 1]];
     return before->phase == SH_BUCKET_ENDED ||
            (before->phase == SH_BUCKET_TRAVELS && before->round >= bucket->round) ||
            before->round > bucket->round;
@@ -177,7 +177,7 @@ static bool has_turn(const sh_exchange *exchange, size_t place) {
 static void drive(sh_exchange *exchange) {
     for (size_t place = 0; place < exchange->started; place++) {
         size_t index = exchange->order[place];
-        sh_bucket *bucket = &exchange->buckets[index];
+        sh_coded_bucket *bucket = &exchange->buckets[index];
         if (bucket->phase == SH_BUCKET_TRAVELS &&
             sh_engine_test(exchange->options.engine, &bucket->call))
             arrive(exchange, bucket);
@@ -187,16 +187,16 @@ static void drive(sh_exchange *exchange) {
 }
 
 bool sh_exchange_test(sh_exchange *exchange, size_t index) {
-    const sh_bucket *bucket = &exchange->buckets[index];
+    const sh_coded_bucket *bucket = &exchange->buckets[index];
     SH_ASSERT(bucket->phase != SH_BUCKET_IDLE);
     if (bucket->phase != SH_BUCKET_ENDED) drive(exchange);
     return bucket->phase == SH_BUCKET_ENDED;
 }
 
 /* The first bucket that has not ended is always with the engine: the others are before it. */
-static sh_bucket *first_under_way(const sh_exchange *exchange) {
+static sh_coded_bucket *first_under_way(const sh_exchange *exchange) {
     for (size_t place = 0; place < exchange->started; place++) {
-        sh_bucket *bucket = &exchange->buckets[exchange->order[place]];
+        sh_coded_bucket *bucket = &exchange->buckets[exchange->order[place]];
         if (bucket->phase == SH_BUCKET_TRAVELS) return bucket;
         SH_ASSERT(bucket->phase == SH_BUCKET_ENDED);
     }
@@ -204,9 +204,9 @@ static sh_bucket *first_under_way(const sh_exchange *exchange) {
 }
 
 sh_status sh_exchange_wait(sh_exchange *exchange, size_t index) {
-    const sh_bucket *bucket = &exchange->buckets[index];
+    const sh_coded_bucket *bucket = &exchange->buckets[index];
     while (!sh_exchange_test(exchange, index)) {
-        sh_bucket *first = first_under_way(exchange);
+        sh_coded_bucket *first = first_under_way(exchange);
         sh_status status = sh_engine_wait(exchange->options.engine, &first->call);
         // A time-out leaves the call under way; whoever waits is told.
         if (status != SH_OK && !sh_engine_test(exchange->options.engine, &first->call))

@@ -33,15 +33,15 @@ static void prefer_tried(const sh_engine *engine, const sh_topology *topology, s
     best->seconds = seconds;
 }
 
-/* The cheapest algorithm of a collective; `mapped`: those that need mapped memory count too. */
+/* The cheapest algorithm of a collective among those that send messages. */
 static sh_choice cheapest(const sh_engine *engine, const sh_group *group, sh_collective what,
-                          size_t bytes, bool mapped) {
-    sh_choice best = {.bytes = bytes, .what = what, .mapped = mapped, .seconds = INFINITY};
+                          size_t bytes) {
+    sh_choice best = {.bytes = bytes, .what = what, .seconds = INFINITY};
     sh_topology topology = {.ranks = group->ranks, .places = group->places};
     sh_links links = links_of(engine);
     const sh_algorithm *algorithm;
     for (size_t i = 0; (algorithm = sh_algorithm_at(i)) != NULL; i++) {
-        if (algorithm->does != what || (algorithm->maps && !mapped)) continue;
+        if (algorithm->does != what || algorithm->maps) continue;
         if (!can_run(engine, group, algorithm)) continue;
         double seconds = sh_algorithm_price(algorithm, &topology, (double)bytes, &links);
         if (best.algorithm != NULL && !(seconds < best.seconds)) continue;
@@ -75,7 +75,7 @@ const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *gr
     if (group->direct.area != NULL)
         algorithm = through_memory(engine, group, bytes, mapped, &seconds);
     if (algorithm == NULL) {
-        sh_choice choice = cheapest(engine, group, SH_ALLREDUCE, bytes, false);
+        sh_choice choice = cheapest(engine, group, SH_ALLREDUCE, bytes);
         algorithm = choice.algorithm;
         seconds = choice.seconds;
     }
@@ -85,11 +85,10 @@ const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *gr
 
 /* Pricing takes microseconds, or more on mixed topologies, so answers are kept. */
 static const sh_choice *remembered(sh_engine *engine, sh_group *group, sh_collective what,
-                                   size_t bytes, bool mapped) {
+                                   size_t bytes) {
     sh_choice *slot = &group->choices[(bytes / 64 * 31 + (size_t)what) % SH_CHOICES];
-    if (slot->algorithm == NULL || slot->bytes != bytes || slot->what != what ||
-        slot->mapped != mapped)
-        *slot = cheapest(engine, group, what, bytes, mapped);
+    if (slot->algorithm == NULL || slot->bytes != bytes || slot->what != what)
+        *slot = cheapest(engine, group, what, bytes);
     return slot;
 }
 
@@ -120,7 +119,7 @@ sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algori
     }
     if (sh_direct_serves(engine, call)) return SH_OK;
     size_t bytes = call->count * sh_dtype_bytes(call->dtype);
-    *out = remembered(engine, group, call->what, bytes, false)->algorithm;
+    *out = remembered(engine, group, call->what, bytes)->algorithm;
     if (*out != NULL) return SH_OK;
     return SH_FAIL(SH_E_UNSUPPORTED, "there is no way to %s", sh_collective_name(call->what));
 }

@@ -51,6 +51,15 @@ static void record_end(sh_engine *engine, const sh_call *call) {
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
+/* The call belongs to its caller again, and may be gone when this returns. */
+static void give_back(sh_engine *engine, sh_call *call, sh_status status) {
+    call->status = status;
+    if (engine->driver != NULL)
+        sh_driver_ended(engine, call);
+    else
+        call->done = true;
+}
+
 void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status) {
     engine->under_way--;
     // Small calls take less time than a look at the clock is worth.
@@ -60,11 +69,7 @@ void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status) {
         record_end(engine, call);
         if (engine->waits != 0) sh_engine_awake(engine);
     }
-    call->status = status;
-    if (engine->driver != NULL)
-        sh_driver_ended(engine, call);
-    else
-        call->done = true;
+    give_back(engine, call, status);
 }
 
 sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
@@ -104,11 +109,20 @@ static void finish_alone(sh_engine *engine, sh_call *call) {
     sh_call_finish(engine, call, SH_OK);
 }
 
-sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
+/* Whether the call may begin, and by which algorithm. */
+static sh_status admit(sh_engine *engine, sh_call *call, const sh_algorithm **algorithm_out) {
     if (engine->status != SH_OK) return sh_error_adopt(&engine->error);
     SH_TRY(check_call(engine, call));
+    return sh_engine_pick(engine, call, algorithm_out);
+}
+
+sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     const sh_algorithm *algorithm = NULL;
-    SH_TRY(sh_engine_pick(engine, call, &algorithm));
+    sh_status status = admit(engine, call, &algorithm);
+    if (status != SH_OK) {
+        give_back(engine, call, status);
+        return status;
+    }
     if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
     call->status = SH_OK;
     call->sent_bytes = call->messages = 0;
@@ -119,8 +133,9 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
         finish_alone(engine, call);
         return SH_OK;
     }
-    sh_status status =
+    status =
         algorithm == NULL ? sh_direct_begin(engine, call) : sh_trip_begin(engine, call, algorithm);
+    // Where the engine failed it has ended all calls, this one too.
     if (status != SH_OK && engine->status == SH_OK) sh_call_finish(engine, call, status);
     return status;
 }

@@ -159,7 +159,6 @@ typedef struct sh_direct {
 typedef struct sh_choice {
     size_t bytes;
     sh_collective what;
-    bool mapped;
     const sh_algorithm *algorithm;  // NULL: empty
     double seconds;
 } sh_choice;
@@ -195,9 +194,10 @@ struct sh_engine {
     uint32_t chunks;           // bit set: in use
     sh_trip *first, *last;     // under way, in the order of their starts
     sh_trip *spare;
-    int under_way;     // calls
-    int64_t now_ns;    // as last read: small calls do not look at the clock
-    int64_t moved_ns;  // when a wait last saw progress
+    int under_way;      // calls
+    int64_t now_ns;     // as last read: small calls do not look at the clock
+    int64_t moved_ns;   // when a wait last saw progress
+    int64_t looked_ns;  // when it last looked for some
     int64_t health_ns;
     uint64_t waits;  // what the board says
     sh_dispute dispute;

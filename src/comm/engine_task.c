@@ -67,14 +67,6 @@ static void do_job(sh_engine *engine, job *taken) {
     pthread_mutex_unlock(&driver->lock);
 }
 
-/* A call that cannot start ends at once; whoever waits for it learns why. */
-static void begin_call(sh_engine *engine, sh_call *call) {
-    sh_status status = sh_engine_begin(engine, call);
-    if (status == SH_OK || call->done) return;  // only this task sets it
-    call->status = status;
-    sh_driver_ended(engine, call);
-}
-
 /* Mail travels also while no call is under way. */
 static void attend(sh_transport *transport) {
     if (!sh_transport_progress(transport)) sh_transport_idle(transport);
@@ -90,7 +82,8 @@ static sh_status drive(void *argument) {
             sh_call *call;
             job *taken;
             take(driver, idle, &call, &taken, &ends);
-            if (call != NULL) begin_call(engine, call);
+            // One that cannot start ends at once; whoever waits for it learns why.
+            if (call != NULL) (void)sh_engine_begin(engine, call);
             if (taken != NULL) do_job(engine, taken);
             turn = 0;
         }
@@ -154,14 +147,8 @@ static bool is_lost(const sh_engine *engine, double *seconds_out) {
 }
 
 static void await_news(sh_driver *driver) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_cond_timedwait(&driver->news, &driver->lock, &until);
+    struct timespec until = sh_deadline_in(LOOK_NS);
+    pthread_cond_clockwait(&driver->news, &driver->lock, CLOCK_MONOTONIC, &until);
 }
 
 sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {

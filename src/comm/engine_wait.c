@@ -119,6 +119,10 @@ static sh_status watch(sh_engine *engine) {
         sh_status status = sh_engine_health(engine);
         if (status != SH_OK) return sh_engine_fail(engine, status);
     }
+    if (engine->looked_ns < engine->moved_ns) engine->looked_ns = engine->moved_ns;
+    bool stopped = !engine->transport->virtual_time && sh_was_stopped(engine->looked_ns, now);
+    if (stopped) engine->moved_ns = now;
+    engine->looked_ns = now;
     int64_t timeout = engine->options.timeout_ns, waited = now - engine->moved_ns;
     if (timeout <= 0 || waited < timeout) return SH_OK;
     return sh_engine_fail(engine, fail_late(engine, (double)waited * 1e-9));

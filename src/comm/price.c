@@ -71,8 +71,8 @@ double sh_algorithm_price(const sh_algorithm *algorithm, const sh_topology *topo
     const sh_places *places = topology->places;
     bool alike = places == NULL || places->nodes == 1 || places->nodes == topology->ranks;
     int steps = algorithm->steps(topology);
-    bool exact = alike || (double)steps * topology->ranks > VISITS_MOST;
-    double *wires = exact ? NULL : sh_alloc((size_t)places->nodes, 2 * sizeof *wires);
+    bool closed = alike || (double)steps * topology->ranks > VISITS_MOST;
+    double *wires = closed ? NULL : sh_alloc((size_t)places->nodes, 2 * sizeof *wires);
     if (wires == NULL) return algorithm->cost(topology, bytes, links);
     walk w = {
         .algorithm = algorithm,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/reader.h"
 
 static const uint8_t type_bytes[] = {
     [SH_ARRAY_U8] = 1,  [SH_ARRAY_I8] = 1,  [SH_ARRAY_U16] = 2, [SH_ARRAY_I16] = 2,
@@ -49,9 +50,11 @@ double sh_array_at(const sh_array *array, size_t index) {
 sh_status sh_array_check(const sh_array *array, const char *name, size_t offset, size_t bytes) {
     char text[SH_SHAPE_TEXT];
     size_t count;
-    if (!sh_shape_count_checked(&array->shape, &count))
-        return SH_FAIL(SH_E_FORMAT, "'%s': its header promises an absurd shape, %s", name,
-                       sh_shape_text(&array->shape, text));
+    if (!sh_shape_count_checked(&array->shape, &count)) {
+        SH_FAIL(SH_E_FORMAT, "'%s': its header promises an absurd shape, %s", name,
+                sh_shape_text(&array->shape, text));
+        return sh_hint_damaged();
+    }
     size_t wanted = count * type_bytes[array->type];
     int64_t first = array->shape.rank > 0 ? array->shape.dim[0] : 1;
     if (bytes < wanted) {
@@ -60,9 +63,11 @@ sh_status sh_array_check(const sh_array *array, const char *name, size_t offset,
                 bytes / sample_bytes, (long long)first, offset + bytes, offset + wanted);
         return sh_error_hint("the file is cut short: fetch or write it again");
     }
-    if (bytes > wanted)
-        return SH_FAIL(SH_E_FORMAT, "'%s' has %zu bytes too many after its %lld samples (byte %zu)",
-                       name, bytes - wanted, (long long)first, offset + wanted);
+    if (bytes > wanted) {
+        SH_FAIL(SH_E_FORMAT, "'%s' has %zu bytes too many after its %lld samples (byte %zu)", name,
+                bytes - wanted, (long long)first, offset + wanted);
+        return sh_hint_damaged();
+    }
     return SH_OK;
 }
 
@@ -123,7 +128,7 @@ static sh_status take_samples(sh_source *source, const sh_array *x) {
     SH_ASSERT(sample > 0);
     SH_FAIL(SH_E_NUMERIC, "'%s': value %zu of sample %zu is %g", source->name, bad % sample,
             bad / sample, sh_array_at(x, bad));
-    return sh_error_hint("remove or replace values that are not finite floats");
+    return sh_hint_not_finite();
 }
 
 /* (N, V): V values per sample. */
@@ -135,39 +140,43 @@ static sh_status take_rows(sh_source *source, const sh_array *y) {
     source->memory[1] = values;
     for (size_t i = 0; i < count; i++) values[i] = (float)sh_array_at(y, i);
     size_t bad = sh_find_not_finite(values, count), width = (size_t)y->shape.dim[1];
-    if (bad < count)
-        return SH_FAIL(SH_E_NUMERIC, "'%s': target %zu of sample %zu is %g", source->name,
-                       bad % width, bad / width, sh_array_at(y, bad));
+    if (bad < count) {
+        SH_FAIL(SH_E_NUMERIC, "'%s': target %zu of sample %zu is %g", source->name, bad % width,
+                bad / width, sh_array_at(y, bad));
+        return sh_hint_not_finite();
+    }
     source->values = values;
     source->info.target = SH_TARGET_VALUES;
     source->info.values = (int64_t)width;
     return SH_OK;
 }
 
-static sh_status take_targets(sh_source *source, const sh_array *y, sh_target wanted) {
+static sh_status take_targets(sh_source *source, const sh_array *y, sh_read read) {
     bool is_row = y->shape.rank == 2 && y->shape.dim[1] > 1;
     if (y->shape.rank > 2 || y->shape.rank < 1 || (y->shape.rank == 2 && y->shape.dim[1] < 1)) {
         char text[SH_SHAPE_TEXT];
         return SH_FAIL(SH_E_SHAPE, "'%s': labels of shape %s; they must be (N) or (N, values)",
                        source->name, sh_shape_text(&y->shape, text));
     }
-    if ((size_t)y->shape.dim[0] != source->stored)
-        return SH_FAIL(SH_E_SHAPE, "'%s' has %zu samples but %lld labels", source->name,
-                       source->stored, (long long)y->shape.dim[0]);
+    if ((size_t)y->shape.dim[0] != source->stored) {
+        SH_FAIL(SH_E_SHAPE, "'%s' has %zu samples but %lld labels", source->name, source->stored,
+                (long long)y->shape.dim[0]);
+        return sh_error_hint("check that both files belong together");
+    }
     if (is_row) return take_rows(source, y);
     double *targets = sh_alloc(source->stored, sizeof *targets);
     if (targets == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for the labels of '%s'", source->name);
     for (size_t i = 0; i < source->stored; i++) targets[i] = sh_array_at(y, i);
     // The type of the array says what is meant, unless training has decided already.
-    if (wanted == SH_TARGET_NONE && sh_array_is_float(y)) wanted = SH_TARGET_VALUES;
-    sh_status status = sh_source_set_targets(source, targets, wanted);
+    if (read.target == SH_TARGET_NONE && sh_array_is_float(y)) read.target = SH_TARGET_VALUES;
+    sh_status status = sh_source_set_targets(source, targets, &read);
     sh_free(targets);
     return status;
 }
 
 sh_status sh_source_take_arrays(sh_source *source, const sh_array *x, const sh_array *y,
-                                sh_target wanted) {
+                                const sh_read *read) {
     SH_TRY(take_samples(source, x));
-    return y != NULL ? take_targets(source, y, wanted) : SH_OK;
+    return y != NULL ? take_targets(source, y, *read) : SH_OK;
 }

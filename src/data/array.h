@@ -37,6 +37,6 @@ sh_status sh_array_check(const sh_array *array, const char *name, size_t offset,
  * into. U8 and aligned little-endian F32 stay where they are; the rest becomes F32. Ranks: (N) and
  * (N, F) are vectors, (N, H, W) and (N, C, H, W) images. */
 sh_status sh_source_take_arrays(sh_source *source, const sh_array *x, const sh_array *y,
-                                sh_target wanted);
+                                const struct sh_read *read);
 
 #endif

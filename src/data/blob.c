@@ -130,6 +130,22 @@ void sh_blob_close(sh_blob *blob) {
     *blob = (sh_blob){0};
 }
 
+char *sh_blob_path(const char *folder, const char *file) {
+    char *path = sh_path_join(folder, file);
+    char *packed = path != NULL ? sh_format("%s.gz", path) : NULL;
+    bool is_packed = packed != NULL && !sh_file_exists(path) && sh_file_exists(packed);
+    sh_free(is_packed ? path : packed);
+    return is_packed ? packed : path;
+}
+
+sh_status sh_blob_sha256(const char *path, char hex_out[SH_SHA256_HEX]) {
+    sh_blob blob = {0};
+    SH_TRY(sh_blob_open(path, &blob));
+    sh_sha256_hex(blob.data, blob.bytes, hex_out);
+    sh_blob_close(&blob);
+    return SH_OK;
+}
+
 sh_status sh_blob_head(const char *path, uint8_t *head, size_t head_bytes, size_t *bytes_out) {
     struct stat info;
     if (stat(path, &info) != 0)

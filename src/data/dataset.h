@@ -13,7 +13,7 @@
 
 typedef enum sh_target {
     SH_TARGET_NONE,    // inference input
-    SH_TARGET_CLASS,   // one int32 per sample: 0 <= label < classes
+    SH_TARGET_CLASS,   // one int32 per sample: 0 <= label < classes, or the one to ignore
     SH_TARGET_VALUES,  // `values` floats per sample: regression, multi-label
     SH_TARGET_TOKENS,  // one int32 per token: the input shifted by one
 } sh_target;
@@ -25,6 +25,7 @@ typedef struct sh_data_info {
     sh_target target;
     int64_t classes;  // CLASS and TOKENS: number of classes, size of the vocabulary
     int64_t values;   // VALUES: floats per sample
+    bool ignores;     // CLASS and TOKENS: some labels are the one that does not count
 } sh_data_info;
 
 /* One data set in parts, one for each worker: a dataset then holds this worker's alone. */
@@ -61,7 +62,8 @@ typedef struct sh_data_team {
 typedef struct sh_data_options {
     char *train, *test, *validation;  // a name (mnist, digits, shakespeare, synthetic:...) or a
                                       // path; %r in it stands for the rank, %% for a percent sign
-    double hold_out;     // part of the training data kept for validation when there is none
+    double hold_out;     // part of the training data kept for validation when there is none; NaN:
+                         // not set, which is 0, or for text without a test part a tenth
     char *labels;        // a label file for `train`, where it does not lie beside the samples; %r
     char *label_column;  // CSV: name or index from 0, negative from the end, or "none"; default
                          // the last
@@ -73,13 +75,15 @@ typedef struct sh_data_options {
     bool flip;           // random horizontal flip
     char *folder;        // the data cache
     uint64_t seed;       // for splits
+    const int64_t *ignore;     // label that does not count and is no class; NULL: all do
     const sh_data_team *team;  // NULL: alone
     int parts;  // alone: parts that %r stands for, all of them read; 0 and 1: the first one
 } sh_data_options;
 
 /* The three parts of the data a run uses. `validation` may be NULL; `test` falls back to the
  * validation part (then both are the same pointer, NULL where there is neither). All share one
- * normalisation, taken from the training set. */
+ * normalisation, taken from the training set. Only the training part must have targets: who
+ * evaluates on another asks for them with sh_data_need_targets. */
 typedef struct sh_data {
     sh_dataset *train, *validation, *test;
     sh_normal normal;
@@ -89,13 +93,29 @@ typedef struct sh_data {
 } sh_data;
 
 sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_data *data_out);
+/* Fails where a part (NULL is welcome) has samples alone, which are enough only to predict. */
+sh_status sh_data_need_targets(const sh_dataset *dataset, const char *part);
+/* Collective: parts of the data are with others than before, or with nobody: those of this team are
+ * all there are now. Nothing to do for data that is not in parts. No loader may use it. */
+sh_status sh_data_regroup(sh_data *data, const sh_data_team *team);
 void sh_data_close(sh_data *data);
 
-/* One file for eval, predict and `shoal data info`; `normal` and `vocabulary` come from training
- * and may be NULL. A name gives its test part; "mnist:train" and "mnist:test" choose. */
+/* One file; `normal` and `vocabulary` come from training and may be NULL. A name gives its test
+ * part; "mnist:train" and "mnist:test" choose. */
 sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *options,
                           const sh_normal *normal, const char *vocabulary,
                           sh_dataset **dataset_out);
 void sh_dataset_destroy(sh_dataset *dataset);
+
+/* Everything that a file or a name holds, as it is, for `shoal data`. */
+typedef struct sh_dataset_parts {
+    sh_dataset *train, *test;  // NULL: there is none
+    bool whole;                // the file is not in parts, and `train` is all of it
+} sh_dataset_parts;
+
+/* Fails also where the test part does not fit the other. */
+sh_status sh_dataset_open_parts(const char *path_or_name, const sh_data_options *options,
+                                sh_dataset_parts *parts_out);
+void sh_dataset_close_parts(sh_dataset_parts *parts);
 
 #endif

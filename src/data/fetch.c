@@ -76,11 +76,11 @@ static sh_status keep(const wanted *w, const char *folder, const void *data, siz
     return status;
 }
 
-/* The file is there and whole. */
+/* The file is there and whole, packed or not. */
 static bool is_good(const wanted *w, const char *folder) {
     char hex[SH_SHA256_HEX];
-    char *path = sh_path_join(folder, w->file);
-    bool good = path != NULL && sh_file_exists(path) && sh_file_sha256(path, hex) == SH_OK &&
+    char *path = sh_blob_path(folder, w->file);
+    bool good = path != NULL && sh_file_exists(path) && sh_blob_sha256(path, hex) == SH_OK &&
                 strcmp(hex, w->sha256) == 0;
     sh_free(path);
     return good;
@@ -191,7 +191,7 @@ bool sh_data_has(const char *name, const char *folder) {
     const collection *c = find_collection(name);
     if (c == NULL) return strcmp(name, "digits") == 0;
     for (size_t i = 0; i < c->count; i++) {
-        char *path = sh_path_join(folder, c->files[i].file);
+        char *path = sh_blob_path(folder, c->files[i].file);
         bool there = path != NULL && sh_file_exists(path);
         sh_free(path);
         if (!there) return false;

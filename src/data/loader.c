@@ -59,7 +59,7 @@ static size_t samples_before(const sh_parts *parts, int rank) {
  * epoch; each part leaves out the same fraction, other samples every time. */
 static size_t part_used(const sh_loader *loader, int rank) {
     size_t size = loader->dataset->parts.sizes[rank];
-    if (!loader->options.drop_last) return size;
+    if (!loader->options.drop_last || loader->options.batches > 0) return size;
     size_t kept = loader->batch_count * loader->options.batch;
     return (size_t)((unsigned __int128)size * kept / loader->sample_count);
 }
@@ -303,6 +303,7 @@ sh_status sh_loader_create(const sh_dataset *dataset, const sh_loader_options *o
     size_t samples = parts->ranks > 0 ? samples_before(parts, parts->ranks) : own;
     size_t batches = options->batch == 0 ? 0 : samples / options->batch;
     if (options->batch != 0 && !options->drop_last && samples % options->batch != 0) batches++;
+    if (parts->ranks > 0 && options->batches > 0) batches = options->batches;
     SH_TRY(check_options(dataset, options, samples, batches));
     sh_loader *loader = sh_alloc(1, sizeof *loader);
     if (loader == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the loader");

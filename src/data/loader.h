@@ -45,10 +45,11 @@ typedef struct sh_loader_options {
     bool flip;
     int64_t epochs;        // stop after this many, 0: never
     int64_t epoch, index;  // where to start
-    size_t depth;          // batches made ahead; 0: made inline by sh_loader_next, no task
-    bool rows;             // of sparse data: x gets the numbers of the samples in their source
-                           // (uint32_t) instead of their contents
-    bool shifts;           // the share may change: memory for a whole batch is taken
+    size_t batches;  // data in parts: batches of an epoch, when parts are missing; 0: as above
+    size_t depth;    // batches made ahead; 0: made inline by sh_loader_next, no task
+    bool rows;       // of sparse data: x gets the numbers of the samples in their source
+                     // (uint32_t) instead of their contents
+    bool shifts;     // the share may change: memory for a whole batch is taken
 } sh_loader_options;
 
 typedef struct sh_loader sh_loader;

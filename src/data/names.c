@@ -2,24 +2,15 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/option.h"
 #include "data/reader.h"
 
-/* `file` or `file`.gz in the cache folder; NULL and a message when neither is there. */
+/* A file of the cache folder; a message when it is not there. */
 static sh_status cached(const sh_read *read, const char *name, const char *file, char **path_out) {
     const char *folder =
         read->options != NULL && read->options->folder != NULL ? read->options->folder : ".";
-    char *path = sh_path_join(folder, file);
-    char *packed = path != NULL ? sh_format("%s.gz", path) : NULL;
-    if (packed == NULL) {
-        sh_free(path);
-        return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", name);
-    }
-    if (!sh_file_exists(path) && sh_file_exists(packed)) {
-        char *kept = path;
-        path = packed;
-        packed = kept;
-    }
-    sh_free(packed);
+    char *path = sh_blob_path(folder, file);
+    if (path == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", name);
     if (sh_file_exists(path)) {
         *path_out = path;
         return SH_OK;
@@ -36,6 +27,7 @@ static sh_status open_with(const sh_reader *reader, const sh_read *read, const c
     sh_read inner = *read;
     inner.path = path;
     sh_status status = reader->open(&inner, source_out);
+    if (status == SH_OK && *source_out != NULL) (*source_out)->format = reader->name;
     sh_free(path);
     return status;
 }
@@ -48,7 +40,7 @@ static sh_status mnist_open(const sh_read *read, sh_source **source_out) {
     sh_read inner = *read;
     inner.labels = NULL;  // they are known
     SH_TRY(open_with(&sh_reader_idx, &inner, "mnist", file, source_out));
-    if ((*source_out)->info.target != SH_TARGET_NONE) return SH_OK;
+    if (*source_out == NULL || (*source_out)->info.target != SH_TARGET_NONE) return SH_OK;
     sh_source_release(*source_out);
     *source_out = NULL;
     SH_FAIL(SH_E_IO, "the labels of mnist are not beside '%s' in the data folder", file);
@@ -89,13 +81,45 @@ static const sh_data_name *find_name(const char *text, sh_part *part_inout) {
     return NULL;
 }
 
+/* For sh_nearest. */
+static const char *name_at(__attribute__((unused)) const void *none, size_t index) {
+    if (index == SH_COUNT(names)) return "synthetic";
+    return index < SH_COUNT(names) ? names[index].name : NULL;
+}
+
+/* What is no file may have been meant as a name. */
+static sh_status find_reader(const char *path, const sh_reader **reader_out) {
+    sh_status status = sh_reader_find(path, reader_out);
+    if (status != SH_E_IO || sh_file_exists(path)) return status;
+    char word[32];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(path, ":"), path);
+    const char *near = sh_nearest(word, name_at, NULL);
+    if (near != NULL) return sh_error_hint("did you mean '%s'?", near);
+    return sh_error_hint("give the path of a file, or a name of 'shoal list data'");
+}
+
+/* Asked of the data once, so that steps need not count labels that all count. */
+static bool ignores_some(const sh_source *source, const int64_t *ignore) {
+    if (ignore == NULL) return false;
+    if (source->info.tokens) return *ignore >= 0 && *ignore < source->info.classes;
+    for (size_t i = 0; source->info.target == SH_TARGET_CLASS && i < source->stored; i++)
+        if (source->labels[i] == *ignore) return true;
+    return false;
+}
+
 sh_status sh_source_open(const sh_read *read, bool *has_parts_out, sh_source **source_out) {
     sh_read inner = *read;
     const sh_data_name *name = find_name(read->path, &inner.part);
     const sh_reader *reader = NULL;
-    if (name == NULL) SH_TRY(sh_reader_find(read->path, &reader));
+    if (name == NULL) SH_TRY(find_reader(read->path, &reader));
     *source_out = NULL;
     SH_TRY(name != NULL ? name->open(&inner, source_out) : reader->open(&inner, source_out));
+    sh_source *source = *source_out;  // NULL: the part is not there
+    if (source != NULL) {
+        if (source->format == NULL) source->format = reader != NULL ? reader->name : "built in";
+        source->info.ignores =
+            ignores_some(source, read->options != NULL ? read->options->ignore : NULL);
+    }
     // "mnist:train" asks for just that part.
     bool whole = strchr(read->path, ':') == NULL || name == NULL;
     if (has_parts_out != NULL)

@@ -21,9 +21,11 @@ static sh_status fail_parts(const sh_source *a, const sh_source *b, const char *
 }
 
 /* Labels above the classes of training would index past the last output. */
-static sh_status check_labels(const sh_source *train, const sh_source *part) {
+static sh_status check_labels(const sh_source *train, const sh_source *part,
+                              const int64_t *ignore) {
     for (size_t i = 0; i < part->stored; i++)
-        if (part->labels[i] >= train->info.classes) {
+        if (part->labels[i] >= train->info.classes &&
+            (ignore == NULL || part->labels[i] != *ignore)) {
             SH_FAIL(SH_E_FORMAT,
                     "'%s': sample %zu has label %d, but training has classes 0 to %lld", part->name,
                     i, part->labels[i], (long long)train->info.classes - 1);
@@ -32,7 +34,8 @@ static sh_status check_labels(const sh_source *train, const sh_source *part) {
     return SH_OK;
 }
 
-static sh_status check_part(const sh_source *train, sh_source *part) {
+static sh_status check_part(const sh_data_options *options, const sh_source *train,
+                            sh_source *part) {
     if (part == NULL) return SH_OK;
     if (!sh_shape_equal(&train->info.sample, &part->info.sample)) {
         char a[SH_SHAPE_TEXT], b[SH_SHAPE_TEXT], what[2 * SH_SHAPE_TEXT + 32];
@@ -41,14 +44,13 @@ static sh_status check_part(const sh_source *train, sh_source *part) {
         return fail_parts(train, part, what);
     }
     if (train->info.tokens != part->info.tokens) return fail_parts(train, part, "text and numbers");
+    part->info.classes = train->info.classes;
+    if (part->info.target == SH_TARGET_NONE) return SH_OK;  // enough to predict
     if (train->info.target != part->info.target)
-        return fail_parts(
-            train, part,
-            part->info.target == SH_TARGET_NONE ? "it has no labels" : "another kind of target");
+        return fail_parts(train, part, "another kind of target");
     if (train->info.values != part->info.values)
         return fail_parts(train, part, "another number of targets per sample");
-    if (train->info.target == SH_TARGET_CLASS) SH_TRY(check_labels(train, part));
-    part->info.classes = train->info.classes;
+    if (train->info.target == SH_TARGET_CLASS) SH_TRY(check_labels(train, part, options->ignore));
     return SH_OK;
 }
 
@@ -70,14 +72,26 @@ static sh_status check_target(const sh_source *source, sh_target wanted) {
     return sh_error_hint("leave out data.targets (--targets)");
 }
 
-static sh_status open_part(const sh_data_options *options, const char *key, const char *path,
-                           const sh_source *train, sh_source **source_out) {
+/* How to read what is to be used beside the training data. */
+static sh_read read_beside(const sh_data_options *options, const char *path,
+                           const sh_source *train) {
     sh_read read = {.path = path, .part = SH_PART_TEST, .options = options};
     read.vocabulary = train->vocabulary;
     read.target = train->info.target == SH_TARGET_TOKENS ? SH_TARGET_NONE : train->info.target;
     if (train->info.sample.rank == 1 && !train->info.tokens) read.width = train->info.sample.dim[0];
+    return read;
+}
+
+static sh_status open_part(const sh_data_options *options, const char *key, const char *path,
+                           const sh_source *train, sh_source **source_out) {
+    sh_read read = read_beside(options, path, train);
     SH_TRY(sh_parts_open(&read, key, NULL, source_out));
-    sh_status status = check_part(train, *source_out);
+    // A file of its own need not be in parts: the arrays x and y of an NPZ file.
+    if (*source_out == NULL && strcmp(key, "data.train") != 0) {
+        read.part = SH_PART_TRAIN;
+        SH_TRY(sh_parts_open(&read, key, NULL, source_out));
+    }
+    sh_status status = check_part(options, train, *source_out);
     if (status != SH_OK) {
         sh_source_release(*source_out);
         *source_out = NULL;
@@ -91,14 +105,19 @@ static sh_status open_sources(const sh_data_options *options, opened *o) {
     read.target = wanted_target(options);
     SH_TRY(sh_parts_open(&read, "data.train", &o->train_has_parts, &o->train));
     if (o->train == NULL) {
-        SH_FAIL(SH_E_FORMAT, "'%s' has no training part", options->train);
-        return sh_error_hint("it needs the arrays x_train and y_train, or x and y");
+        SH_FAIL(SH_E_FORMAT, "'%s' has neither an array x nor x_train", options->train);
+        return sh_error_hint("numpy.savez('data.npz', x=..., y=...)");
     }
     if (o->train->info.target == SH_TARGET_NONE) {
         SH_FAIL(SH_E_FORMAT, "'%s' has no labels to train on", options->train);
         return sh_error_hint("name the label file with 'data: {labels: FILE}'");
     }
     SH_TRY(check_target(o->train, read.target));
+    if (o->train->info.target == SH_TARGET_CLASS && o->train->info.classes == 0) {
+        SH_FAIL(SH_E_FORMAT, "every label of '%s' is %lld, which does not count", options->train,
+                (long long)*options->ignore);
+        return sh_error_hint("loss.ignore (--ignore) names another one");
+    }
     if (options->test != NULL)
         SH_TRY(open_part(options, "data.test", options->test, o->train, &o->test));
     else if (o->train_has_parts)
@@ -193,9 +212,9 @@ static sh_status split_samples(sh_source *source, double part, uint64_t seed, sh
 
 static sh_status make_views(const sh_data_options *options, opened *o, sh_data *data) {
     double part = options->hold_out;
+    // Unless told otherwise, a text without any other part keeps its end for validation.
+    if (isnan(part)) part = o->train->info.tokens && o->test == NULL ? TEXT_HOLD_OUT : 0;
     if (!(part >= 0 && part < 1)) return SH_FAIL(SH_E_USAGE, "hold_out %g is not in [0, 1)", part);
-    // A text without any other part keeps its end for validation.
-    if (o->train->info.tokens && part == 0 && o->test == NULL) part = TEXT_HOLD_OUT;
     if (o->validation != NULL || part == 0) {
         SH_TRY(view_all(o->train, &data->train));
         SH_TRY(view_all(o->validation, &data->validation));
@@ -240,12 +259,13 @@ static void describe(const sh_log *log, const char *part, const sh_dataset *data
     char text[SH_SHAPE_TEXT];
     const sh_data_info *info = &dataset->info;
     const char *unit = info->tokens ? "windows" : "samples";
-    SH_INFO(log, "%s: %zu %s of %s from '%s', %lld %s", part, info->count, unit,
+    SH_INFO(log, "%s: %zu %s of %s from '%s', %lld %s%s", part, info->count, unit,
             sh_shape_text(&info->sample, text), sh_view_source(dataset)->name,
             (long long)(info->target == SH_TARGET_VALUES ? info->values : info->classes),
             info->tokens                       ? "tokens"
             : info->target == SH_TARGET_VALUES ? "values"
-                                               : "classes");
+                                               : "classes",
+            info->target == SH_TARGET_NONE ? ", no labels" : "");
     const sh_parts *parts = &dataset->parts;
     size_t count = 0;
     for (int r = 0; r < parts->ranks; r++) count += parts->sizes[r];
@@ -277,6 +297,24 @@ out:
     sh_source_release(o.validation);
     sh_source_release(o.test);
     return status;
+}
+
+sh_status sh_data_need_targets(const sh_dataset *dataset, const char *part) {
+    if (dataset == NULL || dataset->info.target != SH_TARGET_NONE) return SH_OK;
+    SH_FAIL(SH_E_SHAPE, "the %s data '%s' has no labels", part, sh_view_source(dataset)->name);
+    return sh_error_hint("add them, as the training data has them; 'shoal predict' needs none");
+}
+
+static sh_dataset *if_part(sh_dataset *dataset) {
+    return dataset != NULL && dataset->parts.ranks > 0 ? dataset : NULL;
+}
+
+sh_status sh_data_regroup(sh_data *data, const sh_data_team *team) {
+    sh_dataset *sets[] = {if_part(data->train), if_part(data->validation), if_part(data->test)};
+    if (data->part_sizes == NULL) return SH_OK;
+    sh_free(data->part_sizes);
+    data->part_sizes = NULL;
+    return sh_parts_exchange_sizes(team, sets, SH_COUNT(sets), &data->part_sizes);
 }
 
 void sh_data_close(sh_data *data) {
@@ -316,4 +354,46 @@ sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *optio
     }
     *dataset_out = dataset;
     return SH_OK;
+}
+
+/* The training part first: the test part has to fit it. */
+static sh_status open_both(const char *path_or_name, const sh_data_options *options, opened *o) {
+    sh_read read = {.path = path_or_name,
+                    .part = SH_PART_TRAIN,
+                    .options = options,
+                    .labels = options->labels,
+                    .target = wanted_target(options)};
+    SH_TRY(sh_source_open(&read, &o->train_has_parts, &o->train));
+    if (o->train != NULL) SH_TRY(check_target(o->train, read.target));
+    if (!o->train_has_parts) return SH_OK;
+    read.part = SH_PART_TEST;
+    if (o->train != NULL) read = read_beside(options, path_or_name, o->train);
+    SH_TRY(sh_source_open(&read, NULL, &o->test));
+    if (o->train != NULL) return check_part(options, o->train, o->test);
+    if (o->test != NULL) return check_target(o->test, read.target);
+    SH_FAIL(SH_E_FORMAT, "'%s' has no array x, x_train or x_test", path_or_name);
+    return sh_error_hint("numpy.savez('data.npz', x=..., y=...)");
+}
+
+sh_status sh_dataset_open_parts(const char *path_or_name, const sh_data_options *options,
+                                sh_dataset_parts *parts_out) {
+    opened o = {0};
+    sh_dataset_parts parts = {0};
+    sh_status status = open_both(path_or_name, options, &o);
+    parts.whole = !o.train_has_parts;
+    if (status == SH_OK) status = view_all(o.train, &parts.train);
+    if (status == SH_OK) status = view_all(o.test, &parts.test);
+    sh_source_release(o.train);
+    sh_source_release(o.test);
+    if (status != SH_OK)
+        sh_dataset_close_parts(&parts);
+    else
+        *parts_out = parts;
+    return status;
+}
+
+void sh_dataset_close_parts(sh_dataset_parts *parts) {
+    sh_dataset_destroy(parts->train);
+    sh_dataset_destroy(parts->test);
+    *parts = (sh_dataset_parts){0};
 }

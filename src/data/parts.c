@@ -42,6 +42,7 @@ enum {
     CLASSES,
     VALUES,
     CELL,
+    IGNORES,
     SIGNS,  // labels -1 and +1 were made classes 0 and 1
     PLAIN,  // there are labels that cannot have been made so
     FACTS,
@@ -69,6 +70,7 @@ static void take_facts(const sh_source *source, double *facts) {
     facts[CLASSES] = (double)info->classes;
     facts[VALUES] = (double)info->values;
     facts[CELL] = source->cell;
+    facts[IGNORES] = info->ignores;
     facts[SIGNS] = source->signs;
     bool plain = info->target == SH_TARGET_CLASS && !source->signs && info->classes > 2;
     for (size_t i = 0; info->target == SH_TARGET_CLASS && i < source->stored && !plain; i++)
@@ -181,10 +183,17 @@ static sh_status compare(const pieces *p) {
 
 static void set_classes(const pieces *p) {
     double classes = 0;
-    for (int r = 0; r < p->ranks; r++)
-        if (facts_of(p, r)[CLASSES] > classes) classes = facts_of(p, r)[CLASSES];
-    for (int i = 0; i < p->count; i++)
-        if (p->sources[i] != NULL) p->sources[i]->info.classes = (int64_t)classes;
+    bool ignores = false;
+    for (int r = 0; r < p->ranks; r++) {
+        const double *facts = facts_of(p, r);
+        if (facts[CLASSES] > classes) classes = facts[CLASSES];
+        ignores = ignores || facts[IGNORES] != 0;
+    }
+    for (int i = 0; i < p->count; i++) {
+        if (p->sources[i] == NULL) continue;
+        p->sources[i]->info.classes = (int64_t)classes;
+        p->sources[i]->info.ignores = ignores;
+    }
 }
 
 /* Remembers which parts a source holds: the hold-out is drawn for each of them. */

@@ -26,7 +26,10 @@ sh_status sh_reader_find(const char *path, const sh_reader **reader_out) {
         uint8_t head[4096];
         size_t bytes = 0;
         SH_TRY(sh_blob_head(path, head, sizeof head, &bytes));
-        if (bytes == 0) return SH_FAIL(SH_E_FORMAT, "'%s' is empty", path);
+        if (bytes == 0) {
+            SH_FAIL(SH_E_FORMAT, "'%s' is empty", path);
+            return sh_hint_damaged();
+        }
         reader = first_that_detects(path, head, bytes);
     }
     if (reader == NULL) {

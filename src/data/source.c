@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/reader.h"
 
 sh_status sh_source_create(const char *name, sh_source **source_out) {
     sh_source *source = sh_alloc(1, sizeof *source);
@@ -41,6 +42,14 @@ size_t sh_cell_bytes(sh_cell cell) {
     return bytes[cell];
 }
 
+sh_status sh_hint_not_finite(void) {
+    return sh_error_hint("remove or replace values that are not finite floats");
+}
+
+sh_status sh_hint_damaged(void) {
+    return sh_error_hint("the file is damaged: fetch or write it again");
+}
+
 size_t sh_find_not_finite(const float *values, size_t count) {
     const uint32_t exponent = 0x7f800000;
     enum { BLOCK = 4096 };
@@ -59,34 +68,45 @@ size_t sh_find_not_finite(const float *values, size_t count) {
     return count;
 }
 
+/* Of the targets that count. */
 typedef struct target_range {
-    double least, most;
+    double least, most;   // most -1: none does
     size_t not_integral;  // position of the first, or the count
     bool has_zero;
 } target_range;
 
-static target_range range_of(const double *targets, size_t count) {
+static bool is_ignored(double target, const int64_t *ignore) {
+    return ignore != NULL && target == (double)*ignore;
+}
+
+static target_range range_of(const double *targets, size_t count, const int64_t *ignore) {
     target_range range = {.least = INFINITY, .most = -INFINITY, .not_integral = count};
     for (size_t i = 0; i < count; i++) {
+        if (is_ignored(targets[i], ignore)) continue;
         if (targets[i] < range.least) range.least = targets[i];
         if (targets[i] > range.most) range.most = targets[i];
         if (targets[i] == 0) range.has_zero = true;
         if (range.not_integral == count && targets[i] != floor(targets[i])) range.not_integral = i;
     }
+    if (range.most < range.least) range.most = -1;
     return range;
 }
 
-static sh_status set_classes(sh_source *source, const double *targets, const target_range *range) {
+static sh_status set_classes(sh_source *source, const double *targets, const int64_t *ignore,
+                             double most) {
     size_t count = source->stored;
     int32_t *labels = sh_alloc(count, sizeof *labels);
     if (labels == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %zu labels of '%s'", count, source->name);
-    for (size_t i = 0; i < count; i++) labels[i] = targets[i] < 0 ? 0 : (int32_t)targets[i];
+    for (size_t i = 0; i < count; i++) {
+        bool is_minus = targets[i] < 0 && !is_ignored(targets[i], ignore);
+        labels[i] = is_minus ? 0 : (int32_t)targets[i];
+    }
     sh_free(source->memory[1]);
     source->memory[1] = labels;
     source->labels = labels;
     source->info.target = SH_TARGET_CLASS;
-    source->info.classes = (int64_t)range->most + 1;
+    source->info.classes = (int64_t)most + 1;
     return SH_OK;
 }
 
@@ -99,9 +119,11 @@ static sh_status set_values(sh_source *source, const double *targets) {
     size_t bad = sh_find_not_finite(values, count);
     sh_free(source->memory[1]);
     source->memory[1] = values;
-    if (bad < count)
-        return SH_FAIL(SH_E_NUMERIC, "'%s': the target of sample %zu is %g", source->name, bad,
-                       targets[bad]);
+    if (bad < count) {
+        SH_FAIL(SH_E_NUMERIC, "'%s': the target of sample %zu is %g", source->name, bad,
+                targets[bad]);
+        return sh_hint_not_finite();
+    }
     source->values = values;
     source->info.target = SH_TARGET_VALUES;
     source->info.values = 1;
@@ -111,26 +133,31 @@ static sh_status set_values(sh_source *source, const double *targets) {
 static sh_status fail_label(const sh_source *source, size_t at, double label) {
     SH_FAIL(SH_E_FORMAT, "'%s': sample %zu has label %.9g, which is not a class", source->name, at,
             label);
-    return sh_error_hint("classes are whole numbers from 0 to %d, or -1 and +1",
-                         SH_CLASSES_MOST - 1);
+    return sh_error_hint(
+        "classes are whole numbers from 0 to %d, or -1 and +1; --ignore names a "
+        "label that does not count",
+        SH_CLASSES_MOST - 1);
 }
 
-sh_status sh_source_set_targets(sh_source *source, const double *targets, sh_target wanted) {
+sh_status sh_source_set_targets(sh_source *source, const double *targets, const sh_read *read) {
+    const int64_t *ignore = read->options != NULL ? read->options->ignore : NULL;
     size_t count = source->stored;
-    target_range range = range_of(targets, count);
+    target_range range = range_of(targets, count, ignore);
     bool integral = range.not_integral == count;
-    bool is_sign = range.least == -1 && range.most <= 1 && !range.has_zero;
+    // As classes, -1 and +1 would be taken for a 0 or 1 to ignore.
+    bool may_be_sign = ignore == NULL || (*ignore != 0 && *ignore != 1);
+    bool is_sign = may_be_sign && range.least == -1 && range.most <= 1 && !range.has_zero;
     bool fits = integral && (range.least >= 0 || is_sign) && range.most < SH_CLASSES_MOST;
-    if (wanted == SH_TARGET_VALUES || (wanted != SH_TARGET_CLASS && !fits))
+    if (read->target == SH_TARGET_VALUES || (read->target != SH_TARGET_CLASS && !fits))
         return set_values(source, targets);
     if (fits) {
         source->signs = is_sign;
-        if (is_sign) range.most = 1;
-        return set_classes(source, targets, &range);
+        return set_classes(source, targets, ignore, is_sign ? 1 : range.most);
     }
     size_t at = range.not_integral;
     for (size_t i = 0; integral && i < count; i++)
-        if (targets[i] < 0 || !(targets[i] < SH_CLASSES_MOST)) {
+        if (!is_ignored(targets[i], ignore) &&
+            (targets[i] < 0 || !(targets[i] < SH_CLASSES_MOST))) {
             at = i;
             break;
         }

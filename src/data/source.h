@@ -16,9 +16,12 @@ typedef enum sh_cell {
 
 enum { SH_CLASSES_MOST = 65536 };
 
+struct sh_read;  // what is asked of a reader (reader.h)
+
 typedef struct sh_source {
-    sh_data_info info;  // tokens: `count` windows, one at each offset
-    char *name;         // path, for messages
+    sh_data_info info;   // tokens: `count` windows, one at each offset
+    char *name;          // path, for messages
+    const char *format;  // the reader's name
     sh_cell cell;
     const void *cells;      // (stored, sample...), or `stored` tokens in a row
     sh_sparse sparse;       // with rows: the samples, and cells is NULL
@@ -46,12 +49,18 @@ sh_source *sh_source_acquire(sh_source *source);
 size_t sh_cell_bytes(sh_cell cell);
 
 /* Turns targets as read into classes or values. Classes: all integral, from 0 (or only -1 and +1,
- * which become 0 and 1) and below SH_CLASSES_MOST; else values. `wanted` forces one of them
- * (NONE: decide here). Keeps `targets` (count doubles) no longer than the call. */
-sh_status sh_source_set_targets(sh_source *source, const double *targets, sh_target wanted);
+ * which become 0 and 1) and below SH_CLASSES_MOST; else values. A label to ignore stays what it is,
+ * and is no class. read->target forces one of them (NONE: decide here). Keeps `targets` (count
+ * doubles) no longer than the call. */
+sh_status sh_source_set_targets(sh_source *source, const double *targets,
+                                const struct sh_read *read);
 
 /* What every source must satisfy: not empty, shape in bounds. */
 sh_status sh_source_check(const sh_source *source);
+
+/* Next steps for faults that several formats know; they end a function as sh_error_hint does. */
+sh_status sh_hint_not_finite(void);
+sh_status sh_hint_damaged(void);
 
 /* Position of the first NaN or infinity, or `count`. */
 size_t sh_find_not_finite(const float *values, size_t count);

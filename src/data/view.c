@@ -195,14 +195,18 @@ static uint64_t mix_row(uint64_t hash, const sh_sparse *sparse, size_t row) {
     return mix_bytes(hash, sparse->value + start, count * sizeof *sparse->value);
 }
 
+static uint64_t mix_sizes(const sh_dataset *dataset) {
+    const sh_data_info *info = &dataset->info;
+    const int64_t sizes[] = {(int64_t)info->count, info->tokens, info->target,
+                             info->classes,        info->values, (int64_t)view_of(dataset)->cells};
+    return mix_bytes(0xcbf29ce484222325, sizes, sizeof sizes);
+}
+
 uint64_t sh_view_fingerprint(const sh_dataset *dataset) {
     enum { SAMPLES_MOST = 256, SAMPLE_BYTES_MOST = 4096 };
     const view *v = view_of(dataset);
     const sh_data_info *info = &dataset->info;
-    uint64_t hash = 0xcbf29ce484222325;
-    const int64_t sizes[] = {(int64_t)info->count, info->tokens, info->target,
-                             info->classes,        info->values, (int64_t)v->cells};
-    hash = mix_bytes(hash, sizes, sizeof sizes);
+    uint64_t hash = mix_sizes(dataset);
     size_t cell = sh_cell_bytes(v->source->cell), bytes = v->cells * cell;
     size_t picks = info->count < SAMPLES_MOST ? info->count : SAMPLES_MOST;
     for (size_t i = 0; i < picks; i++) {
@@ -216,6 +220,59 @@ uint64_t sh_view_fingerprint(const sh_dataset *dataset) {
         if (info->target == SH_TARGET_CLASS)
             hash = mix_bytes(hash, &v->source->labels[at], sizeof(int32_t));
     }
+    return hash;
+}
+
+/* The shift brings the high bits of a word back to where they count. */
+static uint64_t mix_word(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15;  // NOLINT 2^64 over the golden ratio
+    return hash ^ hash >> 32;
+}
+
+static uint64_t mix_words(uint64_t hash, const void *data, size_t bytes) {
+    const uint8_t *at = data, *end = at + bytes / sizeof hash * sizeof hash;
+    uint64_t word;
+    for (; at < end; at += sizeof word) {
+        memcpy(&word, at, sizeof word);
+        hash = mix_word(hash, word);
+    }
+    word = 0;
+    memcpy(&word, at, bytes % sizeof word);
+    return bytes % sizeof word != 0 ? mix_word(hash, word) : hash;
+}
+
+/* Windows of tokens overlap, so that they are taken as the one row they lie in. */
+static uint64_t mix_samples(uint64_t hash, const view *v, size_t at, size_t count) {
+    const sh_source *source = v->source;
+    const sh_sparse *sparse = &source->sparse;
+    size_t cell = sh_cell_bytes(source->cell), values = (size_t)v->base.info.values;
+    if (sparse->rows > 0) {
+        size_t start = sparse->start[at], stored = sparse->start[at + count] - start;
+        hash = mix_words(hash, sparse->start + at, (count + 1) * sizeof *sparse->start);
+        hash = mix_words(hash, sparse->index + start, stored * sizeof *sparse->index);
+        hash = mix_words(hash, sparse->value + start, stored * sizeof *sparse->value);
+    } else if (v->base.info.tokens) {
+        hash =
+            mix_words(hash, (const uint8_t *)source->cells + at * cell, (count + v->cells) * cell);
+    } else {
+        hash = mix_words(hash, (const uint8_t *)source->cells + at * v->cells * cell,
+                         count * v->cells * cell);
+    }
+    if (v->base.info.target == SH_TARGET_CLASS)
+        hash = mix_words(hash, source->labels + at, count * sizeof *source->labels);
+    else if (v->base.info.target == SH_TARGET_VALUES)
+        hash =
+            mix_words(hash, source->values + at * values, count * values * sizeof *source->values);
+    return hash;
+}
+
+uint64_t sh_view_checksum(const sh_dataset *dataset) {
+    const view *v = view_of(dataset);
+    uint64_t hash = mix_sizes(dataset);
+    size_t count = dataset->info.count, period = v->source->period;
+    if (period != 0 && count > period) count = period;
+    if (v->index == NULL && period == 0) return mix_samples(hash, v, v->first, count);
+    for (size_t i = 0; i < count; i++) hash = mix_samples(hash, v, sh_view_at(dataset, i), 1);
     return hash;
 }
 

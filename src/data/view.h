@@ -21,6 +21,8 @@ sh_status sh_view_normalise(sh_dataset *dataset, const sh_normal *normal);
 
 /* A hash of the sizes and of evenly spaced samples. */
 uint64_t sh_view_fingerprint(const sh_dataset *dataset);
+/* A hash of the sizes and of every cell, label and value: reads all of it. */
+uint64_t sh_view_checksum(const sh_dataset *dataset);
 
 const sh_source *sh_view_source(const sh_dataset *dataset);
 /* The stored sample behind sample `index` of the view. */

@@ -98,3 +98,5 @@ sh_status sh_http_get_file(const char *url, const char *path, const sh_http_opti
     curl_easy_cleanup(curl);
     return status;
 }
+
+const char *sh_http_version(void) { return curl_version_info(CURLVERSION_NOW)->version; }

@@ -26,4 +26,7 @@ typedef struct sh_http_options {
  * file appears whole or not at all. Any task. */
 sh_status sh_http_get_file(const char *url, const char *path, const sh_http_options *options);
 
+/* Of libcurl, as it is loaded. */
+const char *sh_http_version(void);
+
 #endif

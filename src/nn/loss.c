@@ -2,6 +2,20 @@
 
 #include <string.h>
 
+static sh_status check_options(const sh_loss *loss) {
+    // Where nobody sets them; the option table of a run says the same.
+    static const sh_loss_options initial = {.smoothing = 0, .ignore_index = -100, .delta = 1};
+    const sh_loss_options *set = &loss->options;
+    const sh_loss_kind *kind = loss->kind;
+    const char *other = NULL;
+    if (!kind->has_smoothing && set->smoothing != initial.smoothing) other = "smoothing";
+    if (!kind->classes && set->ignore_index != initial.ignore_index) other = "ignore";
+    if (!kind->has_delta && set->delta != initial.delta) other = "delta";
+    if (other == NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "loss '%s' has no option '%s'", kind->name, other);
+    return sh_error_hint("leave 'loss.%s' (--%s) out, or choose another loss", other, other);
+}
+
 static sh_status check_targets(const sh_loss *loss, const sh_data_info *data) {
     bool classes = data->target == SH_TARGET_CLASS || data->target == SH_TARGET_TOKENS;
     if (loss->kind->classes == classes) return SH_OK;
@@ -25,6 +39,7 @@ sh_status sh_loss_init(sh_loss *loss, const sh_loss_options *options, const sh_d
     if (strcmp(name, "auto") == 0) name = classes ? "cross-entropy" : "mse";
     *loss = (sh_loss){.kind = sh_loss_find(name), .options = *options};
     if (loss->kind == NULL) return SH_FAIL(SH_E_USAGE, "there is no loss '%s'", name);
+    SH_TRY(check_options(loss));
     SH_TRY(check_targets(loss, data));
     int64_t width = output->dim[output->rank - 1];
     int64_t wanted = classes ? data->classes : data->values;

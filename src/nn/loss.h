@@ -24,7 +24,8 @@ typedef struct sh_loss sh_loss;
 
 typedef struct sh_loss_kind {
     const char *name, *help;
-    bool classes;  // wants class targets (int32); otherwise float values
+    bool classes;                   // wants class targets (int32); otherwise float values
+    bool has_smoothing, has_delta;  // which options it takes; `ignore` all on classes
     /* prediction (rows, width); target int32 (rows) or float (rows, width). `gradient` may be NULL
      * or the prediction itself. */
     sh_loss_result (*evaluate)(const sh_loss *loss, const float *prediction, const void *target,
@@ -40,7 +41,8 @@ const sh_loss_kind *sh_loss_find(const char *name);
 const sh_loss_kind *sh_loss_at(size_t index);
 const char *sh_loss_name_at(size_t index);
 
-/* Checks that the loss fits the targets and the net's output (shape without batch). */
+/* Checks that the loss fits the targets and the net's output (shape without batch), and that it has
+ * every option that is set: one without effect would be believed to have one. */
 sh_status sh_loss_init(sh_loss *loss, const sh_loss_options *options, const sh_data_info *data,
                        const sh_shape *output);
 

@@ -72,6 +72,9 @@ typedef struct sh_step_context {
      */
     void (*sum)(void *self, double *values, size_t count);
     void *sum_self;
+    /* The worker has no sample of this batch. It takes the step with one that stands in, so that
+     * all meet in the same order, and adds nothing to any sum. */
+    bool stands_in;
     /* Asked before every op: true, from then on, when nobody wants the results any more. The rest
      * is left out, and plan->stopped says so. NULL: never. */
     bool (*stops)(void *self);

@@ -16,7 +16,6 @@ struct sh_progress {
     bool drawn;  // a live line is on the screen
     int64_t start_ns, shown_ns, epoch_ns;
     int64_t rated_ns, rated_samples;  // where the speed was last taken
-    int64_t step_ns, step_samples;    // the last step
     double samples_per_s;
 };
 
@@ -26,7 +25,7 @@ sh_status sh_progress_create(const sh_progress_options *options, sh_progress **p
     progress->options = *options;
     progress->start_ns = sh_clock_now_ns(options->clock);
     progress->shown_ns = progress->epoch_ns = progress->start_ns;
-    progress->rated_ns = progress->step_ns = progress->start_ns;
+    progress->rated_ns = progress->start_ns;
     progress->samples_per_s = NAN;
     *progress_out = progress;
     return SH_OK;
@@ -55,17 +54,20 @@ static int columns_of(const sh_progress *progress) {
     return columns > COLUMNS_MAX ? COLUMNS_MAX - 1 : columns - 1;
 }
 
-/* Folds the speed from the last look to the last step into the shown one, the more the longer that
- * was. */
-static void update_speed(sh_progress *progress) {
-    double passed_s = (double)(progress->step_ns - progress->rated_ns) / 1e9;
+static void rate_from_here(sh_progress *progress, int64_t now_ns, int64_t samples) {
+    progress->rated_ns = now_ns;
+    progress->rated_samples = samples;
+}
+
+/* Folds the speed since the last look into the shown one, the more the longer that was. */
+static void update_speed(sh_progress *progress, int64_t now_ns, int64_t samples) {
+    double passed_s = (double)(now_ns - progress->rated_ns) / 1e9;
     if (passed_s <= 0) return;
-    double speed = (double)(progress->step_samples - progress->rated_samples) / passed_s;
+    double speed = (double)(samples - progress->rated_samples) / passed_s;
     double weight = isnan(progress->samples_per_s) ? 1 : 1 - exp(-passed_s / smooth_s);
     double before = isnan(progress->samples_per_s) ? 0 : progress->samples_per_s;
     progress->samples_per_s = before + weight * (speed - before);
-    progress->rated_ns = progress->step_ns;
-    progress->rated_samples = progress->step_samples;
+    rate_from_here(progress, now_ns, samples);
 }
 
 /* Assumes that the steps to come take as long as those of this process so far. */
@@ -91,11 +93,9 @@ void sh_progress_step(sh_progress *progress, const sh_progress_point *point) {
     if (progress == NULL) return;
     int64_t now_ns = sh_clock_now_ns(progress->options.clock);
     bool live = progress->options.live;
-    progress->step_ns = now_ns;
-    progress->step_samples = point->samples;
     if (now_ns - progress->shown_ns < (live ? live_gap_ns : plain_gap_ns)) return;
     progress->shown_ns = now_ns;
-    update_speed(progress);
+    update_speed(progress, now_ns, point->samples);
     sh_progress_line line = line_at(progress, point);
     line.left_s = seconds_left(progress, now_ns, point->step);
     char text[COLUMNS_MAX + 1];
@@ -106,13 +106,15 @@ void sh_progress_step(sh_progress *progress, const sh_progress_point *point) {
     progress->drawn = live;
 }
 
+/* The line's own looks may be further apart than an epoch is long, and an evaluation lies behind
+ * the last step: the run knows the speed better. */
 void sh_progress_epoch(sh_progress *progress, const sh_progress_point *point) {
     if (progress == NULL) return;
     sh_progress_clear(progress);
     int64_t now_ns = sh_clock_now_ns(progress->options.clock);
-    update_speed(progress);
-    progress->rated_ns = now_ns;  // the evaluation since the last step does not slow the speed
+    rate_from_here(progress, now_ns, point->samples);
     sh_progress_line line = line_at(progress, point);
+    line.samples_per_s = point->samples_per_s;
     line.passed_s = (double)(now_ns - progress->epoch_ns) / 1e9;
     char text[COLUMNS_MAX + 1];
     sh_progress_format(&line, columns_of(progress), text);

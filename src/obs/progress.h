@@ -19,7 +19,8 @@ typedef struct sh_progress_point {
     int64_t samples;      // seen by this process since it started
     double loss;          // of training
     double test_loss;
-    double accuracy;  // a part of 1
+    double accuracy;       // a part of 1
+    double samples_per_s;  // of the last steps, as the run measured it; for ends of epochs
 } sh_progress_point;
 
 typedef struct sh_progress_options {
@@ -55,7 +56,8 @@ typedef struct sh_progress_line {
 } sh_progress_line;
 
 /* Formats a line of at most `columns` characters (ASCII, no newline) into `text_out`, which holds
- * one more. Where the room is short, the least important parts are left out. Pure. */
+ * one more. Where the room is short, words are shortened first and then the least important parts
+ * left out. Pure. */
 void sh_progress_format(const sh_progress_line *line, int columns, char *text_out);
 
 /* "0:07", "12:34", "3:07:45", "2d 03h". */

@@ -73,9 +73,9 @@ static void write_text(FILE *file, const char *text) {
     fputc('\n', file);
 }
 
-static void take_line(void *self, sh_log_level level, const char *text) {
+void sh_run_log_note(sh_run_log *log, sh_log_level level, const char *text) {
     static const char *const words[] = {"debug", "info ", "warn ", "error"};
-    sh_run_log *log = self;
+    if (log == NULL) return;
     char when[40];
     pthread_mutex_lock(&log->lock);
     format_time(log->unix_ns_less_clock + sh_clock_now_ns(log->clock), when);
@@ -83,6 +83,11 @@ static void take_line(void *self, sh_log_level level, const char *text) {
     write_text(log->file, text);
     if (fflush(log->file) != 0 && log->write_errno == 0) log->write_errno = errno;
     pthread_mutex_unlock(&log->lock);
+}
+
+static void take_line(void *self, sh_log_level level, const char *text) {
+    sh_run_log *log = self;
+    sh_run_log_note(log, level, text);
     if (log->next.line != NULL) log->next.line(log->next.self, level, text);
 }
 

@@ -24,5 +24,7 @@ sh_status sh_run_log_close(sh_run_log *run_log);
 
 /* Valid until close. */
 sh_log sh_run_log_sink(sh_run_log *run_log);
+/* A line for the file alone: the caller hears of it in another way. NULL is welcome. */
+void sh_run_log_note(sh_run_log *run_log, sh_log_level level, const char *text);
 
 #endif

@@ -72,6 +72,13 @@ static sh_status complete(const sh_optim_kind *kind, const field *f, sh_optim_op
     return SH_OK;
 }
 
+void sh_optim_resolve(const sh_optim *optim, sh_optim_options *options_inout) {
+    sh_optim_options initial = optim->kind->initial, own = optim->options;
+    for (size_t i = 0; i < SH_COUNT(fields); i++)
+        if (!isnan(*number(&initial, &fields[i])))
+            *number(options_inout, &fields[i]) = *number(&own, &fields[i]);
+}
+
 static sh_status unknown_name(const char *name) {
     char known[256];
     size_t at = 0;

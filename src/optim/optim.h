@@ -59,6 +59,8 @@ typedef struct sh_optim {
 /* `options` fields that are NAN take the kind's default. A set option that the kind does not have
  * is refused by name. Slots are zeroed. Keeps `options->name`'s meaning, not its memory. */
 sh_status sh_optim_init(sh_optim *optim, const sh_optim_options *options, size_t total);
+/* The numbers of `options_inout` that were left to the kind; those it does not have stay NAN. */
+void sh_optim_resolve(const sh_optim *optim, sh_optim_options *options_inout);
 /* The kind and options of another, for a block of another size; slots are zeroed. */
 sh_status sh_optim_init_like(sh_optim *optim, const sh_optim *other, size_t total);
 void sh_optim_fini(sh_optim *optim);

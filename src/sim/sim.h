@@ -68,7 +68,8 @@ sh_status sh_sim_attach_mail(sh_sim *sim, int endpoint, sh_transport **transport
 
 /* Teams: as ranks die and come back, others sit at the table. Team 0 is there from the start; team
  * 1, 2, ... begins when its members are known, with messages of its own: its rank r, and the mail
- * of it, sits on rank hosts[r] of team 0. */
+ * of it, sits on rank hosts[r] of team 0; services with endpoints of their own stay where they
+ * are. */
 void sh_sim_begin_team(sh_sim *sim, int team, const int *hosts, int ranks, int mail);
 sh_status sh_sim_attach_team(sh_sim *sim, int team, int rank, sh_transport **transport_out);
 sh_status sh_sim_attach_team_mail(sh_sim *sim, int team, int endpoint,

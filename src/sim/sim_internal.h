@@ -6,8 +6,8 @@
  *   transport.c  the functions of a rank's transport, and waiting
  *   post.c       messages under way, their match with receives
  *   end.c        ranks that leave, deadlocks
- *   team.c       endpoints: of the first team, of those that follow, of who takes a dead one's
- * place pool.c       memory of messages */
+ *   team.c       endpoints, also of later teams
+ *   pool.c       memory of messages */
 #ifndef SH_SIM_SIM_INTERNAL_H
 #define SH_SIM_SIM_INTERNAL_H
 

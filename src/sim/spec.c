@@ -58,7 +58,7 @@ static sh_status take_list(const char *text, const char *flag, const char *examp
             ++*count_out;
             continue;
         }
-        SH_FAIL(SH_E_USAGE, "--%s '%.60s' is not understood from '%.20s' on (workers are 0 to %d)",
+        SH_FAIL(SH_E_USAGE, "--%s '%.60s' is not understood from '%.20s' on (ranks are 0 to %d)",
                 flag, text, at, ranks - 1);
         return sh_error_hint("--%s %s; several with commas, %d at most", flag, example,
                              SH_SPEC_MOST);
@@ -154,6 +154,33 @@ static sh_status parse_jitter(const char *text, double *seconds_out) {
     return sh_error_hint("--jitter 50us: the mean of an exponential delay of every message");
 }
 
+static sh_status refuse_pairs(const char *text, const char *at, int hosts) {
+    SH_FAIL(SH_E_USAGE, "--pairs '%.60s' is not understood from '%.20s' on (ranks are 0 to %d)",
+            text, at, hosts - 1);
+    return sh_error_hint("--pairs 0-3:100Mbit,5ms; several with '/', %d at most", SH_SPEC_MOST);
+}
+
+/* "0-3:100Mbit,5ms/1-2:1Gbit,1ms" */
+static sh_status parse_pairs(const char *text, int hosts, sh_sim_spec *spec) {
+    char link[64];
+    int *count = &spec->options.links.pair_count;
+    for (const char *at = text; at != NULL && *at != '\0'; ++*count) {
+        const char *entry = at;
+        sh_sim_pair *pair = &spec->pairs[*count];
+        bool named = *count < SH_SPEC_MOST && take_count(&at, &pair->a) && take_sign(&at, '-') &&
+                     take_count(&at, &pair->b) && take_sign(&at, ':') && pair->a != pair->b;
+        size_t length = strcspn(at, "/");
+        if (!named || pair->a >= hosts || pair->b >= hosts || length >= sizeof link)
+            return refuse_pairs(text, entry, hosts);
+        memcpy(link, at, length);
+        link[length] = '\0';
+        SH_TRY(sh_link_parse(link, "pairs", &pair->link));
+        at += length;
+        if (take_sign(&at, '/') && *at == '\0') return refuse_pairs(text, entry, hosts);
+    }
+    return SH_OK;
+}
+
 static sh_status parse_links(const sh_sim_texts *texts, sh_sim_links *links) {
     if (texts->link != NULL) SH_TRY(sh_link_parse(texts->link, "link", &links->rank));
     SH_TRY(parse_level(texts->racks, "racks", &links->rack_ranks, &links->rack));
@@ -163,19 +190,22 @@ static sh_status parse_links(const sh_sim_texts *texts, sh_sim_links *links) {
     return sh_error_hint("give --racks too: --racks 8,10Gbit,20us");
 }
 
-sh_status sh_sim_spec_parse(const sh_sim_texts *texts, int ranks, sh_sim_spec *spec) {
+sh_status sh_sim_spec_parse(const sh_sim_texts *texts, int ranks, int servers, sh_sim_spec *spec) {
+    int hosts = ranks + servers;
     *spec = (sh_sim_spec){.options = {.ranks = ranks}};
     sh_sim_compute *compute = &spec->options.compute;
     sh_sim_faults *faults = &spec->options.faults;
     SH_TRY(parse_links(texts, &spec->options.links));
+    SH_TRY(parse_pairs(texts->pairs, hosts, spec));
     if (texts->compute != NULL) SH_TRY(parse_compute(texts->compute, compute));
     SH_TRY(parse_jitter(texts->jitter, &faults->delay_s));
     SH_TRY(take_list(texts->straggler, "straggler", "3:4x", ranks, take_slow, spec,
                      &compute->slow_count));
-    SH_TRY(take_list(texts->cut, "cut", "0-1@5s-9s", ranks, take_cut, spec, &faults->cut_count));
+    SH_TRY(take_list(texts->cut, "cut", "0-1@5s-9s", hosts, take_cut, spec, &faults->cut_count));
     SH_TRY(
-        take_list(texts->pause, "pause", "3@5s-7s", ranks, take_stop, spec, &faults->stop_count));
-    SH_TRY(take_list(texts->die, "die", "3@12s+5s", ranks, take_death, spec, &faults->death_count));
+        take_list(texts->pause, "pause", "3@5s-7s", hosts, take_stop, spec, &faults->stop_count));
+    SH_TRY(take_list(texts->die, "die", "3@12s+5s", hosts, take_death, spec, &faults->death_count));
+    spec->options.links.pairs = spec->pairs;
     compute->slow = spec->slow;
     faults->cuts = spec->cuts;
     faults->stops = spec->stops;

@@ -53,8 +53,9 @@ static void set_up(sh_sim *sim, int first, int number, int peers, int ranks, int
 static void set_up_mail(sh_sim *sim, int team, int ranks, int mail) {
     int first = first_of(sim, team, true), main = first_of(sim, team, false);
     for (int i = 0; i < mail; i++) {
-        bool own = i < ranks || (team == 0 && i < sh_sim_main_endpoints(sim));
-        int sits_on = main + (own ? i : i % ranks);  // services behind the ranks, in turn
+        int sits_on = main + i % ranks;  // services behind the ranks, in turn,
+        if (i >= ranks && sim->options.services > 0)
+            sits_on = sim->options.ranks + i - ranks;  // or each on an endpoint of its own
         set_up(sim, first, i, mail, mail, sim->ranks[sits_on].host);
         if (i < ranks) sim->ranks[first + i].base.board = sim->ranks[main + i].base.board;
     }

@@ -111,6 +111,13 @@ static sh_status adacomm_check(sh_scheme scheme, const sh_sync_options *options,
     return sh_delta_check(scheme, terms);
 }
 
+static const sh_sync_family adacomm_family = {
+    .create = adacomm_create,
+    .destroy = adacomm_destroy,
+    .step = adacomm_step,
+    .meet = adacomm_meet,
+};
+
 const sh_sync_kind sh_sync_adacomm = {
     .name = "adacomm",
     .help = "local SGD whose period falls from H to 1 as the loss falls",
@@ -120,10 +127,8 @@ const sh_sync_kind sh_sync_adacomm = {
     .amount_initial = 16,
     .periodic = true,
     .survives = true,
+    .reads = "momentum",
     .states = {{.name = "state", .count = STATE_COUNT}, {.name = "residual", .feedback = true}},
+    .family = &adacomm_family,
     .check = adacomm_check,
-    .create = adacomm_create,
-    .destroy = adacomm_destroy,
-    .step = adacomm_step,
-    .meet = adacomm_meet,
 };

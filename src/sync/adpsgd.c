@@ -311,17 +311,22 @@ static sh_status adpsgd_check(sh_scheme scheme, const sh_sync_options *options,
                            "needs copies that both sides know, and pairs here meet by chance");
 }
 
-const sh_sync_kind sh_sync_adpsgd = {
-    .name = "adpsgd",
-    .help = "asynchronous gossip: pairs average their models, nobody waits for the slowest",
+static const sh_sync_family adpsgd_family = {
     .free = true,
     .mails = true,
-    .survives = true,
     .services = adpsgd_services,
-    .check = adpsgd_check,
     .create = adpsgd_create,
     .destroy = adpsgd_destroy,
     .step = adpsgd_step,
     .meet = adpsgd_meet,
     .serve = adpsgd_serve,
+};
+
+const sh_sync_kind sh_sync_adpsgd = {
+    .name = "adpsgd",
+    .help = "asynchronous gossip: pairs average their models, nobody waits for the slowest",
+    .survives = true,
+    .reads = "momentum graph",
+    .family = &adpsgd_family,
+    .check = adpsgd_check,
 };

@@ -10,11 +10,35 @@
  * With a fetch period of F a worker takes F steps after a pull, moving its copy of the weights by
  * its own gradients in between, and pushes the sum of every U of them and of what is left at the
  * end. */
+#include <string.h>
+
 #include "sync/list.h"
 #include "sync/ps.h"
 
+/* A worker's copy of the weights moves by rate times gradient, so the servers' must do so, too:
+ * with momentum they do in the long run. */
+static sh_status check_copy(const sh_sync_options *options, const sh_sync_terms *terms) {
+    const char *optim = terms->optim->name;
+    if (strcmp(optim, "sgd") != 0 && strcmp(optim, "momentum") != 0) {
+        SH_FAIL(SH_E_USAGE,
+                "between two pulls a worker's weights move by lr times the gradient, which is no "
+                "step of '%s'",
+                optim);
+        return sh_error_hint("leave out --fetch-every, or use --optimizer sgd or momentum");
+    }
+    if (options->compensation > 0) {
+        SH_FAIL(SH_E_USAGE,
+                "the delay of a gradient is compensated from the weights of the last pull, and "
+                "with --fetch-every %ld the worker has moved them itself",
+                (long)options->fetch_every);
+        return sh_error_hint("leave out --compensation or --fetch-every");
+    }
+    return SH_OK;
+}
+
 static sh_status check(sh_scheme scheme, const sh_sync_options *options,
                        const sh_sync_terms *terms) {
+    if (!sh_sync_acts(options, terms->workers)) return SH_OK;
     if (options->push_every > options->fetch_every) {
         SH_FAIL(SH_E_USAGE,
                 "a worker pushes whenever it fetches, so --push-every %ld is more than %ld",
@@ -26,6 +50,7 @@ static sh_status check(sh_scheme scheme, const sh_sync_options *options,
                 "compressed pulls tell what is new to a worker whose weights did not move");
         return sh_error_hint("leave out --compress or --fetch-every");
     }
+    if (options->fetch_every > 1) SH_TRY(check_copy(options, terms));
     return sh_ps_check(scheme, options, terms, true);
 }
 
@@ -44,18 +69,11 @@ static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, 
 
 const sh_sync_kind sh_sync_async = {
     .name = "async",
-    .help = "asynchronous (ASP): each gradient is applied as it arrives, however old it is",
-    .free = true,
-    .mails = true,
+    .alias = "asp",
+    .help = "asynchronous (also 'asp'): each gradient is applied as it arrives, however old it is",
     .survives = true,
-    .services = sh_ps_services,
+    .reads = SH_PS_READS " snapshot_every staleness compensation fetch_every push_every",
+    .family = &sh_ps_family,
     .check = check,
-    .create = sh_ps_create,
-    .destroy = sh_ps_destroy,
-    .step = sh_ps_step,
-    .meet = sh_ps_meet,
-    .serve = sh_ps_serve,
-    .snapshot_bytes = sh_ps_snapshot_bytes,
-    .restore = sh_ps_restore,
     .policy = policy_of,
 };

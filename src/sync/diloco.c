@@ -84,6 +84,13 @@ static sh_status diloco_check(sh_scheme scheme, const sh_sync_options *options,
     return sh_delta_check(scheme, terms);
 }
 
+static const sh_sync_family diloco_family = {
+    .create = diloco_create,
+    .destroy = diloco_destroy,
+    .step = diloco_step,
+    .meet = diloco_meet,
+};
+
 const sh_sync_kind sh_sync_diloco = {
     .name = "diloco",
     .help = "H steps alone, then an outer Nesterov step with the mean change of the models",
@@ -93,10 +100,8 @@ const sh_sync_kind sh_sync_diloco = {
     .amount_initial = 50,
     .periodic = true,
     .survives = true,
+    .reads = "momentum outer_lr outer_momentum",
     .states = {{.name = "outer_momentum"}, {.name = "residual", .feedback = true}},
+    .family = &diloco_family,
     .check = diloco_check,
-    .create = diloco_create,
-    .destroy = diloco_destroy,
-    .step = diloco_step,
-    .meet = diloco_meet,
 };

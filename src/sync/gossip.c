@@ -169,17 +169,26 @@ static sh_status gossip_check(sh_scheme scheme, const sh_sync_options *options,
                               const sh_sync_terms *terms) {
     sh_graph graph;
     SH_TRY(sh_graph_find(graph_name(options), terms->workers, &graph));
+    if (options->mixing > 0 && terms->codec->kind == NULL && terms->workers > 1) {
+        SH_FAIL(SH_E_USAGE, "--mixing is the step of gossip through a codec, and there is none");
+        return sh_error_hint("leave it out, or add --compress");
+    }
     return sh_choco_check(scheme, terms);
 }
 
-const sh_sync_kind sh_sync_gossip = {
-    .name = "gossip",
-    .help = "D-PSGD: models are mixed with those of the neighbours in --graph, no server",
+static const sh_sync_family gossip_family = {
     .mails = true,
-    .survives = true,
-    .check = gossip_check,
     .create = gossip_create,
     .destroy = gossip_destroy,
     .step = gossip_step,
     .meet = gossip_meet,
+};
+
+const sh_sync_kind sh_sync_gossip = {
+    .name = "gossip",
+    .help = "D-PSGD: models are mixed with those of the neighbours in --graph, no server",
+    .survives = true,
+    .reads = "momentum graph mixing",
+    .family = &gossip_family,
+    .check = gossip_check,
 };

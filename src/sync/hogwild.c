@@ -254,26 +254,26 @@ static sh_status hogwild_meet(sh_sync *sync) {
     return sh_engine_barrier(replica->engine);
 }
 
-const sh_sync_kind sh_sync_hogwild = {
-    .name = "hogwild",
-    .help = "one block of weights that all workers of a machine update without a lock",
+static const sh_sync_family hogwild_family = {
     .free = true,
-    .survives = true,
-    .check = check,
     .create = hogwild_create,
     .destroy = hogwild_destroy,
     .step = hogwild_step,
     .meet = hogwild_meet,
 };
 
+const sh_sync_kind sh_sync_hogwild = {
+    .name = "hogwild",
+    .help = "one block of weights that all workers of a machine update without a lock",
+    .survives = true,
+    .family = &hogwild_family,
+    .check = check,
+};
+
 const sh_sync_kind sh_sync_hogwild_locked = {
     .name = "hogwild-locked",
     .help = "the same with a lock around reading and updating, for comparison",
-    .free = true,
     .survives = true,
+    .family = &hogwild_family,
     .check = check,
-    .create = hogwild_create,
-    .destroy = hogwild_destroy,
-    .step = hogwild_step,
-    .meet = hogwild_meet,
 };

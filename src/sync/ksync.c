@@ -6,18 +6,17 @@
 
 static sh_status check(sh_scheme scheme, const sh_sync_options *options,
                        const sh_sync_terms *terms) {
-    SH_TRY(sh_ps_check_amount(scheme, terms->workers, terms->workers));
+    SH_TRY(sh_ps_check_amount(scheme, options, terms, 0));
     return sh_ps_check(scheme, options, terms, false);
 }
 
 static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, int workers) {
-    (void)workers;
-    return (sh_ps_policy){.group = (int)scheme.amount,
+    (void)options;
+    return (sh_ps_policy){.group = sh_ps_group((int)scheme.amount, workers),
                           .rounds = true,
                           .slack = -1,
                           .rate = 1,
                           .per = 1,
-                          .staleness = sh_ps_staleness(options, false),
                           .period = 1};
 }
 
@@ -28,14 +27,8 @@ const sh_sync_kind sh_sync_ksync = {
     .amount_least = 1,
     .amount_most = 4096,
     .amount_initial = 1,
-    .free = true,
-    .mails = true,
-    .services = sh_ps_services,
+    .reads = SH_PS_READS,
+    .family = &sh_ps_family,
     .check = check,
-    .create = sh_ps_create,
-    .destroy = sh_ps_destroy,
-    .step = sh_ps_step,
-    .meet = sh_ps_meet,
-    .serve = sh_ps_serve,
     .policy = policy_of,
 };

@@ -20,7 +20,7 @@
 
 typedef struct local {
     int64_t since;    // steps since the last average
-    int64_t alone;    // the step, of this run, from which workers go alone
+    int64_t alone;    // see alone_from
     sh_delta *delta;  // NULL: models travel as they are
 } local;
 
@@ -45,19 +45,19 @@ sh_status sh_local_meet(sh_sync *sync, int64_t *since, sh_momentum policy, sh_de
     return sh_replica_average_optim(sync->replica, SH_MOMENTUM_AVERAGE);
 }
 
+/* The step, of this run, from which workers go alone. */
+static int64_t alone_from(const sh_sync *sync) {
+    if (sync->scheme.kind != &sh_sync_post_local) return 0;
+    const double at = sync->options->switch_at;
+    int64_t steps = sync->replica->total / sync->replica->ranks;
+    return (int64_t)(at < 1 ? at * (double)steps : at);
+}
+
 static sh_status local_create(sh_sync *sync) {
     local *l = sync->own = sh_alloc(1, sizeof *l);
     if (l == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for local SGD");
+    l->alone = alone_from(sync);
     return sh_delta_create(sync->replica, sync->replica->kept[0], &l->delta);
-}
-
-static sh_status post_local_create(sh_sync *sync) {
-    SH_TRY(local_create(sync));
-    const sh_replica *replica = sync->replica;
-    const double at = sync->options->switch_at;
-    int64_t steps = replica->total / replica->ranks;
-    ((local *)sync->own)->alone = (int64_t)(at < 1 ? at * (double)steps : at);
-    return SH_OK;
 }
 
 static void local_destroy(sh_sync *sync) {
@@ -94,6 +94,13 @@ static sh_status local_check(sh_scheme scheme, const sh_sync_options *options,
     return sh_delta_check(scheme, terms);
 }
 
+static const sh_sync_family local_family = {
+    .create = local_create,
+    .destroy = local_destroy,
+    .step = local_step,
+    .meet = local_meet,
+};
+
 const sh_sync_kind sh_sync_local = {
     .name = "local",
     .help = "local SGD: H steps alone, then the models are averaged; local:1 with SGD is bsp",
@@ -103,12 +110,10 @@ const sh_sync_kind sh_sync_local = {
     .amount_initial = 8,
     .periodic = true,
     .survives = true,
+    .reads = "momentum",
     .states = {{.name = "residual", .feedback = true}},
+    .family = &local_family,
     .check = local_check,
-    .create = local_create,
-    .destroy = local_destroy,
-    .step = local_step,
-    .meet = local_meet,
 };
 
 const sh_sync_kind sh_sync_post_local = {
@@ -120,10 +125,8 @@ const sh_sync_kind sh_sync_post_local = {
     .amount_initial = 8,
     .periodic = true,
     .survives = true,
+    .reads = "momentum switch",
     .states = {{.name = "residual", .feedback = true}},
+    .family = &local_family,
     .check = local_check,
-    .create = post_local_create,
-    .destroy = local_destroy,
-    .step = local_step,
-    .meet = local_meet,
 };

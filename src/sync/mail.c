@@ -36,7 +36,7 @@ static sh_status await(const sh_mail *mail, sh_message *message, const char *wha
     sh_transport *transport = mail->transport;
     sh_board_rank *board = transport->board;
     int host = host_of(mail, message->peer);
-    int64_t begin_ns = sh_clock_now_ns(transport->clock);
+    int64_t begin_ns = sh_clock_now_ns(transport->clock), since_ns = begin_ns, looked_ns = begin_ns;
     sh_operation *operation =
         sh_board_begin(board, begin_ns, what, mail->step, -1, host, (int64_t)message->bytes);
     // Relaxed: only reports read it.
@@ -47,8 +47,12 @@ static sh_status await(const sh_mail *mail, sh_message *message, const char *wha
         if (sh_transport_health(transport) != SH_OK) break;
         sh_transport_idle(transport);
         if (mail->timeout_ns <= 0) continue;
-        int64_t waited_ns = sh_clock_now_ns(transport->clock) - begin_ns;
-        if (waited_ns > mail->timeout_ns) return fail_late(mail, message, waited_ns, what);
+        int64_t now_ns = sh_clock_now_ns(transport->clock);
+        if (sh_was_stopped(looked_ns, now_ns)) since_ns = now_ns;
+        looked_ns = now_ns;
+        if (now_ns - since_ns <= mail->timeout_ns) continue;
+        sh_cancel(transport, message);  // it may lie on the caller's stack
+        return fail_late(mail, message, now_ns - since_ns, what);
     }
     if (message->state == SH_MESSAGE_PENDING) sh_cancel(transport, message);
     atomic_store_explicit(&board->mail_from, 0, memory_order_relaxed);

@@ -12,11 +12,13 @@ bool sh_ps_staleness(const sh_sync_options *options, bool usual) {
 
 int sh_ps_services(sh_scheme scheme, const sh_sync_options *options, int workers) {
     (void)scheme;
-    return options->servers > 0 ? (int)options->servers : workers;
+    if (options->servers > 0) return (int)options->servers;
+    return workers < SH_PS_SERVERS_USUAL ? workers : SH_PS_SERVERS_USUAL;
 }
 
 static sh_status check_optim(sh_scheme scheme, const sh_sync_options *options,
                              const sh_sync_terms *terms) {
+    if (scheme.kind == &sh_sync_easgd) return SH_OK;  // workers step, with whole tensors
     if (!terms->optim->adaptive || strcmp(options->placement, "variable") == 0 ||
         sh_ps_services(scheme, options, terms->workers) == 1)
         return SH_OK;
@@ -31,8 +33,7 @@ static sh_status check_codec(sh_scheme scheme, const sh_sync_terms *terms) {
     const char *why = NULL;
     if (kind->rounds > 1) why = "needs the sum over all workers in two rounds";
     if (kind->owns_momentum) why = "keeps the momentum that the servers have";
-    if (strcmp(scheme.kind->name, "easgd") == 0)
-        why = "compresses gradients, and this sends weights";
+    if (scheme.kind == &sh_sync_easgd) why = "compresses gradients, and this sends weights";
     if (why == NULL) return SH_OK;
     SH_FAIL(SH_E_USAGE, "codec '%s' does not go with scheme '%s': it %s", kind->name,
             scheme.kind->name, why);
@@ -41,7 +42,7 @@ static sh_status check_codec(sh_scheme scheme, const sh_sync_terms *terms) {
 
 static sh_status check_periods(sh_scheme scheme, const sh_sync_options *options) {
     bool every_step = options->fetch_every <= 1 && options->push_every <= 1;
-    if (every_step || strcmp(scheme.kind->name, "async") == 0) return SH_OK;
+    if (every_step || scheme.kind == &sh_sync_async) return SH_OK;
     SH_FAIL(SH_E_USAGE, "scheme '%s' fetches and pushes in its own rhythm", scheme.kind->name);
     return sh_error_hint("leave out --fetch-every and --push-every, or use --sync async");
 }
@@ -68,10 +69,13 @@ sh_status sh_ps_check(sh_scheme scheme, const sh_sync_options *options, const sh
     return sh_error_hint("leave out --compensation");
 }
 
-sh_status sh_ps_check_amount(sh_scheme scheme, int workers, int most) {
-    if (workers == 1 || scheme.amount <= most) return SH_OK;
-    SH_FAIL(SH_E_USAGE, "scheme '%s:%.0f' is too much for %d workers", scheme.kind->name,
-            scheme.amount, workers);
+sh_status sh_ps_check_amount(sh_scheme scheme, const sh_sync_options *options,
+                             const sh_sync_terms *terms, int spare) {
+    int workers = terms->planned > 0 ? terms->planned : terms->workers, most = workers - spare;
+    if (!sh_sync_acts(options, terms->workers) || scheme.amount <= most) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "scheme '%s:%.0f' is too much for %d worker%s", scheme.kind->name,
+            scheme.amount, workers, workers == 1 ? "" : "s");
+    if (most < 1) return sh_error_hint("use more workers (-n %d), or another scheme", 1 + spare);
     return sh_error_hint("give %s from 1 to %d", scheme.kind->amount, most);
 }
 
@@ -81,28 +85,31 @@ static sh_status check(sh_scheme scheme, const sh_sync_options *options,
 }
 
 static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, int workers) {
+    (void)options;
     (void)scheme;
-    return (sh_ps_policy){.group = workers,
-                          .rounds = true,
-                          .slack = -1,
-                          .rate = 1,
-                          .per = 1,
-                          .staleness = sh_ps_staleness(options, false),
-                          .period = 1};
+    return (sh_ps_policy){
+        .group = workers, .rounds = true, .slack = -1, .rate = 1, .per = 1, .period = 1};
 }
 
-const sh_sync_kind sh_sync_ps = {
-    .name = "ps",
-    .help = "parameter servers, in step: every update is the mean over all workers, as in bsp",
+const sh_sync_family sh_ps_family = {
     .free = true,
     .mails = true,
-    .exact = true,
     .services = sh_ps_services,
-    .check = check,
     .create = sh_ps_create,
     .destroy = sh_ps_destroy,
     .step = sh_ps_step,
     .meet = sh_ps_meet,
     .serve = sh_ps_serve,
+    .snapshot_bytes = sh_ps_snapshot_bytes,
+    .restore = sh_ps_restore,
+};
+
+const sh_sync_kind sh_sync_ps = {
+    .name = "ps",
+    .help = "parameter servers, in step: every update is the mean over all workers, as in bsp",
+    .exact = true,
+    .reads = SH_PS_READS,
+    .family = &sh_ps_family,
+    .check = check,
     .policy = policy_of,
 };

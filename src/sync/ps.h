@@ -100,13 +100,24 @@ static inline bool sh_ps_breaks_off(const sh_ps_policy *policy, int workers) {
     return policy->rounds && policy->group < workers;
 }
 
+/* Options that all rows read. */
+#define SH_PS_READS "servers server_ranks placement"
+
 /* auto, on, off. */
 bool sh_ps_staleness(const sh_sync_options *options, bool usual);
 /* What no parameter server can do; `stale`: gradients may be of older weights. */
 sh_status sh_ps_check(sh_scheme scheme, const sh_sync_options *options, const sh_sync_terms *terms,
                       bool stale);
-/* The amount counts gradients of a step: there are no more than `most`. */
-sh_status sh_ps_check_amount(sh_scheme scheme, int workers, int most);
+/* The amount counts gradients of a step: there are no more than workers, and `spare` less may be
+ * named. A run that has lost workers goes on with as many as are left (sh_ps_group). */
+sh_status sh_ps_check_amount(sh_scheme scheme, const sh_sync_options *options,
+                             const sh_sync_terms *terms, int spare);
+static inline int sh_ps_group(int wanted, int workers) {
+    if (wanted < 1) return 1;
+    return wanted < workers ? wanted : workers;
+}
+/* Every worker talks to every server, so that more of them would only cost links. */
+enum { SH_PS_SERVERS_USUAL = 16 };
 int sh_ps_services(sh_scheme scheme, const sh_sync_options *options, int workers);
 
 /* ---- On the wire ----
@@ -153,14 +164,14 @@ enum { SH_PS_MAGIC = 0x73507331 };
 
 /* ---- The two sides ---- */
 
-/* Both by the policy of the row. */
+/* Both by the policy of the row; snapshots are in ps_snapshot.c. */
+extern const sh_sync_family sh_ps_family;
+
 sh_status sh_ps_serve(sh_service *service);
 sh_status sh_ps_create(sh_sync *sync);
 void sh_ps_destroy(sh_sync *sync);
 sh_status sh_ps_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out);
 sh_status sh_ps_meet(sh_sync *sync);
-
-/* Snapshots (ps_snapshot.c), as sync/sync.h says. */
 sh_status sh_ps_snapshot_bytes(const sh_service *like, int index, size_t *bytes_out);
 sh_status sh_ps_restore(const sh_service *like, int index, const void *snapshot, float *weights,
                         sh_optim *optim, sh_remains *remains_out);

@@ -93,13 +93,20 @@ static int64_t grant(ps_server *server, const ps_client *client) {
     return granted;
 }
 
+/* Its next gradient is of the weights of this reply: what an earlier one brought, it has not
+ * computed with (that one said that it was time to meet). */
+static void keep_then(ps_server *server, ps_client *client) {
+    ps_release(client->then);
+    client->then = ps_acquire(server);
+}
+
 /* A worker that has come to the meeting computes no more: its pull is answered whatever it is. */
 static sh_status try_reply(ps_server *server, ps_client *client) {
     if (!client->waits) return SH_OK;
     bool over = client->meets || is_over(server, client);
     if (!over && !may_go_on(server, client)) return SH_OK;
     client->waits = false;
-    if (server->policy->compensation > 0 && client->then == NULL) client->then = ps_acquire(server);
+    if (server->policy->compensation > 0) keep_then(server, client);
     return reply(server, client, over ? 0 : grant(server, client), false);
 }
 
@@ -233,7 +240,7 @@ static sh_status confirm(ps_server *server, ps_client *client) {
 /* What the request asks for, after its push has been taken in. */
 static sh_status act(ps_server *server, ps_client *client, uint32_t what) {
     if (what == SH_PS_PUSH) return confirm(server, client);
-    if (what & SH_PS_VOID) server->service->dropped++;
+    if (what & SH_PS_VOID) server->service->counts.dropped++;
     if (what & SH_PS_PULL) client->waits = true;
     if (what & SH_PS_MEET) {
         client->meets = true;

@@ -1,5 +1,5 @@
-/* Snapshots: a server's shard as it was at some update, in memory that outlives the server. When
- * its worker dies, the others go on from there, and know what is lost: the updates since.
+/* Snapshots: a server's shard as it was at some update, in memory that outlives the server. When it
+ * dies, the others go on from there, and know what is lost: the updates since.
  *
  * There are two copies, written in turn, and a word that says which one is whole; a death while one
  * is written leaves the other. */
@@ -13,6 +13,7 @@ typedef struct ps_saved {
     atomic_int_fast64_t saves;  // so far: copy saves mod 2 is whole; 0: none is. Release: it is
     atomic_bool ended;          // nothing came after the last
     int64_t versions[2];
+    sh_service_counts counts;     // once it has ended
     _Alignas(64) float values[];  // (2, 1 + slots, shard)
 } ps_saved;
 
@@ -57,6 +58,7 @@ void ps_snapshot_end(ps_server *server) {
     ps_saved *kept = server->service->snapshot;
     if (kept == NULL || !server->computes || ps_settle(server) != SH_OK) return;
     ps_snapshot_save(server);
+    kept->counts = server->service->counts;
     atomic_store_explicit(&kept->ended, true, memory_order_release);
 }
 
@@ -76,6 +78,7 @@ sh_status sh_ps_restore(const sh_service *like, int index, const void *snapshot,
     const ps_saved *kept = snapshot;
     int64_t copy = atomic_load_explicit(&kept->saves, memory_order_acquire);
     *remains_out = (sh_remains){.ended = atomic_load(&kept->ended)};
+    if (remains_out->ended) remains_out->counts = kept->counts;
     if (copy == 0) return SH_OK;
     remains_out->updates = kept->versions[copy % 2];
     remains_out->lost = atomic_load(&kept->version) - remains_out->updates;

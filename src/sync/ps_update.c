@@ -89,7 +89,7 @@ static void apply(ps_server *server, sh_optim_step *step) {
 /* One step of the optimizer with `scale` times the gradient, at `factor` times the rate. */
 static sh_status update(ps_server *server, const float *gradient, double scale, double factor) {
     server->updates++;
-    server->service->updates++;
+    server->service->counts.updates++;
     if (server->computes && server->shard.params.total > 0) {
         ps_block *next = NULL;
         SH_TRY(next_block(server, &next));
@@ -114,7 +114,7 @@ static sh_status update(ps_server *server, const float *gradient, double scale, 
 /* How much a gradient counts (Zhang, Gupta, Lian, Liu 2016), and its staleness is counted. */
 static double weigh(ps_server *server, const ps_client *client) {
     int64_t tau = server->version - client->request.version;
-    sh_staleness_add(&server->service->staleness, (uint64_t)tau);
+    sh_staleness_add(&server->service->counts.staleness, (uint64_t)tau);
     double delay = (double)tau / server->policy->per;
     return server->policy->staleness && delay > 1 ? 1 / delay : 1;
 }
@@ -197,7 +197,7 @@ static sh_status push_to_round(ps_server *server) {
             if (fits(server, client)) members++;
             if (!client->pushed || client->request.round >= server->version) continue;
             client->pushed = false;
-            server->service->dropped++;
+            server->service->counts.dropped++;
         }
         if (members < server->policy->group) return SH_OK;
         SH_TRY(end_round(server));
@@ -247,7 +247,7 @@ sh_status ps_push(ps_server *server, ps_client *client) {
 sh_status ps_settle(ps_server *server) {
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
-        if (client->pushed) server->service->dropped++;
+        if (client->pushed) server->service->counts.dropped++;
         client->pushed = false;
     }
     return end_group(server);

@@ -210,6 +210,15 @@ static sh_status sgp_check(sh_scheme scheme, const sh_sync_options *options,
                            "loses part of what is pushed, and push-sum counts on all of it");
 }
 
+static const sh_sync_family sgp_family = {
+    .mails = true,
+    .create = sgp_create,
+    .destroy = sgp_destroy,
+    .step = sgp_step,
+    .settle = sgp_settle,
+    .meet = sgp_meet,
+};
+
 const sh_sync_kind sh_sync_sgp = {
     .name = "sgp",
     .help = "stochastic gradient push: half of the model to one other a step, at most T steps late",
@@ -217,12 +226,8 @@ const sh_sync_kind sh_sync_sgp = {
     .amount_least = 0,
     .amount_most = LATE_MOST,
     .amount_initial = 0,
-    .mails = true,
     .survives = true,
+    .reads = "momentum graph",
+    .family = &sgp_family,
     .check = sgp_check,
-    .create = sgp_create,
-    .destroy = sgp_destroy,
-    .step = sgp_step,
-    .settle = sgp_settle,
-    .meet = sgp_meet,
 };

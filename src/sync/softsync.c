@@ -9,7 +9,7 @@
 
 static sh_status check(sh_scheme scheme, const sh_sync_options *options,
                        const sh_sync_terms *terms) {
-    SH_TRY(sh_ps_check_amount(scheme, terms->workers, terms->workers));
+    SH_TRY(sh_ps_check_amount(scheme, options, terms, 0));
     return sh_ps_check(scheme, options, terms, true);
 }
 
@@ -31,17 +31,9 @@ const sh_sync_kind sh_sync_softsync = {
     .amount_least = 1,
     .amount_most = 4096,
     .amount_initial = 1,
-    .free = true,
-    .mails = true,
     .survives = true,
-    .services = sh_ps_services,
+    .reads = SH_PS_READS " snapshot_every staleness compensation",
+    .family = &sh_ps_family,
     .check = check,
-    .create = sh_ps_create,
-    .destroy = sh_ps_destroy,
-    .step = sh_ps_step,
-    .meet = sh_ps_meet,
-    .serve = sh_ps_serve,
-    .snapshot_bytes = sh_ps_snapshot_bytes,
-    .restore = sh_ps_restore,
     .policy = policy_of,
 };

@@ -20,8 +20,20 @@ const sh_sync_kind *sh_sync_at(size_t index) {
 
 const sh_sync_kind *sh_sync_find(const char *name) {
     for (size_t i = 0; i < SH_COUNT(kinds); i++)
-        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+        if (strcmp(kinds[i]->name, name) == 0 ||
+            (kinds[i]->alias != NULL && strcmp(kinds[i]->alias, name) == 0))
+            return kinds[i];
     return NULL;
+}
+
+bool sh_sync_reads(const sh_sync_kind *kind, const char *option) {
+    size_t length = strlen(option);
+    for (const char *word = kind->reads; word != NULL && *word != '\0';) {
+        size_t own = strcspn(word, " ");
+        if (own == length && strncmp(word, option, length) == 0) return true;
+        word += own + strspn(word + own, " ");
+    }
+    return false;
 }
 
 static const char *name_at(const void *names, size_t index) {
@@ -93,7 +105,7 @@ static const char *only_bsp(const sh_sync_kind *kind, const sh_sync_terms *terms
 sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
                           const sh_sync_terms *terms) {
     const sh_sync_kind *kind = scheme.kind;
-    bool acts = kind->step != NULL && sh_sync_acts(options, terms->workers);
+    bool acts = sh_scheme_acts(scheme, options, terms->workers);
     const char *other = acts ? only_bsp(kind, terms) : NULL;
     if (other != NULL) {
         SH_FAIL(SH_E_USAGE, "scheme '%s' does not go with %s, which needs every step's sum",
@@ -105,10 +117,8 @@ sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
 
 sh_status sh_service_health(const sh_service *service) {
     SH_TRY(sh_transport_health(service->mail.transport));
-    // Relaxed: what it guards is waited for by the end of the task.
-    if (service->quits == NULL || !atomic_load_explicit(service->quits, memory_order_relaxed))
-        return SH_OK;
-    return SH_FAIL(SH_E_PEER, "worker %d regroups", service->index % service->workers);
+    if (service->quits == NULL || !service->quits(service->user)) return SH_OK;
+    return SH_FAIL(SH_E_PEER, "the team regroups without service %d", service->index);
 }
 
 void sh_replica_update(sh_replica *replica) {

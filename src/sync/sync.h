@@ -18,8 +18,6 @@
 #ifndef SH_SYNC_SYNC_H
 #define SH_SYNC_SYNC_H
 
-#include <stdatomic.h>
-
 #include "codec/codec.h"
 #include "comm/engine.h"
 #include "nn/loss.h"
@@ -33,12 +31,12 @@ typedef struct sh_sync_kind sh_sync_kind;
 
 /* The rows of the group "Schemes" in the options of a run. */
 typedef struct sh_sync_options {
-    char *name;                       // with its amount: "ssp:3"
-    int64_t servers;                  // shards of the parameters; 0: one for each worker
-    char *server_ranks;               // shared: servers sit on workers; own: behind them
-    char *placement;                  // range: equal parts; variable: whole tensors
-    char *staleness;                  // auto, on, off: the rate is divided by the staleness
-    double compensation;              // of delay: lambda of DC-ASGD; 0: none
+    char *name;           // with its amount: "ssp:3"
+    int64_t servers;      // shards of the parameters; 0: one for each worker, 16 at most
+    char *server_ranks;   // shared: servers sit on workers; own: behind them
+    char *placement;      // range: equal parts; variable: whole tensors
+    char *staleness;      // auto, on, off: the rate is divided by the staleness
+    double compensation;  // of delay: lambda of DC-ASGD; 0: none
     int64_t fetch_every, push_every;  // async: steps between two pulls, and between two pushes
     char *momentum;                   // where models are averaged: auto, average, keep, reset
     double switch_at;                 // post-local: steps when >= 1, a part of the run when < 1
@@ -168,6 +166,13 @@ typedef struct sh_sync {
     bool silent;  // its services on this worker have ended: nobody else uses its memory
 } sh_sync;
 
+/* What a service counts. */
+typedef struct sh_service_counts {
+    sh_staleness staleness;
+    uint64_t updates;  // steps of the optimizer on its shard
+    uint64_t dropped;  // gradients that came too late to count, or were broken off
+} sh_service_counts;
+
 /* A service, seen from its own task. Its memory outlives the task. */
 typedef struct sh_service {
     int index, count, workers;
@@ -187,57 +192,48 @@ typedef struct sh_service {
     sh_sync *worker;
     /* Asked from time to time: the user wants the run to end at once. */
     bool (*stops)(void *user);
+    /* And: nobody needs it any more, so it ends with SH_E_PEER. NULL: that does not happen. */
+    bool (*quits)(void *user);
     void *user;
-    const atomic_bool *quits;  // set when nobody needs it any more: it ends with SH_E_PEER
-    void *snapshot;            // as long as kind->snapshot_bytes says, zeroed; outlives the worker.
-                               // NULL: nobody would read it
-    // Read when the task has ended:
-    sh_staleness staleness;
-    uint64_t updates;  // steps of the optimizer on its shard
-    uint64_t dropped;  // gradients that came too late to count, or were broken off
+    void *snapshot;  // as long as family->snapshot_bytes says, zeroed; outlives it. NULL: nobody
+                     // would read it
+    sh_service_counts counts;  // read when the task has ended
 } sh_service;
 
-/* For the loop of a service, while it has nothing to do: SH_E_PEER once a peer has left, or the
- * worker that it sits on needs it no more. */
+/* For the loop of a service, while it has nothing to do: SH_E_PEER once a peer has left, or nobody
+ * needs it any more. */
 sh_status sh_service_health(const sh_service *service);
 
 /* What a service left behind in its snapshot. */
 typedef struct sh_remains {
-    bool ended;       // in order, or with its worker alive: nothing is lost
-    int64_t updates;  // that are in it
-    int64_t lost;     // that came after it
+    bool ended;                // in order, or because others died: nothing is lost
+    int64_t updates;           // that are in it
+    int64_t lost;              // that came after it
+    sh_service_counts counts;  // of one that ended
 } sh_remains;
 
 /* What a scheme must get along with. */
 typedef struct sh_sync_terms {
     int workers;
+    int planned;  // workers that the run began with, where some are lost; 0: as many
     const sh_optim_kind *optim;
     const sh_codec *codec;  // kind NULL: none
     bool exact, shard_optimizer, balance, clips, parts, drops_paths, sync_batchnorm;
     bool simulated;
 } sh_sync_terms;
 
-struct sh_sync_kind {
-    const char *name, *help;  // help: what it promises
-    const char *amount;       // "S"; NULL: none
-    double amount_least, amount_most, amount_initial;
-    bool periodic;  // the amount is how many steps a worker goes alone
-    bool free;      // not in lockstep
-    bool mails;     // uses mail
-    bool survives;  // a worker's death: the others regroup and go on with the model that they hold
-    bool exact;     // sums every step's gradients of all workers, also in fixed point
-    sh_sync_state states[SH_SYNC_STATES];
+/* How the workers and services of a scheme act. Rows that differ in a policy alone share it. */
+typedef struct sh_sync_family {
+    bool free;   // not in lockstep
+    bool mails;  // uses mail
     /* Endpoints besides the workers'; NULL: none. */
     int (*services)(sh_scheme scheme, const sh_sync_options *options, int workers);
-    /* Refuses, with a reason and a hint, what does not go together; NULL: nothing. */
-    sh_status (*check)(sh_scheme scheme, const sh_sync_options *options,
-                       const sh_sync_terms *terms);
     /* Collective. All replicas have the same weights, which are those of the services, too. */
     sh_status (*create)(sh_sync *sync);
     /* Also where create failed, and after a step failed: then it must not wait for anybody. */
     void (*destroy)(sh_sync *sync);
     /* One step of this worker. A free scheme that has nothing left to do before the meeting says so
-     * in `*meets_out` and computes nothing. */
+     * in `*meets_out` and computes nothing. NULL: bulk-synchronous; the reducer does it all. */
     sh_status (*step)(sh_sync *sync, sh_loss_result *result_out, bool *meets_out);
     /* Lockstep, where mail may be under way between steps: all of it arrives, before the workers
      * wait for each other elsewhere. NULL: none is. */
@@ -252,18 +248,42 @@ struct sh_sync_kind {
     sh_status (*snapshot_bytes)(const sh_service *like, int index, size_t *bytes_out);
     sh_status (*restore)(const sh_service *like, int index, const void *snapshot, float *weights,
                          sh_optim *optim, sh_remains *remains_out);
+} sh_sync_family;
+
+struct sh_sync_kind {
+    const char *name, *help;  // help: what it promises
+    const char *alias;        // another name that users know; NULL: none
+    const char *amount;       // "S"; NULL: none
+    double amount_least, amount_most, amount_initial;
+    bool periodic;  // the amount is how many steps a worker goes alone
+    bool survives;  // a worker's death: the others regroup and go on with the model that they hold
+    bool exact;     // sums every step's gradients of all workers, also in fixed point
+    const char *reads;  // the other options of a scheme that mean something to it, by key: words
+    sh_sync_state states[SH_SYNC_STATES];
+    const sh_sync_family *family;
+    /* Refuses, with a reason and a hint, what does not go together; NULL: nothing. */
+    sh_status (*check)(sh_scheme scheme, const sh_sync_options *options,
+                       const sh_sync_terms *terms);
     /* Of the rows that parameter servers serve (sync/ps.h): in what they differ. */
     struct sh_ps_policy (*policy)(sh_scheme scheme, const sh_sync_options *options, int workers);
 };
 
+/* The scheme has steps of its own here; otherwise gradients are summed, by as many as there are. */
+static inline bool sh_scheme_acts(sh_scheme scheme, const sh_sync_options *options, int workers) {
+    return scheme.kind->family->step != NULL && sh_sync_acts(options, workers);
+}
+
 const sh_sync_kind *sh_sync_find(const char *name);  // NULL: unknown
 const sh_sync_kind *sh_sync_at(size_t index);        // NULL: past the end
+/* Whether `option`, the key without "sync.", means anything to the kind. */
+bool sh_sync_reads(const sh_sync_kind *kind, const char *option);
 /* What no kind of scheme can do with these terms, and what this one cannot. */
 sh_status sh_scheme_check(sh_scheme scheme, const sh_sync_options *options,
                           const sh_sync_terms *terms);
 static inline int sh_scheme_services(sh_scheme scheme, const sh_sync_options *options,
                                      int workers) {
-    return scheme.kind->services != NULL ? scheme.kind->services(scheme, options, workers) : 0;
+    const sh_sync_family *family = scheme.kind->family;
+    return family->services != NULL ? family->services(scheme, options, workers) : 0;
 }
 
 /* The replica's own optimizer takes a step with the gradient block, at the rate of the step that
@@ -281,7 +301,7 @@ sh_momentum sh_sync_momentum(const sh_sync_options *options, sh_momentum usual);
 sh_status sh_replica_average_model(sh_replica *replica);
 /* Collective: the optimizer's state, by policy. */
 sh_status sh_replica_average_optim(sh_replica *replica, sh_momentum policy);
-/* kind->meet of schemes whose model is the mean of the replicas': averages them, and the
+/* family->meet of schemes whose model is the mean of the replicas': averages them, and the
  * optimizer's state unless it is to be reset; also where workers keep their own, since one
  * checkpoint speaks for all. */
 sh_status sh_sync_meet_mean(sh_sync *sync);

@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train/exact.h"
 #include "train/run.h"
@@ -104,13 +105,14 @@ static sh_status open_data(shoal_run *run) {
     sh_data_options options = run->config.data;
     options.folder = run->data_folder;
     options.seed = (uint64_t)run->config.seed;
+    options.ignore = &run->config.loss.ignore_index;
     options.parts = (int)run->config.workers;
     if (run->team.seat.data != NULL) {
         run->data = *run->team.seat.data;
         return SH_OK;
     }
     sh_data_team team = sh_team_for_data(&run->team);
-    if (run->team.engine != NULL) options.team = &team;
+    if (run->team.engine != NULL || run->team.rank < 0) options.team = &team;
     return sh_data_open(&options, &run->log, &run->data);
 }
 
@@ -190,6 +192,18 @@ shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks
     return (shoal_status)sh_run_open(&config->config, hooks, NULL, run_out);
 }
 
+/* What could not be written is said, and the run's own error stays. */
+static void close_files(shoal_run *run) {
+    const sh_error error = *sh_error_last();
+    sh_metrics_close(run->metrics);
+    if (sh_chrome_trace_close(run->trace_file) != SH_OK)
+        SH_WARN(&run->log, "the trace is not whole: %s", sh_error_last()->text);
+    if (sh_run_log_close(run->run_log) != SH_OK && run->hooks.line != NULL)
+        run->hooks.line(run->hooks.user, SH_LOG_WARN, sh_error_last()->text);
+    if (run->folder_claim > 0) close(run->folder_claim);
+    if (error.code != SH_OK) sh_error_adopt(&error);
+}
+
 void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
     sh_scheme_end(run);
@@ -201,9 +215,7 @@ void shoal_run_close(shoal_run *run) {
     sh_model_fini(&run->model);
     sh_optim_fini(&run->optim);
     if (run->team.seat.data == NULL) sh_data_close(&run->data);
-    sh_metrics_close(run->metrics);
-    sh_chrome_trace_close(run->trace_file);
-    sh_run_log_close(run->run_log);
+    close_files(run);
     sh_config_fini(&run->config);
     sh_free(run->folder);
     sh_free(run->data_folder);
@@ -218,6 +230,8 @@ static sh_batch_share exact_share(const shoal_run *run) {
 }
 
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
+    // An epoch stays as many steps, whoever is missing.
+    bool regrouped = run->team.generation > 0;
     sh_loader_options options = {
         .batch = (size_t)run->config.batch,
         .share = run->config.exact ? exact_share(run) : sh_team_share(&run->team),
@@ -229,6 +243,7 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
         .epochs = epochs,
         .epoch = run->epoch,
         .index = run->batch,
+        .batches = regrouped ? (size_t)run->steps_per_epoch : 0,
         // Nothing is won ahead of virtual time, nor where a batch is a list of rows.
         .depth = run->team.seat.spend != NULL || run->sparse != NULL ? 0 : 3,
         .rows = run->sparse != NULL,
@@ -284,6 +299,17 @@ static sh_status choose_evaluations(shoal_run *run) {
     return SH_OK;
 }
 
+/* From here on the config says what is done and no longer what is usual, as run.yaml must. */
+static sh_status resolve(shoal_run *run) {
+    sh_config *config = &run->config;
+    char *loss = sh_strdup(run->model.loss.kind->name);
+    if (loss == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a name");
+    sh_optim_resolve(&run->optim, &config->optim);
+    sh_free(config->loss.name);
+    config->loss.name = loss;
+    return SH_OK;
+}
+
 /* The loader knows how many batches an epoch has; it also checks the batch against the data. */
 sh_status sh_run_make_optimizer(shoal_run *run) {
     sh_loader *loader = NULL;
@@ -295,6 +321,7 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
     SH_TRY(choose_evaluations(run));
     size_t total = run->model.net->params.total;
     SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
+    SH_TRY(resolve(run));
     SH_TRY(hand_momentum_over(run));
     SH_TRY(sh_memory_check("the optimizer's state",
                            total * sizeof(float) * (size_t)run->optim.slot_count));
@@ -326,6 +353,7 @@ sh_status sh_run_part(const shoal_run *run, const char *part, const sh_dataset *
 shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *result_out) {
     const sh_dataset *dataset = NULL;
     SHOAL_TRY(sh_run_part(run, part, &dataset));
+    SHOAL_TRY(sh_data_need_targets(dataset, part));
     return (shoal_status)sh_run_evaluate(run, dataset, result_out);
 }
 
@@ -338,6 +366,10 @@ shoal_status shoal_run_load(shoal_run *run, const char *path) {
     return (shoal_status)sh_checkpoint_load_model(path, &run->log, &net->params,
                                                   run->model.blocks.weights, &net->states,
                                                   run->model.blocks.states);
+}
+
+shoal_status shoal_run_save(const shoal_run *run, const char *path) {
+    return (shoal_status)sh_model_save(&run->model, path);
 }
 
 shoal_status shoal_run_predict(shoal_run *run, const char *part,

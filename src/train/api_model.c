@@ -7,6 +7,7 @@
 #include "ckpt/safetensors.h"
 #include "optim/optim.h"
 #include "shoal/shoal.h"
+#include "tensor/kernels/loss.h"
 #include "train/config.h"
 #include "train/run.h"
 
@@ -106,11 +107,14 @@ int64_t shoal_model_param_count(const shoal_model *model) {
 }
 
 /* Labels and tokens come straight from the caller: one outside the table would read past it. */
-static sh_status check_range(const char *what, const int32_t *values, int64_t count, int64_t most) {
-    for (int64_t i = 0; i < count; i++)
-        if (values[i] < 0 || values[i] >= most)
+static sh_status check_range(const char *what, const int32_t *values, int64_t count, int64_t most,
+                             const int64_t *ignore) {
+    for (int64_t i = 0; i < count; i++) {
+        bool ignored = ignore != NULL && values[i] == *ignore;
+        if (!ignored && (values[i] < 0 || values[i] >= most))
             return SH_FAIL(SH_E_USAGE, "%s %ld is %d, not from 0 to %ld", what, (long)i, values[i],
                            (long)most - 1);
+    }
     return SH_OK;
 }
 
@@ -119,9 +123,10 @@ static sh_status check_batch(const shoal_model *model, const void *x, const void
     const sh_data_info *info = &model->info;
     int64_t tokens = count * (int64_t)sh_shape_count(&info->sample);
     if (count < 1) return SH_FAIL(SH_E_USAGE, "a batch needs at least one sample");
-    if (info->tokens) SH_TRY(check_range("token", x, tokens, info->classes));
+    if (info->tokens) SH_TRY(check_range("token", x, tokens, info->classes, NULL));
     if (y == NULL || info->target == SH_TARGET_VALUES) return SH_OK;
-    return check_range("label", y, info->tokens ? tokens : count, info->classes);
+    return check_range("label", y, info->tokens ? tokens : count, info->classes,
+                       &model->model.loss.options.ignore_index);
 }
 
 shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, int64_t count,
@@ -131,12 +136,17 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
     SHOAL_TRY(sh_model_plan(&model->model, count, true, &plan));
     sh_step_context context = {.training = true, .seed = model->seed, .step = model->step};
     int64_t rows = model->info.tokens ? count * model->info.sample.dim[0] : count;
+    int64_t ignore = model->model.loss.options.ignore_index;
+    if (model->info.target != SH_TARGET_VALUES)
+        rows = (int64_t)sh_loss_counted(y, (size_t)rows, (int32_t)ignore);
+    if (rows == 0)
+        return (shoal_status)SH_FAIL(
+            SH_E_USAGE, "every label of the batch is %ld, which does not count", (long)ignore);
     sh_plan_forward(plan, &context, x);
     sh_loss_result result = sh_plan_loss(plan, y, 1.0 / (double)rows);
     double loss = result.sum / (double)result.counted;
     if (!isfinite(loss))
-        return (shoal_status)SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is %g",
-                                     (long)model->step + 1, loss);
+        return (shoal_status)sh_model_explain_bad(&model->model, plan, &context, x, loss);
     sh_plan_backward(plan, NULL, NULL);
     sh_optim_apply(&model->optim, &(sh_optim_step){.params = &model->model.net->params,
                                                    .unused = plan->param_unused,
@@ -147,6 +157,22 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
                                                    .lr = model->optim.options.lr,
                                                    .step = ++model->step});
     if (loss_out != NULL) *loss_out = loss;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,
+                                  shoal_result *result_out) {
+    SHOAL_TRY(check_batch(model, x, y, count));
+    sh_plan *plan;
+    SHOAL_TRY(sh_model_plan(&model->model, count, false, &plan));
+    sh_step_context context = {.seed = model->seed};
+    sh_plan_forward(plan, &context, x);
+    sh_loss_result result = sh_plan_loss(plan, y, 1.0);
+    bool classes = model->model.loss.kind->classes;
+    double counted = (double)result.counted;
+    *result_out = (shoal_result){.loss = result.sum / counted,
+                                 .accuracy = classes ? (double)result.correct / counted : NAN,
+                                 .samples = count};
     return SHOAL_OK;
 }
 
@@ -162,13 +188,7 @@ shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t coun
 }
 
 shoal_status shoal_model_save(shoal_model *model, const char *path) {
-    const sh_net *net = model->model.net;
-    sh_checkpoint checkpoint = {.params = &net->params,
-                                .weights = model->model.blocks.weights,
-                                .state = &net->states,
-                                .state_values = model->model.blocks.states,
-                                .info = {.model = net->text}};
-    return (shoal_status)sh_checkpoint_save_model(path, &checkpoint);
+    return (shoal_status)sh_model_save(&model->model, path);
 }
 
 shoal_status shoal_model_load(shoal_model *model, const char *path) {

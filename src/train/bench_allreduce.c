@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -188,30 +189,46 @@ static _Noreturn void be_rank(const bench *b, int rank) {
 
 static sh_status start_ranks(bench *b) {
     for (int rank = 0; rank < b->ranks; rank++) {
-        pid_t pid = fork();
-        if (pid == 0) be_rank(b, rank);
+        pid_t parent = getpid(), pid = fork();
+        if (pid == 0) {
+            sh_die_with(parent);
+            be_rank(b, rank);
+        }
         if (pid < 0) return SH_FAIL(SH_E_IO, "cannot start worker %d", rank);
         b->pids[rank] = pid;
     }
     return SH_OK;
 }
 
-/* Waits for all; the first that failed for a reason of its own is what the caller hears. */
+/* One has ended as `how` says; of several failures one with a reason of its own is what the caller
+ * hears. */
+static sh_status take_end(bench *b, int rank, int how, sh_status status) {
+    if (how == 0) return status;
+    sh_shm_mark_dead(b->fabric, rank);
+    const sh_board_rank *board = &sh_shm_board(b->fabric)->rank[rank];
+    if (status != SH_OK && (status != SH_E_PEER || board->status == SH_E_PEER)) return status;
+    if (WIFSIGNALED(how))
+        return SH_FAIL(SH_E_PEER, "worker %d was ended by signal %d", rank, WTERMSIG(how));
+    status =
+        SH_FAIL(board->status != SH_OK ? (sh_status)board->status : SH_E_PEER, "%s", board->error);
+    return board->hint[0] != '\0' ? sh_error_hint("%s", board->hint) : status;
+}
+
+/* In whatever order they end: the others are told of a death at once, and then end, too. */
 static sh_status await_ranks(bench *b) {
     sh_status status = SH_OK;
-    for (int rank = 0; rank < b->ranks; rank++) {
-        int how = 0;
-        if (b->pids[rank] <= 0 || waitpid(b->pids[rank], &how, 0) < 0 || how == 0) continue;
-        sh_shm_mark_dead(b->fabric, rank);
-        const sh_board_rank *board = &sh_shm_board(b->fabric)->rank[rank];
-        if (status != SH_OK && (status != SH_E_PEER || board->status == SH_E_PEER)) continue;
-        if (WIFSIGNALED(how)) {
-            status = SH_FAIL(SH_E_PEER, "worker %d was ended by signal %d", rank, WTERMSIG(how));
-            continue;
+    for (int left = b->ranks; left > 0;) {
+        left = 0;
+        for (int rank = 0; rank < b->ranks; rank++) {
+            int how = 0;
+            if (b->pids[rank] <= 0) continue;
+            left++;
+            if (waitpid(b->pids[rank], &how, WNOHANG) != b->pids[rank]) continue;
+            b->pids[rank] = 0;
+            status = take_end(b, rank, how, status);
         }
-        status = board->status != SH_OK ? (sh_status)board->status : SH_E_PEER;
-        SH_FAIL(status, "%s", board->error);
-        if (board->hint[0] != '\0') sh_error_hint("%s", board->hint);
+        const struct timespec look = {.tv_nsec = 5000000};
+        if (left > 0) nanosleep(&look, NULL);
     }
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "train/launch.h"
+#include "train/scheme.h"
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a comparison"); }
 
@@ -102,6 +103,7 @@ static sh_status configure(const comparing *c, const shoal_compared *row, sh_con
     sh_free(out);
     SH_TRY(status);
     SH_TRY(set(config, "sync.name", row->sync));
+    SH_TRY(sh_scheme_forget_others(config));
     SH_TRY(set(config, "compress.name", row->compress));
     config->workers = row->workers;
     return SH_OK;

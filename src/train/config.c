@@ -116,9 +116,10 @@ static const sh_option rows[] = {
     {.key = "data.targets", .type = SH_OPTION_STRING, AT(data.targets), .initial = "auto",
      .choices = targets_choice, .group = "Data",
      .help = "auto: whole numbers are classes; values: they are numbers to regress on"},
-    {.key = "data.hold_out", .type = SH_OPTION_REAL, AT(data.hold_out), .initial = "0",
+    {.key = "data.hold_out", .type = SH_OPTION_REAL, AT(data.hold_out), .initial = "nan",
      .least = 0, .most = 0.9, .group = "Data",
-     .help = "part of the training data kept for validation (text: 10 % unless set)"},
+     .help = "part of the training data kept for validation; default 0, for text without a test "
+             "part 0.1"},
     {.key = "data.batch", .type = SH_OPTION_INT, AT(batch), .initial = "128", .least = 1,
      .most = 1 << 20, .group = "Data", .value = "N", .help = "global batch: samples per step"},
     {.key = "data.context", .type = SH_OPTION_INT, AT(data.context), .initial = "64", .least = 1,
@@ -205,7 +206,7 @@ static const sh_option rows[] = {
      .help = "how workers agree on the parameters: bsp, local:8, ...; 'shoal list sync'"},
     {.key = "sync.servers", .flag = "servers", .type = SH_OPTION_INT, AT(scheme.servers),
      .initial = "0", .least = 0, .most = 4096, .group = "Workers", .value = "S",
-     .help = "parameter servers: parts of the parameters; 0: one on each worker"},
+     .help = "parameter servers: parts of the parameters; 0: one on each worker, 16 at most"},
     {.key = "sync.server_ranks", .flag = "server-ranks", .type = SH_OPTION_STRING,
      AT(scheme.server_ranks), .initial = "shared", .choices = server_ranks_choice,
      .group = "Workers",
@@ -334,6 +335,8 @@ static sh_status check_exact(const sh_config *config, const sh_codec *codec) {
     const char *other = NULL;
     if (codec->kind != NULL) other = "--compress";
     if (config->shard_optimizer) other = "--shard-optimizer";
+    if (config->balance) other = "--balance";
+    if (config->sync_batchnorm) other = "--sync-batchnorm";
     const char *data[] = {config->data.train, config->data.test, config->data.validation};
     for (size_t i = 0; i < SH_COUNT(data); i++)
         if (data[i] != NULL && sh_part_named(data[i])) other = "data with a part for each worker";

@@ -17,16 +17,61 @@ static size_t owned_params(const sh_net *net, const sh_layer *layer) {
     return count;
 }
 
-static void print_layer(const sh_net *net, const sh_plan *plan, const sh_layer *layer, FILE *file) {
+/* The table before its kernels: three columns of words, three of numbers, each as wide as its
+ * widest cell. */
+enum { COLUMNS = 6, WORDS = 3, CELL_BYTES = 128 };
+
+typedef char cells[COLUMNS][CELL_BYTES];
+
+static const cells heads = {"layer", "kind", "output", "parameters", "MFLOP", "MiB"};
+
+static void fill(const sh_net *net, const sh_plan *plan, const sh_layer *layer, cells row_out) {
     char shape[SH_SHAPE_TEXT];
+    const sh_op *op = op_of(plan, layer);
+    double mib = op != NULL ? (double)op->out->count * sizeof(float) / 0x1p20 : 0.0;
+    snprintf(row_out[0], CELL_BYTES, "%s", layer->name);
+    snprintf(row_out[1], CELL_BYTES, "%s", layer->kind->name);
+    snprintf(row_out[2], CELL_BYTES, "%s", sh_shape_text(&layer->out, shape));
+    snprintf(row_out[3], CELL_BYTES, "%zu", owned_params(net, layer));
+    snprintf(row_out[4], CELL_BYTES, "%.3f", layer->flops * 1e-6);
+    snprintf(row_out[5], CELL_BYTES, "%.2f", mib);
+}
+
+static void widen(const cells row, int widths[COLUMNS]) {
+    for (int i = 0; i < COLUMNS; i++)
+        if ((int)strlen(row[i]) > widths[i]) widths[i] = (int)strlen(row[i]);
+}
+
+static void print_row(const cells row, const int widths[COLUMNS], FILE *file) {
+    for (int i = 0; i < COLUMNS; i++)
+        fprintf(file, "%s%*s", i > 0 ? "  " : "", i < WORDS ? -widths[i] : widths[i], row[i]);
+}
+
+static void print_kernels(const sh_plan *plan, const sh_layer *layer, FILE *file) {
     const sh_op *op = op_of(plan, layer);
     const char *kernels = op == NULL                      ? "absorbed by a neighbour"
                           : layer->kind->describe != NULL ? layer->kind->describe(op)
                                                           : "";
-    double mib = op != NULL ? (double)op->out->count * sizeof(float) / 0x1p20 : 0.0;
-    fprintf(file, "%-28s %-14s %-14s %12zu %12.3f %10.2f  %s%s\n", layer->name, layer->kind->name,
-            sh_shape_text(&layer->out, shape), owned_params(net, layer), layer->flops * 1e-6, mib,
-            kernels, op != NULL && op->relu ? " + relu" : "");
+    bool relu = op != NULL && op->relu;
+    fprintf(file, "%s%s%s%s\n", *kernels != '\0' ? "  " : "", kernels,
+            relu && *kernels == '\0' ? " " : "", relu ? " + relu" : "");
+}
+
+static void print_layers(const sh_net *net, const sh_plan *plan, FILE *file) {
+    cells row;
+    int widths[COLUMNS] = {0};
+    widen(heads, widths);
+    for (size_t i = 0; i < net->layer_count; i++) {
+        fill(net, plan, net->layers[i], row);
+        widen(row, widths);
+    }
+    print_row(heads, widths, file);
+    fputs("  kernels (forward / input gradient / weight gradient)\n", file);
+    for (size_t i = 0; i < net->layer_count; i++) {
+        fill(net, plan, net->layers[i], row);
+        print_row(row, widths, file);
+        print_kernels(plan, net->layers[i], file);
+    }
 }
 
 static void print_memory(const shoal_run *run, const sh_plan *plan, FILE *file) {
@@ -57,13 +102,9 @@ shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
     fprintf(file, "sample %s, batch %ld, %ld steps per epoch, %d thread%s\n\n",
             sh_shape_text(&net->input.sample, shape), (long)run->config.batch,
             (long)run->steps_per_epoch, sh_run_threads(run), sh_run_threads(run) == 1 ? "" : "s");
-    fprintf(file, "%-28s %-14s %-14s %12s %12s %10s  %s\n", "layer", "kind", "output", "parameters",
-            "MFLOP", "MiB", "kernels (forward / input gradient / weight gradient)");
+    print_layers(net, plan, file);
     double flops = 0;
-    for (size_t i = 0; i < net->layer_count; i++) {
-        print_layer(net, plan, net->layers[i], file);
-        flops += net->layers[i]->flops;
-    }
+    for (size_t i = 0; i < net->layer_count; i++) flops += net->layers[i]->flops;
     fprintf(file, "\n%zu parameters; %.1f MFLOP per sample forward, %.2f GFLOP per training step\n",
             net->params.total, flops * 1e-6, 3 * flops * (double)run->config.batch * 1e-9);
     print_memory(run, plan, file);

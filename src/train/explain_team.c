@@ -71,6 +71,7 @@ static void print_remembered(const shoal_run *run, int workers, int nodes, FILE 
 void sh_explain_team(const shoal_run *run, FILE *file) {
     int workers = (int)run->config.workers;
     bool several = workers > 1;
+    if (!several && !run->config.exact) return;  // one worker has nothing to agree on
     fprintf(file, "\nwith %d worker%s\n", several ? workers : 1, several ? "s" : "");
     if (several) print_sharding(run, workers, file);
     print_exact(run, several ? workers : 1, file);

@@ -1,10 +1,12 @@
 /* The run's folder: run file, metrics, log, trace and checkpoints; what is there already is never
  * overwritten without being told so. */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -23,12 +25,25 @@ static bool holds_run(const char *folder) {
     return holds;
 }
 
-/* runs/NAME, or the next free runs/NAME-2, -3, … ; with `existing` the last one that is taken. */
-static char *default_folder(const char *name, bool existing) {
+/* Locks the folder, so that no other run writes into it while this one lives; a lock ends with its
+ * process. False: another run has it. Where the file system has no locks, nobody is kept out. */
+static bool claim(const char *folder, int *file_out) {
+    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *file_out = file > 0 ? file : 0;
+    if (file < 0 || flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+    close(file);
+    *file_out = 0;
+    return false;
+}
+
+/* runs/NAME, or the next free runs/NAME-2, -3, … from `first` on; with `existing` the last one that
+ * is taken. */
+static char *default_folder(const char *name, bool existing, int *first_inout) {
     char *before = NULL;
-    for (int i = 1;; i++) {
+    for (int i = *first_inout;; i++) {
         char *folder = i == 1 ? sh_format("runs/%s", name) : sh_format("runs/%s-%d", name, i);
         if (folder == NULL || !holds_run(folder)) {
+            *first_inout = i;
             bool take_before = existing && before != NULL;
             sh_free(take_before ? folder : before);
             return take_before ? before : folder;
@@ -47,8 +62,8 @@ static bool resumes_itself(const shoal_run *run) {
            (run->config.resume != NULL && strcmp(run->config.resume, "newest") == 0);
 }
 
-/* With --resume DIR and no --out, the run goes on in DIR. */
-static sh_status choose_folder(shoal_run *run) {
+/* With --resume DIR and no --out, the run goes on in DIR. `first_inout`: see default_folder. */
+static sh_status choose_folder(shoal_run *run, int *first_inout) {
     const sh_config *config = &run->config;
     bool resumes = config->resume != NULL;
     if (config->out != NULL)
@@ -56,7 +71,8 @@ static sh_status choose_folder(shoal_run *run) {
     else if (resumes && !resumes_itself(run) && holds_run(config->resume))
         run->folder = sh_strdup(config->resume);
     else
-        run->folder = default_folder(config->name != NULL ? config->name : "run", resumes);
+        run->folder =
+            default_folder(config->name != NULL ? config->name : "run", resumes, first_inout);
     if (run->folder == NULL) return no_memory();
     if (resumes || !holds_run(run->folder) || config->overwrite) return SH_OK;
     SH_FAIL(SH_E_USAGE, "'%s' already holds a run", run->folder);
@@ -72,8 +88,9 @@ static void find_peak(void *mib_out, const char *event, const json_t *object) {
 /* The peak memory that the newest run in the folder this run would have reports at its end. */
 bool sh_run_measured_mib(const shoal_run *run, double *mib_out) {
     const char *name = run->config.name != NULL ? run->config.name : "run";
+    int first = 1;
     char *folder =
-        run->config.out != NULL ? sh_strdup(run->config.out) : default_folder(name, true);
+        run->config.out != NULL ? sh_strdup(run->config.out) : default_folder(name, true, &first);
     char *path = folder != NULL ? sh_path_join(folder, "metrics.jsonl") : NULL;
     double peak_mib = NAN;
     if (path != NULL && sh_file_exists(path)) sh_metrics_read(path, find_peak, &peak_mib);
@@ -97,8 +114,13 @@ static sh_status remove_snapshots(const shoal_run *run) {
     return status;
 }
 
+/* The run file of this very run, without what was meant for its start alone: whoever trains from it
+ * again must say so again. */
 static sh_status write_run_file(const shoal_run *run) {
-    char *path, *text = sh_options_print(sh_config_table, &run->config);
+    sh_config written = run->config;
+    written.resume = NULL;
+    written.overwrite = false;
+    char *path, *text = sh_options_print(sh_config_table, &written);
     if (text == NULL) return no_memory();
     sh_status status = in_folder(run, "run.yaml", &path);
     if (status == SH_OK) status = sh_file_write(path, text, strlen(text));
@@ -112,8 +134,8 @@ static void pass_line(void *self, sh_log_level level, const char *text) {
     if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (int)level, text);
 }
 
-/* `kept_step`: of the metrics those up to it stay; SH_METRICS_FRESH: none. */
-static sh_status open_files(shoal_run *run, int64_t kept_step) {
+/* A log is never cut, so that it can begin before the run is sure to. */
+static sh_status open_log(shoal_run *run) {
     char *path = NULL;
     SH_TRY(in_folder(run, "log.txt", &path));
     sh_run_log_options log = {.path = path,
@@ -124,9 +146,14 @@ static sh_status open_files(shoal_run *run, int64_t kept_step) {
     sh_free(path);
     SH_TRY(status);
     run->log = sh_run_log_sink(run->run_log);
+    return SH_OK;
+}
 
+/* `kept_step`: of the metrics those up to it stay; SH_METRICS_FRESH: none. */
+static sh_status open_metrics(shoal_run *run, int64_t kept_step) {
+    char *path = NULL;
     SH_TRY(in_folder(run, "metrics.jsonl", &path));
-    status = sh_metrics_open(path, kept_step, &run->metrics);
+    sh_status status = sh_metrics_open(path, kept_step, &run->metrics);
     sh_free(path);
     return status;
 }
@@ -139,21 +166,35 @@ static sh_status open_trace(shoal_run *run) {
     sh_free(path);
     SH_TRY(status);
     run->trace = sh_chrome_trace_sink(run->trace_file);
-    run->model.trace = &run->trace;
     return SH_OK;
 }
 
 enum { SLOTS_MOST = 2 + SH_EXCHANGE_STATES + SH_SYNC_STATES };
 
+static bool is_momentum(const char *slot) { return strcmp(slot, "momentum") == 0; }
+
+/* What a codec keeps comes and goes with it and with the workers: a single one has none. A codec
+ * that applies momentum itself keeps a velocity in its place. */
 static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slots[SLOTS_MOST]) {
+    static const char *const of_codecs[] = {"residual", "velocity", "factors", NULL};
+    static const char *const and_momentum[] = {"residual", "velocity", "factors", "momentum", NULL};
     size_t count = 0;
-    for (int i = 0; i < run->optim.slot_count; i++)
-        slots[count++] =
-            (sh_checkpoint_slot){run->optim.kind->slot_names[i], run->optim.slots[i], NULL};
+    bool has_velocity = false;
+    for (int i = 0; i < run->optim.slot_count; i++) {
+        const char *name = run->optim.kind->slot_names[i];
+        slots[count++] = (sh_checkpoint_slot){.name = name,
+                                              .values = run->optim.slots[i],
+                                              .instead = is_momentum(name) ? "velocity" : NULL};
+    }
     sh_exchange_state states[SH_EXCHANGE_STATES];
     size_t state_count = sh_team_states(&run->team, states);
-    for (size_t i = 0; i < state_count; i++)
-        slots[count++] = (sh_checkpoint_slot){states[i].name, states[i].block, states[i].params};
+    for (size_t i = 0; i < state_count; i++) {
+        slots[count++] = (sh_checkpoint_slot){.name = states[i].name,
+                                              .values = states[i].block,
+                                              .params = states[i].params,
+                                              .optional = true};
+        has_velocity = has_velocity || strcmp(states[i].name, "velocity") == 0;
+    }
     for (size_t i = 0; i < run->kept.count; i++) slots[count++] = run->kept.slots[i];
     return (sh_checkpoint){
         .params = &run->model.net->params,
@@ -162,6 +203,7 @@ static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slot
         .state_values = run->model.blocks.states,
         .slots = slots,
         .slot_count = count,
+        .left_out = has_velocity ? and_momentum : of_codecs,
     };
 }
 
@@ -202,10 +244,22 @@ static sh_status check_same_data(const shoal_run *run, const sh_checkpoint_info 
         SH_FAIL(SH_E_USAGE, "'%s' was trained on other data", source);
         return sh_error_hint("--load %s starts a new run from its parameters", source);
     }
-    if ((int64_t)info->seed != run->config.seed)
-        return SH_FAIL(SH_E_USAGE, "'%s' was trained with seed %lu, this run has %ld", source,
-                       (unsigned long)info->seed, (long)run->config.seed);
-    return SH_OK;
+    const char *what = NULL;
+    int64_t theirs = 0, own = 0;
+    if ((int64_t)info->seed != run->config.seed) {
+        what = "seed";
+        theirs = (int64_t)info->seed;
+        own = run->config.seed;
+    } else if (info->of_batch > 0 && info->of_batch != run->config.batch) {
+        what = "batch";
+        theirs = info->of_batch;
+        own = run->config.batch;
+    }
+    if (what == NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "'%s' was trained with %s %ld, this run has %ld", source, what,
+            (long)theirs, (long)own);
+    return sh_error_hint("go on with --%s %ld, or start a new run from its parameters: --load %s",
+                         what, (long)theirs, source);
 }
 
 static bool has_snapshots(const shoal_run *run) {
@@ -246,19 +300,46 @@ sh_status sh_run_resume(shoal_run *run) {
     return status;
 }
 
+static sh_status refuse_claimed(const shoal_run *run) {
+    SH_FAIL(SH_E_USAGE, "another run writes into '%s' now", run->folder);
+    return sh_error_hint("wait for it, or give this one another folder: --out DIR");
+}
+
+static sh_status take_folder(shoal_run *run) {
+    bool named = run->config.out != NULL || run->config.resume != NULL;
+    for (int first = 1;; first++) {
+        SH_TRY(choose_folder(run, &first));
+        SH_TRY(sh_run_resume(run));  // what cannot be resumed leaves no folder behind
+        SH_TRY(sh_make_folders(run->folder));
+        if (claim(run->folder, &run->folder_claim)) return SH_OK;
+        if (named) return refuse_claimed(run);
+        sh_free(run->folder);  // one that began at the same time was quicker: the next name
+        run->folder = NULL;
+    }
+}
+
 sh_status sh_run_open_folder(shoal_run *run) {
-    SH_TRY(choose_folder(run));
-    SH_TRY(sh_make_folders(run->folder));
-    if (run->config.overwrite && run->config.resume == NULL) SH_TRY(remove_snapshots(run));
-    SH_TRY(sh_run_resume(run));
-    SH_TRY(open_files(run, run->config.resume != NULL ? run->step : SH_METRICS_FRESH));
-    SH_TRY(open_trace(run));
+    SH_TRY(take_folder(run));
+    SH_TRY(open_log(run));
     if (run->hooks.folder != NULL) run->hooks.folder(run->hooks.user, run->folder);
+    if (run->config.trace) run->model.trace = &run->trace;  // silent until its file is there
+    return SH_OK;
+}
+
+sh_status sh_run_begin_files(shoal_run *run) {
+    bool resumes = run->config.resume != NULL;
+    if (run->config.overwrite && !resumes) SH_TRY(remove_snapshots(run));
+    SH_TRY(open_metrics(run, resumes ? run->step : SH_METRICS_FRESH));
+    SH_TRY(open_trace(run));
     return write_run_file(run);
 }
 
 /* A trace ends with the process that wrote it. */
-sh_status sh_run_take_over_folder(shoal_run *run) { return open_files(run, run->step); }
+sh_status sh_run_take_over_folder(shoal_run *run) {
+    if (!claim(run->folder, &run->folder_claim)) return refuse_claimed(run);
+    SH_TRY(open_log(run));
+    return open_metrics(run, run->step);
+}
 
 static sh_status write_snapshot(shoal_run *run) {
     char fingerprint[48], *folder;
@@ -271,6 +352,7 @@ static sh_status write_snapshot(shoal_run *run) {
         .epoch = run->epoch,
         .batch = run->batch,
         .samples = run->samples,
+        .of_batch = run->config.batch,
         .seed = (uint64_t)run->config.seed,
         .best = run->best,
         .workers = sh_team_states(&run->team, NULL) > 0 ? run->team.ranks : 0,

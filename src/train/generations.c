@@ -12,24 +12,33 @@ enum { GENERATIONS_MOST = 33 };
 /* Shared by all processes. */
 typedef struct common {
     _Atomic int newest;     // release: its roll is written
+    _Atomic int over;       // relaxed, as `wished`: the newest that is over
     _Atomic bool wished;    // relaxed: a step earlier or later makes no difference
     _Atomic int entries[];  // states (slots), then rolls (generations, 1 + slots): a count, slots
 } common;
 
+/* Shared, too: lengths, each followed by as many numbers. Address space; memory comes with use. */
+enum { MINUTES_MOST = 8 << 20 };
+typedef struct minutes {
+    _Atomic size_t used;  // release: so many are written
+    double values[MINUTES_MOST];
+} minutes;
+
 struct sh_generations {
     int slots, count;
-    bool apart;  // servers have processes of their own; then there is one generation
+    bool apart;  // servers have processes of their own
     const sh_config *config;
     sh_scheme scheme;
     common *common;
     size_t common_bytes;
+    minutes *minutes;
     sh_shm **fabrics, **mails;  // (count) of this process; NULL: not made, or given back
     bool *limited;              // (count): they know how many ranks they have
 };
 
 /* A death costs a generation without the dead and one with who takes its place. */
 static int needed(const sh_config *config, sh_scheme scheme) {
-    if (!scheme.kind->survives || config->exact || sh_sync_apart(&config->scheme)) return 1;
+    if (!scheme.kind->survives || config->exact) return 1;
     int64_t count = 1 + 2 * config->restarts;
     return count < GENERATIONS_MOST ? (int)count : GENERATIONS_MOST;
 }
@@ -42,16 +51,22 @@ static _Atomic int *roll_of(const sh_generations *g, int index) {
     return g->common->entries + g->slots + (size_t)index * (size_t)(1 + g->slots);
 }
 
+static void *map_shared(size_t bytes) {
+    int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
 static sh_status make_common(sh_generations *g) {
     size_t entries = (size_t)g->slots + (size_t)g->count * (size_t)(1 + g->slots);
     g->common_bytes = sizeof(common) + entries * sizeof(int);
-    void *memory =
-        mmap(NULL, g->common_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    g->common = map_shared(g->common_bytes);
+    g->minutes = map_shared(sizeof *g->minutes);
+    if (g->common == NULL || g->minutes == NULL)
         return SH_FAIL(SH_E_MEMORY, "cannot share memory with %d workers: %s", g->slots,
                        strerror(errno));
-    g->common = memory;
     atomic_init(&g->common->newest, -1);
+    atomic_init(&g->common->over, -1);
     return SH_OK;
 }
 
@@ -64,7 +79,8 @@ static sh_status make_fabrics(sh_generations *g) {
         return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", g->slots);
     for (int i = 0; i < g->count; i++) {
         SH_TRY(sh_shm_create(g->slots, &g->fabrics[i]));
-        if (g->scheme.kind->mails) SH_TRY(sh_shm_create(endpoints(g, g->slots), &g->mails[i]));
+        if (g->scheme.kind->family->mails)
+            SH_TRY(sh_shm_create(endpoints(g, g->slots), &g->mails[i]));
     }
     return SH_OK;
 }
@@ -74,11 +90,12 @@ sh_status sh_generations_create(const sh_config *config, sh_generations **genera
     SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
     sh_generations *g = sh_alloc(1, sizeof *g);
     if (g == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a team");
-    *g = (sh_generations){.slots = (int)config->workers,
-                          .count = needed(config, scheme),
-                          .apart = sh_sync_apart(&config->scheme) && scheme.kind->services != NULL,
-                          .config = config,
-                          .scheme = scheme};
+    *g = (sh_generations){
+        .slots = (int)config->workers,
+        .count = needed(config, scheme),
+        .apart = sh_sync_apart(&config->scheme) && scheme.kind->family->services != NULL,
+        .config = config,
+        .scheme = scheme};
     sh_status status = make_common(g);
     if (status == SH_OK) status = make_fabrics(g);
     if (status != SH_OK) {
@@ -93,6 +110,7 @@ void sh_generations_destroy(sh_generations *g) {
     if (g == NULL) return;
     if (g->fabrics != NULL && g->mails != NULL) sh_generations_forget(g, g->count);
     if (g->common != NULL) munmap(g->common, g->common_bytes);
+    if (g->minutes != NULL) munmap(g->minutes, sizeof *g->minutes);
     sh_free(g->fabrics);
     sh_free(g->mails);
     sh_free(g->limited);
@@ -103,6 +121,8 @@ int sh_generations_newest(const sh_generations *g) {
     return atomic_load_explicit(&g->common->newest, memory_order_acquire);
 }
 
+bool sh_generations_survive(const sh_generations *g) { return g->count > 1; }
+
 bool sh_generations_spent(const sh_generations *g) {
     return sh_generations_newest(g) + 1 >= g->count;
 }
@@ -112,11 +132,15 @@ int sh_generation_ranks(const sh_generations *g, int index) {
 }
 
 int sh_generation_slot(const sh_generations *g, int index, int rank) {
+    int ranks = sh_generation_ranks(g, index);
+    if (rank >= ranks) return g->slots + rank - ranks;
     return atomic_load_explicit(roll_of(g, index) + 1 + rank, memory_order_relaxed);
 }
 
 int sh_generation_rank(const sh_generations *g, int index, int slot) {
-    for (int r = 0; r < sh_generation_ranks(g, index); r++)
+    int ranks = sh_generation_ranks(g, index);
+    if (slot >= g->slots) return ranks + slot - g->slots;
+    for (int r = 0; r < ranks; r++)
         if (sh_generation_slot(g, index, r) == slot) return r;
     return -1;
 }
@@ -183,6 +207,34 @@ void sh_generations_wish(sh_generations *g, bool wished) {
     atomic_store_explicit(&g->common->wished, wished, memory_order_relaxed);
 }
 
+void sh_generations_note(sh_generations *g, const double *values, size_t count) {
+    minutes *m = g->minutes;
+    size_t used = atomic_load_explicit(&m->used, memory_order_relaxed);
+    if (count >= MINUTES_MOST - used) return;  // nobody can recall what comes from here on
+    m->values[used] = (double)count;
+    memcpy(m->values + used + 1, values, count * sizeof *values);
+    atomic_store_explicit(&m->used, used + 1 + count, memory_order_release);
+}
+
+bool sh_generations_recall(const sh_generations *g, size_t *place, double *values_out,
+                           size_t count) {
+    const minutes *m = g->minutes;
+    size_t used = atomic_load_explicit(&m->used, memory_order_acquire);
+    if (*place >= used || m->values[*place] != (double)count) return false;
+    memcpy(values_out, m->values + *place + 1, count * sizeof *values_out);
+    *place += 1 + count;
+    return true;
+}
+
+bool sh_generation_is_over(const sh_generations *g, int index) {
+    return atomic_load_explicit(&g->common->over, memory_order_relaxed) >= index ||
+           sh_generations_newest(g) > index;
+}
+
+void sh_generations_end(sh_generations *g) {
+    atomic_store_explicit(&g->common->over, sh_generations_newest(g), memory_order_relaxed);
+}
+
 void sh_generations_publish(sh_generations *g, const int *slots, int count) {
     int index = sh_generations_newest(g) + 1;
     SH_ASSERT(index < g->count && count > 0);
@@ -198,13 +250,14 @@ static void mark_mail_dead(sh_generations *g, int index, int rank, int ranks) {
     sh_shm *mail = sh_generation_mail(g, index);
     if (mail == NULL) return;
     sh_shm_mark_dead(mail, rank);
-    int step = g->apart ? endpoints(g, ranks) : ranks;  // a worker's services die with it
-    for (int at = rank + step; at < endpoints(g, ranks); at += step) sh_shm_mark_dead(mail, at);
+    if (g->apart) return;
+    for (int at = rank + ranks; at < endpoints(g, ranks); at += ranks)
+        sh_shm_mark_dead(mail, at);  // a worker's services die with it
 }
 
 void sh_generation_mark_dead(sh_generations *g, int index, int slot) {
     if (index < 0 || g->fabrics[index] == NULL) return;
-    int rank = slot < g->slots ? sh_generation_rank(g, index, slot) : slot;
+    int rank = sh_generation_rank(g, index, slot);
     int ranks = sh_generation_ranks(g, index);
     if (rank < 0) return;
     if (rank < ranks) sh_shm_mark_dead(sh_generation_fabric(g, index), rank);

@@ -27,11 +27,14 @@ sh_status sh_generations_create(const sh_config *config, sh_generations **genera
 void sh_generations_destroy(sh_generations *generations);
 
 int sh_generations_newest(const sh_generations *generations);
+/* More than one may come: the living go on. */
+bool sh_generations_survive(const sh_generations *generations);
 /* There are no more to come. */
 bool sh_generations_spent(const sh_generations *generations);
 int sh_generation_ranks(const sh_generations *generations, int index);
 int sh_generation_slot(const sh_generations *generations, int index, int rank);
-/* -1: the slot is not in it. */
+/* -1: the slot is not in it. Servers that have processes of their own have the numbers behind the
+ * slots, and the ranks behind the workers'. */
 int sh_generation_rank(const sh_generations *generations, int index, int slot);
 
 /* In this process: the fabrics of a generation that was published. `mail` NULL: the scheme has
@@ -50,11 +53,20 @@ void sh_slot_set(sh_generations *generations, int slot, sh_slot_state state, int
 /* Somebody waits to join. */
 bool sh_generations_wished(const sh_generations *generations);
 void sh_generations_wish(sh_generations *generations, bool wished);
+/* What the first generation agreed on while it opened its data, for those who come later: in order,
+ * each with its own place in it. */
+void sh_generations_note(sh_generations *generations, const double *values, size_t count);
+/* False: nothing of that length was noted there. */
+bool sh_generations_recall(const sh_generations *generations, size_t *place, double *values_out,
+                           size_t count);
+/* Whoever is still in it leaves. */
+bool sh_generation_is_over(const sh_generations *generations, int index);
 
+/* The parent's: the newest generation is over, whether or not the next is there yet. */
+void sh_generations_end(sh_generations *generations);
 /* The parent's: the next generation, of these slots. */
 void sh_generations_publish(sh_generations *generations, const int *slots, int count);
-/* The parent's: the slot's worker, and the services on it, will do nothing more in a generation. A
- * server with a process of its own has a number behind the slots. */
+/* The parent's: the slot's worker, and the services on it, will do nothing more in a generation. */
 void sh_generation_mark_dead(sh_generations *generations, int index, int slot);
 
 #endif

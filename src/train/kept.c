@@ -8,6 +8,7 @@ static sh_status add(sh_kept *kept, const sh_sync_state *state, const char *sche
     sh_param_list *list = &kept->lists[kept->count];
     size_t total = state->count > 0 ? state->count : params->total;
     slot->name = state->name;
+    slot->optional = state->feedback;  // of a codec, which may change on resume
     if (state->count > 0) {
         SH_TRY(sh_param_list_add(list, scheme, SH_SHAPE((int64_t)total), false, NULL));
         slot->params = list;

@@ -69,6 +69,13 @@ static bool is_stop(const sh_board_rank *board) {
     return board->status == (int32_t)SH_E_INTERRUPTED;
 }
 
+/* It had begun, so it is the machine that has no more memory now, not the run that asks too much.
+ */
+static bool is_starved(const sh_board_rank *board) {
+    return board->status == (int32_t)SH_E_MEMORY &&
+           atomic_load_explicit(&board->step, memory_order_relaxed) > 0;
+}
+
 static void take_last_words(launch_attempt *a, int rank) {
     const sh_board_rank *board = &launch_board(a)->rank[rank];
     if (!is_cause(board)) return;
@@ -93,6 +100,9 @@ static void describe_death(launch_attempt *a, int slot, int status, char *text_o
     if (WIFSIGNALED(status))
         snprintf(text_out, size, "%s (pid %d) was ended by signal %d (%s); %s", name, pid,
                  WTERMSIG(status), strsignal(WTERMSIG(status)), line);
+    else if (rank >= 0 && is_starved(&launch_board(a)->rank[rank]))
+        snprintf(text_out, size, "%s (pid %d) ran out of memory: %.300s; %s", name, pid,
+                 launch_board(a)->rank[rank].error, line);
     else
         snprintf(text_out, size, "%s (pid %d) ended with code %d and no word; %s", name, pid,
                  WEXITSTATUS(status), line);
@@ -124,11 +134,11 @@ static void take_hang(launch_attempt *a) {
     char text[1024];
     sh_board *board = launch_board(a);
     sh_watch_tell(board, now(), launch_warn, a);
-    int rank = sh_watch_blame(board, now(), text, sizeof text);
-    int slot = a->servers == 0 ? sh_generation_slot(a->generations, launch_newest(a), rank) : rank,
-        count;
-    if (a->job->restarts && *a->restarts < a->config->restarts && slot < a->slots &&
-        launch_holds(a, slot) && launch_roll(a, &count) > 1) {
+    int rank = sh_watch_blame(board, now(), text, sizeof text), count;
+    int slot = sh_generation_slot(a->generations, launch_newest(a), rank);
+    bool serves = slot >= a->slots;
+    if (a->job->restarts && *a->restarts < a->config->restarts &&
+        (serves || launch_holds(a, slot)) && launch_roll(a, &count) > (serves ? 0 : 1)) {
         launch_warn(a, text);
         a->ending = a->pids[slot];
         kill(a->ending, SIGKILL);
@@ -137,12 +147,6 @@ static void take_hang(launch_attempt *a) {
     launch_fail(a, SH_E_PEER, text,
                 "flight.txt in the run's folder has the last operations of each");
     a->died = a->failed = true;
-}
-
-static int slot_of(const launch_attempt *a, pid_t pid) {
-    int slot = 0;
-    while (slot < launch_processes(a) && a->pids[slot] != pid) slot++;
-    return slot < launch_processes(a) ? slot : -1;
 }
 
 static void take_end(launch_attempt *a, int slot, int status, bool expected) {
@@ -154,7 +158,7 @@ static void take_end(launch_attempt *a, int slot, int status, bool expected) {
     expected = expected || (a->over && rank < 0);
     a->left--;
     if (a->pids[slot] == a->ending) a->ending = 0;
-    if (!expected && !well && !speaks) {
+    if (!expected && !well && (!speaks || is_starved(board))) {
         take_death(a, slot, status);
         return;
     }
@@ -165,12 +169,16 @@ static void take_end(launch_attempt *a, int slot, int status, bool expected) {
     take_last_words(a, rank);
 }
 
+/* Children of somebody else's in this process are left to them. */
 static void reap(launch_attempt *a, bool expected) {
-    int status;
-    pid_t pid;
-    while (a->left > 0 && (pid = waitpid(-1, &status, expected ? 0 : WNOHANG)) > 0) {
-        int slot = slot_of(a, pid);
-        if (slot >= 0) take_end(a, slot, status, expected);  // else a child of somebody else's
+    for (int slot = 0; slot < launch_processes(a); slot++) {
+        int status;
+        pid_t pid = a->pids[slot] > 0 ? -1 : 0;
+        while (pid < 0) {
+            pid = waitpid(a->pids[slot], &status, expected ? 0 : WNOHANG);
+            if (pid < 0 && errno != EINTR) break;
+        }
+        if (pid > 0) take_end(a, slot, status, expected);
     }
 }
 
@@ -197,8 +205,8 @@ static sh_status supervise(launch_attempt *a) {
         reap(a, false);
         if (!a->failed) launch_tend(a);
         if (hooks->stop != NULL && hooks->stop(hooks->user)) atomic_store(a->stop, 1);
-        if (!a->failed && a->ending == 0 && sh_watch_hangs(&a->watch, launch_board(a), now()))
-            take_hang(a);
+        bool watches = !a->failed && a->ending == 0 && a->over_ns == 0;
+        if (watches && sh_watch_hangs(&a->watch, launch_board(a), now())) take_hang(a);
     }
     read_notes(a, 0);
     if (a->failed) end_attempt(a);
@@ -287,6 +295,7 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
             "mpirun starts them on many machines, 'shoal simulate' simulates them");
     }
     SH_TRY(sh_config_copy(job->config, &config));
+    sh_servers_settle(&config);
     sh_status status;
     for (int64_t restarts = 0;; restarts++) {
         bool died = false;

@@ -7,6 +7,9 @@
 #ifndef SH_TRAIN_LAUNCH_H
 #define SH_TRAIN_LAUNCH_H
 
+#include <limits.h>
+#include <sys/types.h>
+
 #include "train/generations.h"
 #include "train/run.h"
 
@@ -27,6 +30,7 @@ typedef struct sh_note {
         shoal_timing timing;
     };
 } sh_note;
+_Static_assert(sizeof(sh_note) <= PIPE_BUF, "writes to a pipe are whole only up to PIPE_BUF");
 
 /* A job that all workers do: training, or a benchmark. */
 typedef struct sh_job {
@@ -57,7 +61,6 @@ sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome);
 typedef struct sh_membership {
     int generation;
     sh_engine *engine;  // NULL: it is alone, or in none
-    sh_shared shared;   // that outlives it; base NULL: none
 } sh_membership;
 
 /* The workers' side (worker.c). */
@@ -65,6 +68,7 @@ typedef struct sh_worker {
     const sh_job *job;
     const sh_config *config;
     sh_generations *generations;
+    pid_t parent;
     int slot, slots;          // from `slots` on: a parameter server
     bool joins;               // a team that is under way
     int notes_fd;             // to the parent
@@ -73,8 +77,11 @@ typedef struct sh_worker {
     sh_membership now, before;
     int rank;              // on the board; -1: none yet
     bool trains, held;     // in this generation, and in any
+    size_t recalled;       // of what the first one noted
     sh_board_rank *board;  // of this generation
 } sh_worker;
+/* In a process just forked: it ends when `parent`, which forked it, does. */
+void sh_die_with(pid_t parent);
 /* Never returns. */
 _Noreturn void sh_worker_main(sh_worker *worker);
 void sh_worker_note(const sh_worker *worker, const sh_note *note);

@@ -17,6 +17,8 @@ typedef struct launch_attempt {
     pid_t *pids;         // per slot, and behind them per server; 0: has ended
     int *roll;           // (slots) of the next generation
     pid_t ending;        // it hung and was killed; 0: nobody
+    int64_t over_ns;     // since then the newest generation is over, and the next waits for its
+                         // servers to end; 0: it is not
     int slots, servers;  // servers: services with processes of their own
     int left;
     int notes_fd, notes_write_fd;
@@ -39,7 +41,7 @@ static inline sh_board *launch_board(const launch_attempt *a) {
 
 /* On the board, of the team as it is now; -1: the slot's worker has not joined. */
 static inline int launch_rank(const launch_attempt *a, int slot) {
-    return slot < a->slots ? sh_generation_rank(a->generations, launch_newest(a), slot) : slot;
+    return sh_generation_rank(a->generations, launch_newest(a), slot);
 }
 
 static inline int launch_processes(const launch_attempt *a) { return a->slots + a->servers; }
@@ -59,9 +61,10 @@ bool launch_holds(const launch_attempt *a, int slot);
 int launch_roll(launch_attempt *a, int *count_out);
 /* Somebody of the team has died, and was marked so. False: the others cannot go on without it. */
 bool launch_go_on(launch_attempt *a);
-/* A death costs one restart, that of the worker; with --elastic none takes its place. */
+/* A death costs one restart, that of the worker; with --elastic none takes its place. Another
+ * server begins with the next generation. */
 void launch_replace(launch_attempt *a, int slot);
-/* Who came back is let in when all others have met. */
+/* Who came back is let in when all others have met; a generation that is over is followed. */
 void launch_tend(launch_attempt *a);
 
 #endif

@@ -1,5 +1,6 @@
 /* The training loop: batches in, metrics and checkpoints out. */
 #include <math.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "tensor/kernels/reduce.h"
@@ -155,8 +156,9 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
     run->step++;
     run->samples += count;
     run->samples_here += count;
+    run->team.samples += own;
     add_result(since, &result, count);
-    *loss_out = result.sum / (double)result.counted;
+    if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
     *epoch_end_out = ++run->batch == run->steps_per_epoch;
     if (*epoch_end_out) {
         run->batch = 0;
@@ -180,11 +182,12 @@ static int64_t next_meeting(const shoal_run *run) {
 static sh_status tell(shoal_run *run, interval *since, int64_t before, double loss) {
     int64_t every = run->config.log_every;
     bool has_news = since->counted > 0;  // else all of its gradients were broken off
+    double samples_per_s = rate(run, since);
     if (run->step > 0 && run->step / every != before / every && has_news) {
         SH_TRY(write_step(run, since));
         *since = (interval){.begin_ns = sh_run_now(run)};
     }
-    if (run->step > 0) report(run, loss, rate(run, since), false);
+    if (run->step > 0) report(run, loss, samples_per_s, false);
     return SH_OK;
 }
 
@@ -297,6 +300,7 @@ static sh_status loop(shoal_run *run, progress *at) {
         if (is_over(run)) break;
         if (wants_stop(run)) {
             SH_TRY(sh_scheme_finish(run));
+            SH_TRY(sh_team_report_time(run));
             return interrupted(run, saved);
         }
         SH_TRY(sh_team_check_replicas(run));
@@ -313,11 +317,14 @@ static void report_regroups(const shoal_run *run) {
 
 static void report_bytes(const shoal_run *run) {
     if (run->sent_bytes == 0 || run->step == 0) return;
-    int64_t steps = (run->samples_here + run->config.batch - 1) / run->config.batch;
-    SH_INFO(&run->log,
-            "sent by worker 0: %.2f MiB, %.1f KiB a step; %.1f times less than uncompressed",
+    int64_t steps = run->step > run->first_step ? run->step - run->first_step : 1;
+    char less[64] = "";
+    if (strcmp(run->config.compress, "none") != 0)
+        snprintf(less, sizeof less, "; %.1f times less than uncompressed",
+                 (double)run->dense_bytes / (double)run->sent_bytes);
+    SH_INFO(&run->log, "sent by worker 0: %.2f MiB, %.1f KiB a step%s",
             (double)run->sent_bytes / 0x1p20, (double)run->sent_bytes / 0x1p10 / (double)steps,
-            (double)run->dense_bytes / (double)run->sent_bytes);
+            less);
 }
 
 static sh_status finish(shoal_run *run) {
@@ -372,6 +379,7 @@ static sh_status begin(shoal_run *run) {
     SH_TRY(sh_team_prepare(run, true));
     SH_TRY(sh_regroup_prepare(run));
     SH_TRY(sh_scheme_begin(run));
+    if (sh_team_leads(&run->team)) SH_TRY(sh_run_begin_files(run));
     run->first_step = run->team.step = run->step;
     run->loop_ns = sh_run_now(run);
     sh_regroup_ready(run);
@@ -397,11 +405,12 @@ static sh_status begin(shoal_run *run) {
     return SH_OK;
 }
 
-/* A run that ends before its time says so in its own files too. */
+/* A run that ends before its time says so in its own files; its caller has the error. */
 static void note_stop(shoal_run *run) {
-    if (!sh_team_leads(&run->team)) return;
+    if (!sh_team_leads(&run->team) || run->metrics == NULL) return;  // or it never began
     const sh_error error = *sh_error_last();
-    SH_INFO(&run->log, "%s", error.text);
+    bool fails = error.code != SH_E_INTERRUPTED;
+    sh_run_log_note(run->run_log, fails ? SH_LOG_ERROR : SH_LOG_INFO, error.text);
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
         {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, sh_run_now(run))},
@@ -446,6 +455,8 @@ static sh_status train(shoal_run *run) {
 shoal_status shoal_run_train(shoal_run *run) {
     bool joins = run->team.rank < 0;
     run->start_ns = sh_run_now(run);
+    SHOAL_TRY(sh_data_need_targets(run->data.validation, "validation"));
+    SHOAL_TRY(sh_data_need_targets(run->data.test, "test"));
     SHOAL_TRY(sh_run_make_optimizer(run));
     if (!joins) SHOAL_TRY(set_up(run));
     if (run->step >= run->steps) {

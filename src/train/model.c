@@ -1,7 +1,11 @@
 #include "train/model.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "ckpt/checkpoint.h"
+#include "tensor/kernels/reduce.h"
 
 sh_status sh_memory_check(const char *what, size_t bytes) {
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
@@ -89,7 +93,10 @@ sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan *
     for (int i = 0; i < model->plan_count; i++) {
         sh_plan *known = model->plans[i];
         if (known->batch != batch || known->training != training) continue;
-        *plan_out = known;
+        // The one used last is forgotten last: what a step left in it is still read.
+        size_t later = (size_t)(model->plan_count - 1 - i);
+        memmove(model->plans + i, model->plans + i + 1, later * sizeof *model->plans);
+        model->plans[model->plan_count - 1] = *plan_out = known;
         return SH_OK;
     }
     if (model->plan_count == SH_PLANS_MOST) forget_oldest(model);
@@ -115,4 +122,32 @@ sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan *
     model->plans[model->plan_count++] = plan;
     *plan_out = plan;
     return SH_OK;
+}
+
+sh_status sh_model_explain_bad(const sh_model *model, sh_plan *plan, const sh_step_context *step,
+                               const void *x, double loss) {
+    const sh_op *op = sh_plan_first_bad(plan, step, x);
+    const char *layer = op != NULL ? sh_op_name(op) : "the loss";
+    bool bad_weights = false;
+    for (int i = 0; op != NULL && op->layer != NULL && i < op->layer->param_count; i++) {
+        size_t count = model->net->params.items[op->layer->params[i]].count;
+        bad_weights = bad_weights || !sh_reduce()->all_finite(op->param[i], count);
+    }
+    SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is %g; first in layer '%s', %s", (long)step->step + 1,
+            isnan(loss) ? NAN : loss, layer,  // no sign on a NaN
+            bad_weights ? "whose parameters are not finite since the last update"
+                        : "whose output is not finite");
+    return sh_error_hint(
+        "take a lower learning rate, or look for values in the data that are "
+        "not finite");
+}
+
+sh_status sh_model_save(const sh_model *model, const char *path) {
+    const sh_net *net = model->net;
+    sh_checkpoint checkpoint = {.params = &net->params,
+                                .weights = model->blocks.weights,
+                                .state = &net->states,
+                                .state_values = model->blocks.states,
+                                .info = {.model = net->text}};
+    return sh_checkpoint_save_model(path, &checkpoint);
 }

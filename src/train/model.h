@@ -46,6 +46,13 @@ sh_status sh_model_take_gradients(sh_model *model);
 /* The plan of a batch size, made on first use; memory may move then, never later. */
 sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan **plan_out);
 
+/* The loss of a step came out as no number: fails and names the first layer that is to blame. */
+sh_status sh_model_explain_bad(const sh_model *model, sh_plan *plan, const sh_step_context *step,
+                               const void *x, double loss);
+
+/* Parameters and running statistics, as one safetensors file. */
+sh_status sh_model_save(const sh_model *model, const char *path);
+
 /* Refuses what does not fit into this machine, before the system would kill the process. */
 sh_status sh_memory_check(const char *what, size_t bytes);
 

@@ -12,12 +12,7 @@ bool sh_regroup_possible(const shoal_run *run) {
     const sh_seat *seat = &run->team.seat;
     sh_scheme scheme;
     if (seat->regroup == NULL || run->model.blocks.weights == NULL) return false;
-    if (sh_sync_apart(&run->config.scheme)) return false;  // servers on ranks of their own stay
-    if (run->config.exact) return false;                   // its bits do not depend on who dies
-    const sh_dataset *sets[] = {run->data.train, run->data.validation, run->data.test};
-    for (size_t i = 0; i < SH_COUNT(sets); i++)
-        if (sets[i] != NULL && sets[i]->parts.ranks > 0)
-            return false;  // a part dies with its worker
+    if (run->config.exact) return false;  // its bits do not depend on who dies
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->survives;
 }
 
@@ -57,7 +52,8 @@ sh_status sh_regroup_prepare(shoal_run *run) {
 
 void sh_regroup_ready(shoal_run *run) {
     run->team.holds = run->team.joined = true;
-    if (sh_regroup_possible(run)) run->team.seat.regroup->joined(run->team.seat.self);
+    if (run->team.seat.timing_only || sh_regroup_possible(run))
+        run->team.seat.regroup->joined(run->team.seat.self);
 }
 
 /* ---- What the members agree on ---- */
@@ -149,7 +145,10 @@ static sh_status agree_on_model(shoal_run *run, bool served, double holders) {
 /* ---- Telling ---- */
 
 static void tell_server(shoal_run *run, int service, const sh_remains *remains) {
+    const sh_vault *left = &run->team.left;
     run->team.lost += remains->lost;
+    if (!left->counted && sh_team_leads(&run->team))
+        sh_scheme_add_service(&run->counts, service, left->services, &remains->counts);
     if (remains->ended || !sh_team_leads(&run->team)) return;
     SH_WARN(&run->log,
             "server %d was restored from its snapshot at update %ld; %ld update%s %s lost", service,
@@ -204,6 +203,8 @@ static sh_status begin_again(shoal_run *run, bool newcomers) {
         if (!sh_team_leads(&run->team)) sh_tuner_forbid(run->model.tuner);
     }
     SH_TRY(sh_team_keep_costs(run));
+    const sh_data_team team = sh_team_for_data(&run->team);
+    SH_TRY(sh_data_regroup(&run->data, &team));
     SH_TRY(sh_run_loader(run, 0, &run->loader));
     SH_TRY(sh_run_prepare(run, true));
     SH_TRY(sh_model_take_gradients(&run->model));  // the last scheme may have had them elsewhere
@@ -226,11 +227,12 @@ static sh_status join(shoal_run *run) {
     run->owes = most[1] > 0;
     team->step = run->step;
     take_position(run, &at);
+    if (team->seat.timing_only) return sh_scheme_begin(run);
     if (sh_team_leads(team) && run->metrics == NULL) SH_TRY(sh_run_take_over_folder(run));
     int64_t lost = team->lost;
     SH_TRY(sh_vault_restore(run, tell_server));
     SH_TRY(tell_team(run, holders, team->lost - lost));
-    SH_TRY(agree_on_model(run, scheme.kind->restore != NULL, holders));
+    SH_TRY(agree_on_model(run, scheme.kind->family->restore != NULL, holders));
     team->holds = true;
     return begin_again(run, (int)holders < team->ranks);
 }

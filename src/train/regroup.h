@@ -11,6 +11,9 @@
  * Another death meanwhile is just the next generation. A worker that comes back joins when the
  * others have met in order, so that nothing is lost then.
  *
+ * Data that lies in parts is, while one is missing, that of the others: an epoch is as many steps
+ * as before, with fewer samples.
+ *
  * Who dies and who comes back is the business of the seat (train/team.h): a parent's, or the
  * simulator's. Workers keep their order, so rank 0, who writes the files, changes only when it
  * dies. One that is left alone trains as a run of one worker does. */
@@ -19,7 +22,7 @@
 
 #include "train/run.h"
 
-/* Whether this run can: its seat and its scheme do, and all workers read the same data. */
+/* Whether this run can: its seat and its scheme do. */
 bool sh_regroup_possible(const shoal_run *run);
 /* Before the scheme of the first generation begins. */
 sh_status sh_regroup_prepare(shoal_run *run);

@@ -65,7 +65,8 @@ struct shoal_run {
     struct sh_scheme_run *scheme;  // unless the workers sum every step (scheme.h)
     sh_scheme_counts counts;       // of schemes in earlier generations
 
-    char *folder;  // NULL until training begins
+    char *folder;      // NULL until training begins
+    int folder_claim;  // an open file, locked: no other run writes there; 0: none
     sh_metrics *metrics;
     sh_run_log *run_log;
     sh_chrome_trace *trace_file;
@@ -114,6 +115,8 @@ sh_status sh_run_gradient(shoal_run *run, const sh_batch *batch, double rows,
 bool sh_run_update_bucket(void *user, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info);
+/* Rows of this worker's batch whose label counts. */
+int64_t sh_run_counted(const shoal_run *run, const sh_batch *batch);
 /* The loss is not finite: says where it began. The weights are still those before this step. */
 sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
                              const void *x, double loss);
@@ -123,8 +126,10 @@ sh_status sh_run_make_optimizer(shoal_run *run);
 sh_status sh_run_part(const shoal_run *run, const char *part, const sh_dataset **dataset_out);
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out);
 
-/* The run's folder, files and checkpoints (folder.c). */
+/* The run's folder, files and checkpoints (folder.c). Opening claims the folder and loads what is
+ * resumed; only when the run is sure to begin its files are replaced. */
 sh_status sh_run_open_folder(shoal_run *run);
+sh_status sh_run_begin_files(shoal_run *run);
 sh_status sh_run_resume(shoal_run *run);
 /* Goes on writing the files of a rank 0 that has died. */
 sh_status sh_run_take_over_folder(shoal_run *run);

@@ -7,6 +7,8 @@
 
 /* Refuses a scheme that does not go with the other settings of a run. */
 sh_status sh_scheme_check_run(const shoal_run *run);
+/* Sets options that mean nothing to the scheme back: where one set of options serves several. */
+sh_status sh_scheme_forget_others(sh_config *config);
 /* The position follows from the step, which all workers have agreed on. */
 void sh_run_move_to(shoal_run *run, int64_t step);
 
@@ -34,6 +36,9 @@ sh_status sh_scheme_finish(shoal_run *run);
 
 /* What this worker and the services on it counted, in all generations. */
 sh_scheme_counts sh_scheme_count(const shoal_run *run);
+/* One of `services` counted this. */
+void sh_scheme_add_service(sh_scheme_counts *counts, int index, int services,
+                           const sh_service_counts *more);
 /* After a failure, with which the team regroups, or after finish: ends what is left of the scheme,
  * and the team's collectives. The run keeps the worker's model and its counts. */
 void sh_scheme_leave(shoal_run *run);

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "train/exact.h"
+#include "train/vault.h"
 
 /* Tags of mail; a scheme's own are below these. */
 enum { TAG_BRIEF = 1, TAG_WEIGHTS, TAG_SLOT, TAG_COUNTS };
@@ -17,12 +18,8 @@ typedef struct brief {
     bool computes;                 // false: timing only
     int64_t step, steps, steps_per_epoch;
     sh_net_input input;
+    void *snapshot;  // where it keeps one, in memory that it shares with the workers; NULL: nowhere
 } brief;
-
-typedef struct counts {
-    sh_staleness staleness;
-    uint64_t updates, dropped;
-} counts;
 
 int sh_servers_apart(const sh_config *config, int workers) {
     sh_scheme scheme;
@@ -31,8 +28,21 @@ int sh_servers_apart(const sh_config *config, int workers) {
     return sh_scheme_services(scheme, &config->scheme, workers);
 }
 
+void sh_servers_settle(sh_config *config) {
+    int apart = sh_servers_apart(config, (int)config->workers);
+    if (apart > 0) config->scheme.servers = apart;
+}
+
+/* Of what is done, as a run has it in its options from its start on: the optimizer's usual values
+ * are filled in. The loss is the workers' alone. */
 static sh_status hash_settings(const sh_config *config, char hex_out[SH_BLAKE2_HEX]) {
-    char *text = sh_options_print(sh_config_table, config);
+    sh_config done = *config;
+    sh_optim optim = {0};
+    SH_TRY(sh_optim_init(&optim, &config->optim, 0));
+    sh_optim_resolve(&optim, &done.optim);
+    sh_optim_fini(&optim);
+    done.loss.name = NULL;
+    char *text = sh_options_print(sh_config_table, &done);
     if (text == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
     sh_blake2_hex(text, strlen(text), hex_out);
     sh_free(text);
@@ -61,18 +71,16 @@ sh_status sh_servers_brief(shoal_run *run, sh_mail *mail, int count) {
                    .input = run->model.net->input};
     SH_TRY(hash_settings(&run->config, words.settings));
     run->briefed = true;
-    for (int i = 0; i < count; i++) SH_TRY(brief_one(run, mail, mail->workers + i, &words));
+    for (int i = 0; i < count; i++) {
+        words.snapshot = sh_vault_snapshot(&run->team.vault, i);
+        SH_TRY(brief_one(run, mail, mail->workers + i, &words));
+    }
     return SH_OK;
 }
 
 sh_status sh_server_hear(sh_mail *mail, sh_service *service) {
-    counts heard;
-    int endpoint = mail->workers + service->index;
-    SH_TRY(sh_mail_take(mail, endpoint, TAG(TAG_COUNTS), &heard, sizeof heard, "counts"));
-    service->staleness = heard.staleness;
-    service->updates = heard.updates;
-    service->dropped = heard.dropped;
-    return SH_OK;
+    return sh_mail_take(mail, mail->workers + service->index, TAG(TAG_COUNTS), &service->counts,
+                        sizeof service->counts, "counts");
 }
 
 sh_status sh_servers_dismiss(shoal_run *run) {
@@ -142,12 +150,12 @@ static sh_status take_values(served *s) {
 static sh_status serve(served *s) {
     const sh_server *server = s->server;
     const sh_config *config = server->config;
-    int workers = (int)config->workers;
+    bool shares = server->quits != NULL;  // memory with the workers
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
     s->service = (sh_service){.index = server->index,
-                              .count = sh_servers_apart(config, workers),
-                              .workers = workers,
+                              .count = sh_servers_apart(config, server->workers),
+                              .workers = server->workers,
                               .mail = s->mail,
                               .scheme = scheme,
                               .options = &config->scheme,
@@ -160,16 +168,16 @@ static sh_status serve(served *s) {
                               .step = s->words.step,
                               .combined_most = sh_exact_combined_most(config, s->net),
                               .stops = server->stops,
-                              .user = server->user};
+                              .quits = server->quits,
+                              .user = server->user,
+                              .snapshot = shares ? s->words.snapshot : NULL};
     const sh_transport *transport = s->mail.transport;
     sh_operation *operation = sh_board_begin(transport->board, sh_clock_now_ns(transport->clock),
                                              "service", s->words.step, -1, -1, 0);
-    SH_TRY(scheme.kind->serve(&s->service));
+    SH_TRY(scheme.kind->family->serve(&s->service));
     sh_board_end(transport->board, operation, sh_clock_now_ns(transport->clock));
-    const counts counted = {.staleness = s->service.staleness,
-                            .updates = s->service.updates,
-                            .dropped = s->service.dropped};
-    return sh_mail_put(&s->mail, 0, TAG(TAG_COUNTS), &counted, sizeof counted, "counts");
+    return sh_mail_put(&s->mail, 0, TAG(TAG_COUNTS), &s->service.counts, sizeof s->service.counts,
+                       "counts");
 }
 
 static sh_status run(served *s) {
@@ -184,10 +192,8 @@ static sh_status run(served *s) {
 
 sh_status sh_server_run(const sh_server *server) {
     SH_TRY(sh_config_check(server->config));
-    served s = {
-        .server = server,
-        .mail = {
-            .transport = server->mail, .workers = (int)server->config->workers, .apart = true}};
+    served s = {.server = server,
+                .mail = {.transport = server->mail, .workers = server->workers, .apart = true}};
     sh_status status = run(&s);
     const sh_error error = *sh_error_last();
     if (s.has_optim) sh_optim_fini(&s.optim);

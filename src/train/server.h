@@ -1,17 +1,18 @@
 /* Parameter servers with ranks of their own (--server-ranks own): processes, or coroutines of the
  * simulator, that know the options of the run. They have no data and no collectives; what else they
  * need worker 0 tells them by mail when training begins, and when all workers have left they tell
- * it what they counted. */
+ * it what they counted. One serves one generation of the team (train/regroup.h). */
 #ifndef SH_TRAIN_SERVER_H
 #define SH_TRAIN_SERVER_H
 
 #include "train/run.h"
 
 typedef struct sh_server {
-    const sh_config *config;  // with the number of workers as it is
-    int index;
+    const sh_config *config;
+    int index, workers;         // workers: as many as there are now
     sh_transport *mail;         // its endpoint
     bool (*stops)(void *user);  // the user wants the run to end; NULL: nobody can
+    bool (*quits)(void *user);  // its generation is over; NULL: then the run ends, too
     void *user;
 } sh_server;
 
@@ -27,5 +28,7 @@ sh_status sh_servers_dismiss(shoal_run *run);
 
 /* How many servers of a run have ranks of their own, behind those of so many workers; 0: none. */
 int sh_servers_apart(const sh_config *config, int workers);
+/* Their number stays as it is when that of the workers changes. */
+void sh_servers_settle(sh_config *config);
 
 #endif

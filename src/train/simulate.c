@@ -65,10 +65,11 @@ static void spend_unless(void *self, int64_t step, sh_transport *mail, bool (*en
 sh_seat sh_simulated_seat(sh_simulated_worker *worker) {
     sh_simulation *s = worker->simulation;
     return (sh_seat){.engine = worker->engine,
+                     .planned = (int)s->config.workers,
                      .board = &sh_sim_board(s->sim)->rank[worker->home],
                      .clock = sh_sim_clock(s->sim),
                      .data = &s->data,
-                     .open_mail = s->scheme.kind->mails ? open_mail : NULL,
+                     .open_mail = s->scheme.kind->family->mails ? open_mail : NULL,
                      .spend = spend,
                      .spend_unless = spend_unless,
                      .timing_only = s->timing_only,
@@ -94,7 +95,7 @@ static sh_status train(sh_simulated_worker *worker) {
     if (worker->rank == 0 && !dead) {
         const char *folder = shoal_run_folder(run);
         s->folder = folder != NULL ? sh_strdup(folder) : NULL;
-        s->steps = run->step;
+        s->steps = run->step - run->first_step;
         s->seconds = (double)(sh_run_now(run) - run->start_ns) * 1e-9;
         s->done = status == SH_OK;
     }
@@ -109,7 +110,7 @@ sh_status sh_simulated_enter(sh_simulated_worker *worker, int team, int ranks) {
     sh_transport *transport = NULL;
     worker->team = team;
     worker->engine = NULL;
-    if (ranks == 1 && team > 0) return SH_OK;
+    if (ranks == 1 && team > 0 && s->spec.options.services == 0) return SH_OK;
     SH_TRY(sh_sim_attach_team(s->sim, team, worker->rank, &transport));
     sh_engine_options options = {.algorithm = s->config.allreduce};
     const sh_sim_links *links = &s->spec.options.links;
@@ -118,7 +119,7 @@ sh_status sh_simulated_enter(sh_simulated_worker *worker, int team, int ranks) {
     return sh_engine_create(transport, &options, &worker->engine);
 }
 
-sh_status sh_simulated_work(void *argument) {
+static sh_status work(void *argument) {
     sh_simulated_worker *worker = argument;
     sh_simulation *s = worker->simulation;
     if (worker->rank >= 0) SH_TRY(sh_simulated_enter(worker, 0, (int)s->config.workers));
@@ -186,6 +187,7 @@ static sh_status open_data(sh_simulation *s) {
     sh_data_options options = s->config.data;
     options.folder = (char *)(uintptr_t)s->hooks->data_folder;
     options.seed = (uint64_t)s->config.seed;
+    options.ignore = &s->config.loss.ignore_index;
     options.parts = 1;
     sh_log log = {.line = hook_line, .self = s};
     SH_TRY(sh_data_open(&options, &log, &s->data));
@@ -194,16 +196,28 @@ static sh_status open_data(sh_simulation *s) {
     return sh_error_hint("join the parts to one file");
 }
 
-/* A parameter server with wires of its own. */
+static bool server_quits(void *user) { return sh_simulated_regroup.moved(user); }
+
+/* A parameter server with wires of its own, in one team. */
 static sh_status serve(void *argument) {
     sh_simulated_worker *self = argument;
     sh_simulation *s = self->simulation;
+    int slots = (int)s->config.workers, index = self->slot - slots;
     sh_server server = {.config = &s->config,
-                        .index = self->rank - (int)s->config.workers,
+                        .index = index,
+                        .workers = self->rank - index,
                         .stops = worker_stop,
+                        .quits = s->teams != NULL ? server_quits : NULL,
                         .user = self};
-    SH_TRY(sh_sim_attach_mail(s->sim, self->rank, &server.mail));
-    return sh_server_run(&server);
+    sh_status status = open_mail(self, self->rank, &server.mail);
+    if (status == SH_OK) status = sh_server_run(&server);
+    return s->teams != NULL ? sh_simulated_served(self, status) : status;
+}
+
+sh_status sh_simulated_start(sh_simulated_worker *worker) {
+    bool works = worker->slot < (int)worker->simulation->config.workers;
+    return sh_sim_spawn(worker->simulation->sim, worker->home, works ? "worker" : "server",
+                        works ? work : serve, worker);
 }
 
 static sh_status run_workers(sh_simulation *s) {
@@ -212,11 +226,9 @@ static sh_status run_workers(sh_simulation *s) {
     if (workers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", all);
     sh_status status = SH_OK;
     for (int rank = 0; status == SH_OK && rank < all; rank++) {
-        bool works = rank < ranks;
         workers[rank] =
             (sh_simulated_worker){.simulation = s, .slot = rank, .rank = rank, .home = rank};
-        status = sh_sim_spawn(s->sim, rank, works ? "worker" : "server",
-                              works ? sh_simulated_work : serve, &workers[rank]);
+        status = sh_simulated_start(&workers[rank]);
     }
     if (status == SH_OK) status = sh_sim_run(s->sim);
     sh_free(workers);
@@ -233,7 +245,7 @@ static sh_status simulate(sh_simulation *s, bool compute_given) {
     if (s->timing_only) SH_TRY(sh_simulate_timing_open(s));
     sh_sim_options *options = &s->spec.options;
     int services = sh_scheme_services(s->scheme, &s->config.scheme, options->ranks);
-    options->mail = s->scheme.kind->mails ? options->ranks + services : 0;
+    options->mail = s->scheme.kind->family->mails ? options->ranks + services : 0;
     options->services = sh_servers_apart(&s->config, options->ranks);
     options->seed = (uint64_t)s->config.seed;
     options->stack_bytes = s->timing_only ? SMALL_STACK_BYTES : STACK_BYTES;
@@ -261,6 +273,7 @@ shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks
     s->hooks = hooks != NULL ? hooks : &none;
     s->timing_only = simulation->timing_only;
     sh_sim_texts texts = {.link = simulation->link,
+                          .pairs = simulation->pairs,
                           .racks = simulation->racks,
                           .sites = simulation->sites,
                           .compute = simulation->compute,
@@ -271,7 +284,11 @@ shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks
                           .die = simulation->die};
     sh_status status = sh_config_copy(&config->config, &s->config);
     if (status == SH_OK) status = sh_options_set(sh_config_table, "kernels", "default", &s->config);
-    if (status == SH_OK) status = sh_sim_spec_parse(&texts, (int)s->config.workers, &s->spec);
+    sh_servers_settle(&s->config);
+    int workers = (int)s->config.workers;
+    if (status == SH_OK)
+        status =
+            sh_sim_spec_parse(&texts, workers, sh_servers_apart(&s->config, workers), &s->spec);
     if (status == SH_OK) status = simulate(s, simulation->compute != NULL);
     sh_error error = *sh_error_last();
     if (s->sim != NULL && simulated_out != NULL) *simulated_out = figures(s);

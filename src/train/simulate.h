@@ -27,7 +27,7 @@ typedef struct sh_simulation {
     int64_t steps_per_epoch;
 } sh_simulation;
 
-/* A worker of it. */
+/* A worker of it, or a server with wires of its own. */
 typedef struct sh_simulated_worker {
     sh_simulation *simulation;
     int slot;  // its place, whatever its rank in a team
@@ -43,11 +43,13 @@ typedef struct sh_simulated_worker {
 
 /* Opens the worker's engine in its team; NULL in worker->engine: it is alone. */
 sh_status sh_simulated_enter(sh_simulated_worker *worker, int team, int ranks);
-/* The whole of a worker that computes. */
-sh_status sh_simulated_work(void *argument);
+/* A worker, or a server behind them, begins its life on its home. */
+sh_status sh_simulated_start(sh_simulated_worker *worker);
 
 /* Teams of simulated workers, as some die and come back: what a parent does for processes. */
 sh_status sh_simulated_teams_open(sh_simulation *simulation);
+/* A server of a team has ended so. */
+sh_status sh_simulated_served(const sh_simulated_worker *server, sh_status status);
 void sh_simulated_teams_close(sh_simulation *simulation);
 extern const sh_regroup_ops sh_simulated_regroup;
 

@@ -14,14 +14,23 @@ typedef struct place {
 } place;
 
 typedef struct team {
-    int *slots;    // (ranks)
-    char **vault;  // (ranks); NULL: none
+    int *slots;  // (ranks)
     int ranks;
+    void *kept;  // memory of its vault; NULL: none
 } team;
+
+/* A server with wires of its own: another in every team. */
+typedef struct server_place {
+    bool lives, serves;
+    int home;
+    sh_simulated_worker self;
+} server_place;
 
 typedef struct sh_simulated_teams {
     int slots, count, newest;
+    bool over;  // the newest team is: the next waits for its servers
     place *slot;
+    server_place *servers;         // (services)
     team *team;                    // (count)
     sh_simulated_worker *workers;  // who came back, per planned death
     int back;
@@ -58,9 +67,34 @@ static void begin_team(sh_simulation *s) {
     next->ranks = 0;
     if (call_roll(t, next) == 0) return;
     int services = sh_scheme_services(s->scheme, &s->config.scheme, next->ranks);
-    int mail = s->scheme.kind->mails ? next->ranks + services : 0;
+    int mail = s->scheme.kind->family->mails ? next->ranks + services : 0;
     sh_sim_begin_team(s->sim, t->newest + 1, next->slots, next->ranks, mail);
     t->newest++;
+    t->over = false;
+    for (int i = 0; i < s->spec.options.services; i++) {
+        server_place *of = &t->servers[i];
+        of->self = (sh_simulated_worker){.simulation = s,
+                                         .slot = t->slots + i,
+                                         .rank = next->ranks + i,
+                                         .home = of->home,
+                                         .team = t->newest};
+        of->serves = sh_simulated_start(&of->self) == SH_OK;
+    }
+}
+
+/* What servers leave in their snapshots is what the others go on with: all have ended, and there is
+ * somebody for every place. */
+static void follow(sh_simulation *s) {
+    const sh_simulated_teams *t = s->teams;
+    bool ready = t->over;
+    for (int i = 0; i < s->spec.options.services; i++)
+        ready = ready && t->servers[i].lives && !t->servers[i].serves;
+    if (ready) begin_team(s);
+}
+
+static void end_team(sh_simulation *s) {
+    s->teams->over = true;
+    follow(s);
 }
 
 /* Those who are in the team have met to let somebody in, or have lost each other. */
@@ -72,20 +106,31 @@ static void tend(sh_simulation *s) {
         const place *of = &t->slot[last->slots[rank]];
         if (of->lives) waits = waits && of->state == WAITS && of->team == t->newest;
     }
-    if (waits && !is_spent(t)) begin_team(s);
+    if (waits && !is_spent(t)) end_team(s);
 }
 
 static void died(void *who, int rank) {
     sh_simulation *s = who;
     sh_simulated_teams *t = s->teams;
     const team *last = newest(t);
-    t->slot[rank].lives = false;
-    if (rank_of(last, rank) < 0 || is_spent(t)) return;
+    if (rank >= t->slots)
+        t->servers[rank - t->slots].lives = false;
+    else
+        t->slot[rank].lives = false;
+    if ((rank < t->slots && rank_of(last, rank) < 0) || is_spent(t)) return;
     for (int r = 0; r < last->ranks; r++) {
         const place *of = &t->slot[last->slots[r]];
         if (of->lives && of->state == STARTS) return;  // nobody can go on yet
     }
-    begin_team(s);
+    end_team(s);
+}
+
+/* Whether the team has lost somebody shows elsewhere. */
+sh_status sh_simulated_served(const sh_simulated_worker *server, sh_status status) {
+    sh_simulation *s = server->simulation;
+    s->teams->servers[server->slot - s->teams->slots].serves = false;
+    follow(s);
+    return status == SH_E_PEER ? SH_OK : status;
 }
 
 static void returns(void *who, int rank, int home) {
@@ -93,10 +138,16 @@ static void returns(void *who, int rank, int home) {
     sh_simulated_teams *t = s->teams;
     sh_simulated_worker *worker = &t->workers[t->back++];
     if (s->done) return;
+    if (rank >= t->slots) {
+        t->servers[rank - t->slots].lives = true;
+        t->servers[rank - t->slots].home = home;
+        follow(s);
+        return;
+    }
     *worker = (sh_simulated_worker){
         .simulation = s, .slot = rank, .rank = -1, .home = home, .team = t->newest};
     t->slot[rank] = (place){.lives = true};
-    (void)sh_sim_spawn(s->sim, home, "worker", sh_simulated_work, worker);
+    (void)sh_simulated_start(worker);
 }
 
 /* ---- The worker's seat ---- */
@@ -137,22 +188,12 @@ static sh_status next(void *self, sh_seat *seat_out) {
     return SH_OK;
 }
 
-/* One memory for all: the simulation's, so it outlives whoever dies. */
-static sh_status share(void *self, size_t bytes, char *const **base_out) {
+/* The simulation's, so it outlives whoever dies. */
+static void *keep(void *self, size_t bytes) {
     const sh_simulated_worker *worker = self;
     team *of = &worker->simulation->teams->team[worker->team];
-    if (of->vault == NULL) {
-        char **vault = sh_alloc((size_t)of->ranks, sizeof *vault);
-        char *memory = vault != NULL ? sh_alloc((size_t)of->ranks, bytes) : NULL;
-        if (memory == NULL) {
-            sh_free(vault);
-            return SH_FAIL(SH_E_MEMORY, "out of memory for snapshots of %d workers", of->ranks);
-        }
-        for (int rank = 0; rank < of->ranks; rank++) vault[rank] = memory + (size_t)rank * bytes;
-        of->vault = vault;
-    }
-    *base_out = of->vault;
-    return SH_OK;
+    SH_ASSERT(of->kept == NULL);
+    return of->kept = sh_alloc(bytes, 1);
 }
 
 static void joined(void *self) {
@@ -165,7 +206,8 @@ static void joined(void *self) {
 
 static bool moved(void *self) {
     const sh_simulated_worker *worker = self;
-    return worker->simulation->teams->newest > worker->team;
+    const sh_simulated_teams *t = worker->simulation->teams;
+    return t->newest > worker->team || t->over;
 }
 
 static bool wished(void *self) {
@@ -183,7 +225,7 @@ static bool gone(void *self) {
 
 const sh_regroup_ops sh_simulated_regroup = {
     .next = next,
-    .share = share,
+    .keep = keep,
     .joined = joined,
     .moved = moved,
     .wished = wished,
@@ -192,11 +234,12 @@ const sh_regroup_ops sh_simulated_regroup = {
 
 /* ---- Open and close ---- */
 
-static sh_status allocate(sh_simulated_teams *t, int deaths) {
+static sh_status allocate(sh_simulated_teams *t, int deaths, int servers) {
     t->slot = sh_alloc((size_t)t->slots, sizeof *t->slot);
+    t->servers = sh_alloc((size_t)servers + 1, sizeof *t->servers);
     t->team = sh_alloc((size_t)t->count, sizeof *t->team);
     t->workers = sh_alloc((size_t)deaths, sizeof *t->workers);
-    bool enough = t->slot != NULL && t->team != NULL && t->workers != NULL;
+    bool enough = t->slot != NULL && t->servers != NULL && t->team != NULL && t->workers != NULL;
     for (int i = 0; enough && i < t->count; i++) {
         t->team[i].slots = sh_alloc((size_t)t->slots, sizeof(int));
         enough = t->team[i].slots != NULL;
@@ -204,21 +247,36 @@ static sh_status allocate(sh_simulated_teams *t, int deaths) {
     return enough ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", t->slots);
 }
 
+/* The workers cannot do without it. */
+static sh_status check_deaths(const sh_sim_options *options) {
+    for (int i = 0; i < options->faults.death_count; i++) {
+        const sh_sim_death *death = &options->faults.deaths[i];
+        if (death->rank < options->ranks || death->back_s > 0) continue;
+        SH_FAIL(SH_E_USAGE, "--die: rank %d is server %d, and the workers cannot go on without it",
+                death->rank, death->rank - options->ranks);
+        return sh_error_hint("say when another takes its place: --die %d@%gs+1s", death->rank,
+                             death->at_s);
+    }
+    return SH_OK;
+}
+
 sh_status sh_simulated_teams_open(sh_simulation *s) {
     sh_sim_options *options = &s->spec.options;
     int deaths = options->faults.death_count;
-    if (deaths == 0 || s->timing_only || !s->scheme.kind->survives || options->services > 0)
-        return SH_OK;
+    if (deaths == 0 || s->config.exact || !s->scheme.kind->survives) return SH_OK;
+    SH_TRY(check_deaths(options));
     sh_simulated_teams *t = s->teams = sh_alloc(1, sizeof *t);
     if (t == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulation");
     t->slots = options->ranks;
     t->count = 1 + 2 * deaths;
-    SH_TRY(allocate(t, deaths));
+    SH_TRY(allocate(t, deaths, options->services));
     t->team[0].ranks = t->slots;
     for (int i = 0; i < t->slots; i++) {
         t->team[0].slots[i] = i;
         t->slot[i].lives = true;
     }
+    for (int i = 0; i < options->services; i++)
+        t->servers[i] = (server_place){.lives = true, .serves = true, .home = t->slots + i};
     options->teams = t->count - 1;
     options->died = died;
     options->returns = returns;
@@ -230,12 +288,12 @@ void sh_simulated_teams_close(sh_simulation *s) {
     sh_simulated_teams *t = s->teams;
     if (t == NULL) return;
     for (int i = 0; t->team != NULL && i < t->count; i++) {
-        if (t->team[i].vault != NULL) sh_free(t->team[i].vault[0]);
-        sh_free(t->team[i].vault);
+        sh_free(t->team[i].kept);
         sh_free(t->team[i].slots);
     }
     sh_free(t->workers);
     sh_free(t->team);
+    sh_free(t->servers);
     sh_free(t->slot);
     sh_free(t);
     s->teams = NULL;

@@ -2,6 +2,7 @@
  * that would not fit, or ten thousand workers, can be timed. */
 #include <string.h>
 
+#include "train/regroup.h"
 #include "train/scheme.h"
 #include "train/simulate.h"
 
@@ -19,6 +20,16 @@ static sh_status check(const sh_simulation *s) {
     if (other == NULL) return SH_OK;
     SH_FAIL(SH_E_UNSUPPORTED, "--numerics off does not go with %s", other);
     return sh_error_hint("leave out one of them");
+}
+
+/* As the workers of a run with numbers do, each for itself. */
+static sh_status check_scheme(const sh_simulation *s) {
+    const shoal_run run = {
+        .config = s->config,
+        .data = s->data,
+        .optim = s->optim,
+        .team = {.ranks = (int)s->config.workers, .seat = {.timing_only = true}}};
+    return sh_scheme_check_run(&run);
 }
 
 static sh_status count_steps(sh_simulation *s) {
@@ -40,6 +51,7 @@ sh_status sh_simulate_timing_open(sh_simulation *s) {
     SH_TRY(sh_net_from_node(s->config.model, &input, &s->net));
     SH_TRY(count_steps(s));
     SH_TRY(sh_optim_init(&s->optim, &s->config.optim, s->net->params.total));
+    SH_TRY(check_scheme(s));
     return sh_schedule_init(&s->schedule, &s->config.schedule, s->optim.options.lr, s->config.batch,
                             s->steps, s->steps_per_epoch);
 }
@@ -127,12 +139,13 @@ static shoal_run run_for_scheme(sh_simulated_worker *worker, const sh_seat *seat
     run.optim.slots[0] = run.optim.slots[1] = NULL;
     run.team = (sh_team){.engine = worker->engine,
                          .rank = worker->rank,
-                         .ranks = sh_engine_ranks(worker->engine),
+                         .ranks = worker->engine != NULL ? sh_engine_ranks(worker->engine) : 1,
                          .board = seat->board,
                          .seat = *seat};
     return run;
 }
 
+/* Until the workers meet: at the end, or before it because somebody joins. */
 static sh_status run_scheme(shoal_run *run) {
     sh_scheme_aim(run, run->steps);
     for (bool meets = false; !meets;) {
@@ -144,15 +157,42 @@ static sh_status run_scheme(shoal_run *run) {
     return sh_scheme_finish(run);
 }
 
+/* The steps of a worker that is alone, while the others are dead. */
+static sh_status run_alone(shoal_run *run) {
+    const sh_seat *seat = &run->team.seat;
+    for (; run->step < run->steps && !sh_regroup_wished(run); run->step++) {
+        seat->spend(seat->self, run->step, 1);
+        SH_TRY(sh_regroup_check(run));
+    }
+    return SH_OK;
+}
+
+static sh_status run_to_end(shoal_run *run, bool joins) {
+    sh_status status = joins ? sh_regroup(run) : sh_scheme_begin(run);
+    bool regroups = run->team.seat.regroup != NULL;
+    if (status == SH_OK && !joins && regroups) sh_regroup_ready(run);
+    while (status == SH_OK) {
+        status = run->scheme != NULL ? run_scheme(run) : run_alone(run);
+        if (status == SH_OK && run->step >= run->steps) break;
+        if (status == SH_OK || (status == SH_E_PEER && regroups)) status = sh_regroup(run);
+    }
+    return status;
+}
+
 sh_status sh_simulate_timing(sh_simulated_worker *worker) {
     sh_seat seat = sh_simulated_seat(worker);
-    if (worker->simulation->scheme.kind->step == NULL) return run_steps(worker, &seat);
+    if (worker->simulation->scheme.kind->family->step == NULL) return run_steps(worker, &seat);
     shoal_run *run = sh_alloc(1, sizeof *run);
     if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulated worker");
     *run = run_for_scheme(worker, &seat);
-    SH_TRY(sh_scheme_begin(run));
-    SH_TRY(run_scheme(run));  // after a failure its services may still look at it
-    sh_scheme_end(run);
-    sh_free(run);
-    return SH_OK;
+    sh_simulation *s = worker->simulation;
+    sh_status status = run_to_end(run, worker->rank < 0);
+    const sh_error error = *sh_error_last();
+    bool dead = sh_sim_is_dead(s->sim, worker->home);
+    s->done = s->done || (status == SH_OK && !dead);
+    if (dead) sh_scheme_leave(run);
+    if (status == SH_OK) sh_scheme_end(run);
+    // After a failure its services may still look at it.
+    if (run->scheme == NULL) sh_free(run);
+    return status == SH_OK ? SH_OK : sh_error_adopt(&error);
 }

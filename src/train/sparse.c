@@ -24,9 +24,10 @@ static bool is_plain_sgd(const shoal_run *run) {
 
 static bool fits(const shoal_run *run) {
     const sh_config *config = &run->config;
-    bool hogwild = strncmp(config->scheme.name, "hogwild", strlen("hogwild")) == 0;
+    bool hogwild =
+        run->team.ranks > 1 && strncmp(config->scheme.name, "hogwild", strlen("hogwild")) == 0;
     bool plain = !config->exact && config->accumulate == 1 && config->clip_norm <= 0 &&
-                 config->clip_value <= 0 && config->loss.ignore_index < 0;
+                 config->clip_value <= 0 && !run->data.train->info.ignores;
     return sh_view_source(run->data.train)->sparse.rows > 0 && run->data.normal.count == 0 &&
            is_one_dense_layer(run->model.net) && is_plain_sgd(run) && plain &&
            (run->team.engine == NULL || hogwild);

@@ -60,20 +60,18 @@ static sh_status prepare_eval(shoal_run *run, const sh_dataset *dataset) {
     return SH_OK;
 }
 
+static bool sums_batchnorms(const shoal_run *run) {
+    return run->config.sync_batchnorm && run->team.engine != NULL;
+}
+
 /* All workers meet in every synchronised batchnorm: none may skip it. */
 static sh_status check_meetings(const shoal_run *run) {
-    if (!run->config.sync_batchnorm || run->team.engine == NULL) return SH_OK;
+    if (!sums_batchnorms(run)) return SH_OK;
     if (run->drops_paths)
         return SH_FAIL(SH_E_USAGE, "sync_batchnorm does not go with paths that are dropped");
     if (run->config.exact)
         return SH_FAIL(SH_E_USAGE, "in exact runs batch statistics are a shard's own");
-    int64_t rest = (int64_t)sh_loader_samples(run->loader) % run->config.batch;
-    if (rest == 0 || rest >= run->team.ranks || run->config.drop_last) return SH_OK;
-    SH_FAIL(SH_E_USAGE,
-            "the last batch of an epoch has %ld sample%s for %d workers, and with "
-            "sync_batchnorm each needs one",
-            (long)rest, rest == 1 ? "" : "s", run->team.ranks);
-    return sh_error_hint("--drop-last leaves it out");
+    return SH_OK;
 }
 
 sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
@@ -98,31 +96,27 @@ sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info) {
     return s;
 }
 
+int64_t sh_run_counted(const shoal_run *run, const sh_batch *batch) {
+    const sh_data_info *info = &run->data.train->info;
+    size_t rows = batch->count * (size_t)sh_sample_sizes_of(info).rows;
+    if (!info->ignores) return (int64_t)rows;
+    return (int64_t)sh_loss_counted(batch->y, rows, (int32_t)run->config.loss.ignore_index);
+}
+
 /* What the mean is taken over: rows of the global batch whose label counts. */
 static sh_status counted_rows(shoal_run *run, const sh_batch *batch, const sh_sample_sizes *s,
                               double *rows_out) {
-    bool classes = run->model.loss.kind->classes;
-    int64_t ignore = run->config.loss.ignore_index;
     *rows_out = (double)((int64_t)batch->whole * s->rows);
-    if (!classes || ignore < 0) return SH_OK;  // labels are never negative
-    size_t rows = batch->count * (size_t)s->rows;
-    *rows_out = (double)sh_loss_counted(batch->y, rows, (int32_t)ignore);
-    return sh_team_sum(&run->team, rows_out, 1);
+    if (!run->data.train->info.ignores) return SH_OK;
+    *rows_out = (double)sh_run_counted(run, batch);
+    SH_TRY(sh_team_sum(&run->team, rows_out, 1));
+    if (*rows_out == 0) *rows_out = 1;  // the gradient is 0 then, not 0 / 0
+    return SH_OK;
 }
 
 sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
                              const void *x, double loss) {
-    const sh_op *op = sh_plan_first_bad(plan, step, x);
-    const char *layer = op != NULL ? sh_op_name(op) : "the loss";
-    bool bad_weights = false;
-    for (int i = 0; op != NULL && op->layer != NULL && i < op->layer->param_count; i++) {
-        size_t count = run->model.net->params.items[op->layer->params[i]].count;
-        bad_weights = bad_weights || !sh_reduce()->all_finite(op->param[i], count);
-    }
-    SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is %g; first in layer '%s', %s", (long)run->step + 1,
-            isnan(loss) ? NAN : loss, layer,  // no sign on a NaN
-            bad_weights ? "whose parameters are not finite since the last update"
-                        : "whose output is not finite");
+    (void)sh_model_explain_bad(&run->model, plan, step, x, loss);
     return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)%s",
                          run->saved ? "; the last good checkpoint is kept" : "");
 }
@@ -216,7 +210,15 @@ static sh_status update_all(shoal_run *run) {
     return run->team.engine != NULL ? sh_reducer_gather(run->team.reducer) : SH_OK;
 }
 
-/* A parameter that no rank used in this step stays as it is. */
+static bool is_zero(const float *x, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (x[i] != 0) return false;
+    return true;
+}
+
+/* A parameter that no rank used in this step stays as it is, unless a codec delivers what it had
+ * kept back of earlier steps: that is taken off the residuals and would be lost. Decoded sums are
+ * the same on all ranks, so that all decide alike. */
 static sh_status agree_on_unused(shoal_run *run, bool *unused) {
     sh_team *team = &run->team;
     size_t count = run->model.net->params.count;
@@ -230,6 +232,11 @@ static sh_status agree_on_unused(shoal_run *run, bool *unused) {
                     .bucket = -1};
     SH_TRY(sh_engine_run(team->engine, &call));
     for (size_t i = 0; i < count; i++) unused[i] = team->used[i] == 0;
+    if (sh_team_states(team, NULL) == 0) return SH_OK;
+    const sh_param *params = run->model.net->params.items;
+    for (size_t i = 0; i < count; i++)
+        if (unused[i])
+            unused[i] = is_zero(run->model.blocks.gradients + params[i].offset, params[i].count);
     return SH_OK;
 }
 
@@ -315,9 +322,11 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
     if (plan->stopped) return SH_OK;  // whoever asked for it knows
     sh_loss_result result = sh_plan_loss(plan, y, scale);
     if (!isfinite(result.sum)) return sh_run_explain_bad(run, plan, step, x, result.sum);
-    total->sum += result.sum;
-    total->counted += result.counted;
-    total->correct += result.correct;
+    if (!step->stands_in) {
+        total->sum += result.sum;
+        total->counted += result.counted;
+        total->correct += result.correct;
+    }
     if (run->team.reducer != NULL) pass_time(run, run->backward_part / 2);
     bool sends = last && run->team.reducer != NULL;
     if (sends) SH_TRY(start_team(run, total));
@@ -330,28 +339,49 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
     return SH_OK;
 }
 
+static sh_step_context context_of(const shoal_run *run, const sh_batch *batch, int64_t at) {
+    bool together = sums_batchnorms(run);
+    return (sh_step_context){
+        .training = true,
+        .seed = (uint64_t)run->config.seed,
+        .step = run->step,
+        .position = batch->position + (uint64_t)at,
+        .shard = (uint32_t)run->team.rank,
+        .accumulate = at > 0,
+        .sum = together ? sh_team_sum_batch : NULL,
+        .sum_self = (void *)(uintptr_t)&run->team,
+        .stands_in = together && batch->count == 0,
+        .stops = sh_scheme_may_break_off(run) ? sh_scheme_unwanted : NULL,
+        .stops_self = (void *)(uintptr_t)run,
+    };
+}
+
+/* A step without samples, where all workers meet: a sample of zeros counts nothing. */
+static sh_status stand_in(shoal_run *run, const sh_batch *batch, sh_loss_result *total) {
+    const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
+    char *zeros = sh_alloc(s.x_bytes + s.y_bytes, 1);
+    if (zeros == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a sample");
+    sh_step_context step = context_of(run, batch, 0);
+    run->backward_part = 0;
+    sh_status status = compute_part(run, &step, 1, zeros, zeros + s.x_bytes, 0, true, total);
+    sh_free(zeros);
+    return status;
+}
+
 /* Forward and backward over a worker's batch, part by part. */
 static sh_status compute_batch(shoal_run *run, const sh_batch *batch, double rows,
                                sh_loss_result *total) {
     const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
     const int64_t own = (int64_t)batch->count, pieces = run->config.accumulate;
+    bool together = sums_batchnorms(run);
+    if (together && own == 0) return stand_in(run, batch, total);
     // A share that moves has parts of its own; otherwise all steps but an epoch's last are alike.
-    const int64_t part = run->config.balance ? (own + pieces - 1) / pieces : part_size(run);
-    bool together = run->config.sync_batchnorm && run->team.engine != NULL;
+    bool moves = together || run->config.balance;
+    const int64_t part = moves ? (own + pieces - 1) / pieces : part_size(run);
     for (int64_t at = 0; at < own; at += part) {
         int64_t count = own - at < part ? own - at : part;
-        sh_step_context step = {
-            .training = true,
-            .seed = (uint64_t)run->config.seed,
-            .step = run->step,
-            .position = batch->position + (uint64_t)at,
-            .shard = (uint32_t)run->team.rank,
-            .accumulate = at > 0,
-            .sum = together ? sh_team_sum_batch : NULL,
-            .sum_self = &run->team,
-            .stops = sh_scheme_may_break_off(run) ? sh_scheme_unwanted : NULL,
-            .stops_self = run,
-        };
+        if (at > 0) sh_team_beat(&run->team);
+        sh_step_context step = context_of(run, batch, at);
         const void *x = (const char *)batch->x + (size_t)at * s.x_bytes;
         const void *y = (const char *)batch->y + (size_t)at * s.y_bytes;
         run->backward_part = 2.0 / 3 * (double)count / (double)own;
@@ -382,7 +412,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
             exposed = run->spent.exposed_ns;
     SH_TRY(compute_batch(run, batch, rows, &total));
     if (run->team.engine == NULL) pass_time(run, 1);  // simulated, and left alone
-    if (batch->count == 0) SH_TRY(add_nothing(run));
+    if (batch->count == 0 && !sums_batchnorms(run)) SH_TRY(add_nothing(run));
     if (run->team.engine != NULL) SH_TRY(finish_team(run, &total));
     if (run->team.engine == NULL || updates_at_end(run)) SH_TRY(update_all(run));
     SH_TRY(run->team.status);
@@ -408,6 +438,7 @@ sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_resul
         sh_plan *plan;
         SH_TRY_OUT(sh_loader_next(loader, &batch));
         if (batch == NULL) break;
+        sh_team_beat(&run->team);
         samples += (int64_t)batch->whole;
         if (batch->count > 0) {
             SH_TRY_OUT(sh_model_plan(&run->model, (int64_t)batch->count, false, &plan));

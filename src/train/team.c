@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/build.h"
 #include "base/hash.h"
+#include "data/view.h"
 #include "train/run.h"
 
 enum { TEXT_MOST = 1 << 26 };  // bytes of a text that rank 0 sends around
@@ -25,6 +27,12 @@ void sh_team_phase(sh_team *team, sh_phase phase, int64_t step) {
     if (limit_s > 0) sh_engine_set_timeout(team->engine, (int64_t)(limit_s * 1e9));
 }
 
+void sh_team_beat(const sh_team *team) {
+    if (team->board != NULL)  // relaxed: only its age matters
+        atomic_store_explicit(&team->board->beat_ns, sh_clock_now_ns(team->seat.clock),
+                              memory_order_relaxed);
+}
+
 static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
     sh_team *team = self;
     SH_TRY(sh_engine_share(team->engine, bytes, &team->gradients));
@@ -34,7 +42,8 @@ static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
 
 static bool sums_steps(const shoal_run *run) {
     sh_scheme scheme;
-    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->step == NULL;
+    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK &&
+           !sh_scheme_acts(scheme, &run->config.scheme, run->team.ranks);
 }
 
 /* Where peers sum gradients they map them; a scheme sends what it wants them to have. */
@@ -88,15 +97,32 @@ sh_status sh_team_most(sh_team *team, double *values, size_t count) {
     return reduce(team, values, count, SH_MAX);
 }
 
+/* As long as nobody holds the model, this is the start of the run. */
+static sh_status agree(sh_team *team, double *values, size_t count, sh_reduce_op op) {
+    const sh_seat *seat = &team->seat;
+    SH_TRY(reduce(team, values, count, op));
+    bool starts = sh_team_leads(team) && !team->holds;
+    if (starts && seat->regroup != NULL && seat->regroup->note != NULL)
+        seat->regroup->note(seat->self, values, count);
+    return SH_OK;
+}
+
 static sh_status data_sum(void *self, double *values, size_t count) {
-    return reduce(self, values, count, SH_SUM);
+    return agree(self, values, count, SH_SUM);
 }
 
 static sh_status data_max(void *self, double *values, size_t count) {
-    return reduce(self, values, count, SH_MAX);
+    return agree(self, values, count, SH_MAX);
+}
+
+static sh_status data_recall(void *self, double *values, size_t count) {
+    const sh_seat *seat = &((const sh_team *)self)->seat;
+    return seat->regroup->recall(seat->self, values, count);
 }
 
 sh_data_team sh_team_for_data(sh_team *team) {
+    if (team->rank < 0)
+        return (sh_data_team){team->seat.slot, team->seat.slots, data_recall, data_recall, team};
     return (sh_data_team){team->rank, team->ranks, data_sum, data_max, team};
 }
 
@@ -106,14 +132,23 @@ void sh_team_sum_batch(void *self, double *values, size_t count) {
     if (status != SH_OK) team->status = status;
 }
 
+/* Parts differ on purpose; what all ranks know of those is in the fingerprint. */
+static unsigned long data_fact(const shoal_run *run, const sh_dataset *dataset) {
+    if (dataset == NULL) return 0;
+    return dataset->parts.ranks > 0 ? run->data.fingerprint : sh_view_checksum(dataset);
+}
+
 /* What must be the same on all ranks, one fact a line; sh_free it. */
 static char *facts_of(const shoal_run *run) {
-    char *options = sh_options_print(sh_config_table, &run->config);
-    char *facts = options == NULL
-                      ? NULL
-                      : sh_format("program: shoal %s\ndata: %016lx\nparameters: %zu\nranks: %d\n%s",
-                                  SHOAL_VERSION, (unsigned long)run->data.fingerprint,
-                                  run->model.net->params.total, run->team.ranks, options);
+    char *options = sh_options_print(sh_config_table, &run->config), build[SH_BUILD_TEXT];
+    if (options == NULL) return NULL;
+    const sh_data *data = &run->data;
+    char *facts = sh_format(
+        "program: shoal %s %s\ntraining data: %016lx\ntest data: %016lx\n"
+        "validation data: %016lx\nparameters: %zu\nranks: %d\n%s",
+        SHOAL_VERSION, sh_build_text(build), data_fact(run, data->train),
+        data->test != data->validation ? data_fact(run, data->test) : 0,
+        data_fact(run, data->validation), run->model.net->params.total, run->team.ranks, options);
     sh_free(options);
     return facts;
 }
@@ -338,15 +373,29 @@ void sh_team_drop_slots(shoal_run *run) {
     }
 }
 
+/* What a worker's statistics count for in the mean: 1 where all have seen as many samples since the
+ * last one, and then no bit changes. */
+static sh_status weigh_states(sh_team *team, double *weight_out) {
+    double own = (double)team->samples, all = own;
+    SH_TRY(sh_team_sum(team, &all, 1));
+    *weight_out = all > 0 ? own * team->ranks / all : 1;
+    team->samples = 0;
+    return SH_OK;
+}
+
 sh_status sh_team_average_states(shoal_run *run) {
     sh_team *team = &run->team;
     size_t count = run->model.net->states.total;
     // An exact run has them equal already, and a mean could round.
     if (team->engine == NULL || count == 0 || run->config.exact) return SH_OK;
+    double weight;
+    SH_TRY(weigh_states(team, &weight));
     float *states = run->model.blocks.states, *spare = team->spare;
     if (spare != NULL) memcpy(spare, states, count * sizeof *states);
+    float *weighed = spare != NULL ? spare : states;
+    for (size_t i = 0; i < count; i++) weighed[i] = (float)(weight * (double)weighed[i]);
     sh_call call = {.what = SH_ALLREDUCE,
-                    .data = spare != NULL ? spare : states,
+                    .data = weighed,
                     .count = count,
                     .dtype = SH_DTYPE_F32,
                     .op = SH_MEAN,

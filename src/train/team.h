@@ -24,20 +24,26 @@ typedef struct sh_regroup_ops {
     /* Waits for the next generation and opens its engine; the seat's mail is that of the new one
      * from now on. The generation before stays until `joined`. */
     sh_status (*next)(void *self, sh_seat *seat_out);
-    /* Collective: memory of every worker that outlives it and that all can read, zeroed. It stays
-     * until the generation after this one is joined. */
-    sh_status (*share)(void *self, size_t bytes, char *const **base_out);
+    /* Memory of this generation that outlives who took it, zeroed, at the same address for all
+     * workers and services. It stays until the next one is joined. NULL: there is not enough. */
+    void *(*keep)(void *self, size_t bytes);
     /* This worker holds the model in this generation; what is left of the one before goes. */
     void (*joined)(void *self);
-    bool (*moved)(void *self);   // there is a newer generation: this one has lost somebody
+    bool (*moved)(void *self);   // this generation is over: it has lost somebody
     bool (*wished)(void *self);  // somebody waits to join: the workers should meet soon
-    bool (*gone)(void *self);    // simulated: this worker is dead and writes nothing more; or NULL
+    /* What the first generation agrees on while it opens its data, rank 0 notes; who joins later
+     * recalls it in the same order. NULL: workers share one memory. */
+    void (*note)(void *self, const double *values, size_t count);
+    sh_status (*recall)(void *self, double *values_out, size_t count);
+    bool (*gone)(void *self);  // simulated: this worker is dead and writes nothing more; or NULL
 } sh_regroup_ops;
 
 /* Where a worker sits. */
 struct sh_seat {
     sh_engine *engine;       // borrowed; NULL: it is to join a team that is under way
     sh_board_rank *board;    // borrowed
+    int slot, slots;         // its place among those of all workers, whatever its rank
+    int planned;             // workers that the run began with; 0: as many as there are
     int threads;             // that this worker computes with
     const cpu_set_t *cores;  // borrowed, of all workers; NULL: this one is not bound to its part
     sh_patience *patience;   // borrowed; NULL: a parent watches over the workers
@@ -58,9 +64,10 @@ struct sh_seat {
 
 /* What the services of a generation leave behind: their snapshots, in memory that outlives them. */
 typedef struct sh_vault {
-    char *const *base;  // per worker; NULL: there is none, or it was read
-    size_t bytes;       // of one service
+    char *base;    // NULL: there is none, or it was read
+    size_t bytes;  // of one service
     int workers, services;
+    bool counted;  // what the services counted is known from elsewhere
 } sh_vault;
 
 typedef struct sh_team {
@@ -79,6 +86,7 @@ typedef struct sh_team {
     uint32_t *cuts;  // balance: the shares now, and those thought of; 2 (ranks + 1)
     double *speeds;  // (ranks)
     int64_t balance_samples, balance_ns;  // computed since the last look
+    int64_t samples;                      // of this worker since states were averaged
     bool *unused;                         // per parameter, for a step without samples
     bool stops;                           // a rank was asked to stop: all do after this step
     bool regroups;                        // somebody waits to join: all regroup after this step
@@ -137,7 +145,8 @@ sh_status sh_team_tell(sh_team *team, const char *text, char **text_out);
 sh_status sh_team_sum(sh_team *team, double *values, size_t count);
 /* The most of the ranks, one by one. */
 sh_status sh_team_most(sh_team *team, double *values, size_t count);
-/* What data in parts needs of the team. Borrows it. */
+/* What data in parts needs of the team; of a worker that joins: of the team as it first was.
+ * Borrows it. */
 sh_data_team sh_team_for_data(sh_team *team);
 /* The same from inside a layer: sh_step_context.sum. A failure is kept in team->status. */
 void sh_team_sum_batch(void *self, double *values, size_t count);
@@ -153,6 +162,8 @@ sh_status sh_team_balance(struct shoal_run *run, int64_t samples, int64_t comput
 
 /* A phase begins: the board says so, and waits get its limit. */
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);
+/* A sign of life, in the middle of long work. */
+void sh_team_beat(const sh_team *team);
 void sh_team_fini(sh_team *team);
 
 #endif

@@ -3,26 +3,32 @@
 #include "train/regroup.h"
 
 sh_status sh_vault_open(shoal_run *run, const sh_service *like) {
-    const sh_sync_kind *kind = like->scheme.kind;
-    if (kind->snapshot_bytes == NULL || !sh_regroup_possible(run)) return SH_OK;
+    const sh_sync_family *family = like->scheme.kind->family;
+    if (family->snapshot_bytes == NULL || !sh_regroup_possible(run)) return SH_OK;
     size_t most = 0, bytes = 0;
     for (int i = 0; i < like->count; i++) {
-        SH_TRY(kind->snapshot_bytes(like, i, &bytes));
+        SH_TRY(family->snapshot_bytes(like, i, &bytes));
         if (bytes > most) most = bytes;
     }
-    sh_vault vault = {
-        .bytes = sh_round_up(most, SH_ALIGN), .workers = like->workers, .services = like->count};
-    size_t each = (size_t)((vault.services + vault.workers - 1) / vault.workers);
+    sh_vault vault = {.bytes = sh_round_up(most, SH_ALIGN),
+                      .workers = like->workers,
+                      .services = like->count,
+                      .counted = !sh_sync_apart(like->options)};  // by who they sit on
     const sh_seat *seat = &run->team.seat;
-    SH_TRY(seat->regroup->share(seat->self, each * vault.bytes, &vault.base));
+    if (sh_team_leads(&run->team))
+        vault.base = seat->regroup->keep(seat->self, (size_t)vault.services * vault.bytes);
+    SH_TRY(sh_team_broadcast(&run->team, &vault.base, sizeof vault.base));
+    if (vault.base == NULL) {
+        SH_FAIL(SH_E_MEMORY, "not enough memory for the snapshots of %d servers, %zu MiB each",
+                vault.services, vault.bytes >> 20);
+        return sh_error_hint("use a smaller model; with --restarts 0 servers keep none");
+    }
     run->team.vault = vault;
     return SH_OK;
 }
 
-/* Service s sits on worker s mod P. */
 void *sh_vault_snapshot(const sh_vault *vault, int index) {
-    if (vault->base == NULL) return NULL;
-    return vault->base[index % vault->workers] + (size_t)(index / vault->workers) * vault->bytes;
+    return vault->base != NULL ? vault->base + (size_t)index * vault->bytes : NULL;
 }
 
 sh_status sh_vault_restore(shoal_run *run,
@@ -39,8 +45,8 @@ sh_status sh_vault_restore(shoal_run *run,
                        .optim = &run->optim};
     for (int i = 0; i < vault->services; i++) {
         sh_remains remains;
-        SH_TRY(scheme.kind->restore(&like, i, sh_vault_snapshot(vault, i),
-                                    run->model.blocks.weights, &run->optim, &remains));
+        SH_TRY(scheme.kind->family->restore(&like, i, sh_vault_snapshot(vault, i),
+                                            run->model.blocks.weights, &run->optim, &remains));
         tell(run, i, &remains);
     }
     *vault = (sh_vault){0};

@@ -1,5 +1,5 @@
 /* The vault: where the services of a scheme hold the model, their snapshots lie in memory that
- * outlives the workers they sit on. When one dies, the others find its part of the model there. */
+ * outlives them and their workers. When one dies, the others find its part of the model there. */
 #ifndef SH_TRAIN_VAULT_H
 #define SH_TRAIN_VAULT_H
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 
@@ -51,13 +52,16 @@ static int64_t newest_beat(const sh_board *board, int *phase_out) {
 bool sh_watch_hangs(sh_watch *watch, const sh_board *board, int64_t now_ns) {
     int phase;
     int64_t newest = newest_beat(board, &phase);
+    if (sh_was_stopped(watch->looked_ns, now_ns)) watch->awake_ns = now_ns;
+    watch->looked_ns = now_ns;
     if (newest == 0) return false;
-    if (watch->beat_ns != 0 && newest > watch->beat_ns) {
+    if (watch->beat_ns > watch->awake_ns && newest > watch->beat_ns) {
         double silence = (double)(newest - watch->beat_ns) * 1e-9;
         if (silence > watch->longest_s[phase]) watch->longest_s[phase] = silence;
     }
     watch->beat_ns = newest;
-    return (double)(now_ns - newest) * 1e-9 > sh_watch_limit(watch, phase);
+    int64_t since_ns = newest > watch->awake_ns ? newest : watch->awake_ns;
+    return (double)(now_ns - since_ns) * 1e-9 > sh_watch_limit(watch, phase);
 }
 
 /* The state letter of /proc/PID/stat: T stopped, D in the kernel, Z gone; '?' unknown. */

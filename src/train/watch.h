@@ -13,6 +13,8 @@ typedef struct sh_watch {
     double limit_s;               // asked for; 0: from the measured times
     double longest_s[SH_PHASES];  // the longest silence of a phase that ended well
     int64_t beat_ns;              // the newest sign of life seen
+    int64_t looked_ns;            // the last look at the board
+    int64_t awake_ns;             // since when the watcher itself has not been stopped
 } sh_watch;
 
 /* The patience of a rank that no parent watches: how long it may wait for the others. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "train/launch.h"
@@ -81,19 +82,36 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
 
 static bool sends_mail(const sh_config *config) {
     sh_scheme scheme;
-    return sh_scheme_parse(config->scheme.name, &scheme) == SH_OK && scheme.kind->mails;
+    return sh_scheme_parse(config->scheme.name, &scheme) == SH_OK && scheme.kind->family->mails;
 }
 
+static bool server_quits(void *user) {
+    const sh_worker *worker = user;
+    return sh_generation_is_over(worker->generations, worker->now.generation);
+}
+
+/* Somebody has left: the parent will say so, or there is another reason to fail. */
+static bool generation_ends(sh_worker *worker) {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    for (int tries = 0; tries < 5000 && !server_quits(worker); tries++) nanosleep(&moment, NULL);
+    return server_quits(worker);
+}
+
+/* One generation long. When somebody dies in it, what the server holds is in its snapshot, and the
+ * parent starts others for the next. */
 static sh_status serve(sh_worker *worker) {
+    bool survives = sh_generations_survive(worker->generations);
     sh_server server = {.config = worker->config,
                         .index = worker->slot - worker->slots,
+                        .workers = sh_generation_ranks(worker->generations, worker->now.generation),
                         .stops = worker_stop,
+                        .quits = survives ? server_quits : NULL,
                         .user = worker};
     SH_TRY(open_mail(worker, worker->rank, &server.mail));
     omp_set_num_threads(1);
-    SH_TRY(sh_server_run(&server));
-    sh_transport_close(server.mail);
-    return SH_OK;
+    sh_status status = sh_server_run(&server);
+    if (status == SH_OK) sh_transport_close(server.mail);
+    return status == SH_E_PEER && survives && generation_ends(worker) ? SH_OK : status;
 }
 
 static sh_status work(sh_worker *worker) {
@@ -112,6 +130,9 @@ static sh_status work(sh_worker *worker) {
     hooks.stop = worker_stop;
     sh_seat seat = {.engine = worker->now.engine,
                     .board = worker->board,
+                    .slot = worker->slot,
+                    .slots = worker->slots,
+                    .planned = (int)worker->job->config->workers,
                     .threads = sh_threads_each(worker->config, worker->slots, cores),
                     .cores = known ? &all : NULL,
                     .open_mail = sends_mail(worker->config) ? open_mail : NULL,
@@ -131,22 +152,28 @@ static sh_status work(sh_worker *worker) {
 /* A worker that has not joined yet has no place on the board. */
 static sh_board_rank *first_board(sh_worker *worker) {
     static sh_board_rank own;
-    if (worker->joins) return &own;
-    return &sh_generation_board(worker->generations, 0)->rank[worker->slot];
+    if (worker->rank < 0) return &own;
+    return &sh_generation_board(worker->generations, worker->now.generation)->rank[worker->rank];
+}
+
+void sh_die_with(pid_t parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);  // it died before the line above
 }
 
 _Noreturn void sh_worker_main(sh_worker *worker) {
-    pid_t parent = getppid();
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);  // it died before the line above
-    signal(SIGINT, SIG_IGN);            // the parent takes it and tells us
+    sh_die_with(worker->parent);
+    signal(SIGINT, SIG_IGN);  // the parent takes it and tells us
     signal(SIGTERM, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     char name[16];
     snprintf(name, sizeof name, "shoal-%d", worker->slot);
     prctl(PR_SET_NAME, name);
-    worker->rank = worker->joins ? -1 : worker->slot;
+    int generation = worker->now.generation;
+    worker->rank =
+        worker->joins ? -1 : sh_generation_rank(worker->generations, generation, worker->slot);
     worker->board = first_board(worker);
     worker->board->pid = getpid();
     sh_board_phase(worker->board, SH_PHASE_START, sh_clock_now_ns(&sh_clock_real));

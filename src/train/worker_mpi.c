@@ -136,7 +136,7 @@ static sh_status join(rank_side *side) {
 static sh_status place_mail(rank_side *side) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(side->config.scheme.name, &scheme));
-    if (!scheme.kind->mails) return SH_OK;
+    if (!scheme.kind->family->mails) return SH_OK;
     int workers = (int)side->config.workers;
     side->endpoints = workers + sh_scheme_services(scheme, &side->config.scheme, workers);
     side->hosts = sh_alloc((size_t)side->endpoints, sizeof *side->hosts);
@@ -158,6 +158,7 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
 
 static sh_status serve(rank_side *side) {
     sh_server server = {.config = &side->config,
+                        .workers = (int)side->config.workers,
                         .index = side->rank - (int)side->config.workers,
                         .stops = rank_stop,
                         .user = side};
@@ -198,13 +199,32 @@ static void warn(void *user, const char *text) {
     if (hooks->line != NULL) hooks->line(hooks->user, SH_LOG_WARN, text);
 }
 
+/* Something is under way and will not end. Whom it waits for is known of the first 64 ranks only.
+ */
+static bool hangs(const sh_board_rank *board) {
+    uint64_t count = atomic_load_explicit(&board->count, memory_order_acquire);
+    for (uint64_t i = 0; i < count && i < SH_BOARD_OPERATIONS; i++)
+        if (board->operations[i].end_ns == 0) return true;
+    return sh_board_waits(board) != 0;
+}
+
+/* The last operations of this rank; rank 0 also writes those of the ranks that it sees and that
+ * have not failed themselves, as one that hangs never will. */
+static void record_flights(const rank_side *side) {
+    const sh_board *boards = side->rank == 0 ? side->transport->boards : NULL;
+    const char *folder = side->run != NULL ? side->run->folder : NULL;
+    sh_watch_record_rank(side->transport->board, side->rank, now(), folder);
+    for (int r = 1; boards != NULL && r < boards->ranks; r++)
+        if (boards->rank[r].status == SH_OK)
+            sh_watch_record_rank(&boards->rank[r], r, now(), folder);
+}
+
 /* Who waits for whom. On one node rank 0 can read every rank's board, also of one that hangs. */
 static void tell_waits(rank_side *side) {
     const sh_transport *transport = side->transport;
     char text[1024];
-    if (sh_board_waits(transport->board) == 0) return;
-    if (side->run != NULL)
-        sh_watch_record_rank(transport->board, side->rank, now(), side->run->folder);
+    if (!hangs(transport->board)) return;
+    record_flights(side);
     if (transport->boards == NULL) {
         sh_board_line(transport->board, side->rank, now(), text, sizeof text);
         warn(side, text);

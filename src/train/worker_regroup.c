@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "train/launch.h"
+#include "train/server.h"
 
 sh_status sh_worker_enter(sh_worker *worker, int generation) {
     sh_generations *generations = worker->generations;
@@ -9,8 +10,9 @@ sh_status sh_worker_enter(sh_worker *worker, int generation) {
     worker->now = (sh_membership){.generation = generation};
     worker->rank = sh_generation_rank(generations, generation, worker->slot);
     worker->board = &sh_generation_board(generations, generation)->rank[worker->rank];
-    // Who is left alone needs none; one worker to begin with has servers beside it.
-    if (generation > 0 && sh_generation_ranks(generations, generation) == 1) return SH_OK;
+    // Who is left alone needs none, unless it has servers beside it.
+    bool served = generation == 0 || sh_servers_apart(worker->config, worker->slots) > 0;
+    if (sh_generation_ranks(generations, generation) == 1 && !served) return SH_OK;
     sh_transport *transport = NULL;
     SH_TRY(sh_shm_attach(fabric, worker->rank, sh_cores(), &transport));
     transport->board = worker->board;
@@ -20,7 +22,6 @@ sh_status sh_worker_enter(sh_worker *worker, int generation) {
 
 void sh_worker_leave(sh_membership *membership) {
     if (membership->engine == NULL) return;
-    if (membership->shared.base != NULL) sh_engine_unshare(membership->engine, &membership->shared);
     sh_engine_destroy(membership->engine);
     membership->engine = NULL;
 }
@@ -57,11 +58,10 @@ static sh_status next(void *self, sh_seat *seat_out) {
     return SH_OK;
 }
 
-static sh_status share(void *self, size_t bytes, char *const **base_out) {
-    sh_worker *worker = self;
-    SH_TRY(sh_engine_share(worker->now.engine, bytes, &worker->now.shared));
-    *base_out = worker->now.shared.base;
-    return SH_OK;
+/* In its mail, which lives as long as the generation. */
+static void *keep(void *self, size_t bytes) {
+    const sh_worker *worker = self;
+    return sh_shm_lend(sh_generation_mail(worker->generations, worker->now.generation), bytes);
 }
 
 static void joined(void *self) {
@@ -72,9 +72,22 @@ static void joined(void *self) {
     say_state(worker, SH_SLOT_TRAINS);
 }
 
+static void note(void *self, const double *values, size_t count) {
+    const sh_worker *worker = self;
+    sh_generations_note(worker->generations, values, count);
+}
+
+static sh_status recall(void *self, double *values_out, size_t count) {
+    sh_worker *worker = self;
+    if (sh_generations_recall(worker->generations, &worker->recalled, values_out, count))
+        return SH_OK;
+    return SH_FAIL(SH_E_PEER, "worker %d cannot join: its part of the data has changed",
+                   worker->slot);
+}
+
 static bool moved(void *self) {
     const sh_worker *worker = self;
-    return sh_generations_newest(worker->generations) > worker->now.generation;
+    return sh_generation_is_over(worker->generations, worker->now.generation);
 }
 
 static bool wished(void *self) {
@@ -84,8 +97,10 @@ static bool wished(void *self) {
 
 const sh_regroup_ops sh_worker_regroup = {
     .next = next,
-    .share = share,
+    .keep = keep,
     .joined = joined,
     .moved = moved,
     .wished = wished,
+    .note = note,
+    .recall = recall,
 };

@@ -107,6 +107,34 @@ TEST(file, a_full_disk_leaves_the_old_file) {
     sh_free(path);
 }
 
+TEST(file, a_write_that_failed_earlier_is_not_forgotten) {
+    FILE *full = fopen("/dev/full", "wb");
+    if (full == NULL) skip();
+    char *path = test_path("b.txt");
+    CHECK_OK(sh_file_write(path, "old", 3));
+    sh_writer writer;
+    CHECK_OK(sh_writer_open(&writer, path));
+    FILE *own = writer.file;
+    fputs("lost", full);
+    assert_int_not_equal(fflush(full), 0);  // as in the middle of a long file
+    writer.file = full;
+    fclose(own);
+    CHECK_FAILS(SH_E_IO, "b.txt", sh_writer_commit(&writer));
+    assert_holds(path, "old");
+    sh_free(path);
+}
+
+TEST(file, obeys_the_umask) {
+    char *path = test_path("c.txt");
+    mode_t before = umask(077);
+    CHECK_OK(sh_file_write(path, "mine", 4));
+    umask(before);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    sh_free(path);
+}
+
 TEST(file, names_what_is_missing) {
     sh_mapped mapped;
     CHECK_FAILS(SH_E_IO, "'no/such/file'", sh_file_map("no/such/file", &mapped));

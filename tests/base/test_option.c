@@ -312,6 +312,12 @@ TEST(option, takes_flags_in_every_form) {
     assert_true(set[2]);
     assert_false(set[11]);
     index = 0;
+    argv = ARGUMENTS("--flip", "off", "--verbose", "yes", "--no-flip", "on");
+    CHECK_OK(apply_flags(&config, 6, argv, &index, set));
+    assert_int_equal(index, 5);  // what is negated takes no word
+    assert_false(config.flip);
+    assert_true(config.verbose);
+    index = 0;
     CHECK_OK(apply_flags(&config, 3, ARGUMENTS("-n", "2", "--"), &index, set));
     assert_int_equal(index, 2);  // `--` stays for the caller
     assert_int_equal(config.workers, 2);
@@ -477,6 +483,24 @@ TEST(options, unset_goes_back_to_the_initial_value) {
     assert_string_equal(config.out, "runs");
     assert_null(config.note);
     assert_int_equal(sh_options_unset(table, "optimizer.rl", &config), SH_E_USAGE);
+    sh_options_fini(table, &config);
+}
+
+TEST(options, know_whether_they_have_their_initial_value) {
+    test_config config;
+    CHECK_OK(sh_options_init(table, &config));
+    for (size_t i = 0; i < table.count; i++) {
+        const sh_option *row = &table.rows[i];
+        if (row->type == SH_OPTION_INTS || row->type == SH_OPTION_NODE) continue;
+        assert_true(sh_option_is_initial(row, &config));
+        const char *other = "7";
+        if (row->type == SH_OPTION_BOOL) other = row->initial != NULL ? "false" : "true";
+        if (row->choices != NULL || sh_options_set(table, row->key, other, &config) != SH_OK)
+            continue;
+        assert_false(sh_option_is_initial(row, &config));
+        CHECK_OK(sh_options_unset(table, row->key, &config));
+        assert_true(sh_option_is_initial(row, &config));
+    }
     sh_options_fini(table, &config);
 }
 

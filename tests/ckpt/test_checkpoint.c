@@ -38,8 +38,8 @@ static void fixture_init(fixture *f, const char *name) {
     CHECK_OK(sh_param_list_add(&f->state, "bn1.running_mean", SH_SHAPE(4), false, NULL));
     CHECK_OK(sh_param_list_add(&f->state, "bn1.running_var", SH_SHAPE(4), false, NULL));
     assert_int_equal(f->params.total, 40);
-    f->slots[0] = (sh_checkpoint_slot){"exp_avg", f->slot_values[0], NULL};
-    f->slots[1] = (sh_checkpoint_slot){"exp_avg_sq", f->slot_values[1], NULL};
+    f->slots[0] = (sh_checkpoint_slot){.name = "exp_avg", .values = f->slot_values[0]};
+    f->slots[1] = (sh_checkpoint_slot){.name = "exp_avg_sq", .values = f->slot_values[1]};
     f->checkpoint = (sh_checkpoint){.params = &f->params,
                                     .weights = f->weights,
                                     .state = &f->state,
@@ -290,6 +290,37 @@ TEST(checkpoint, the_first_misfit_is_named) {
     check_misfit(rename_slot, "tensor 'conv1.weight.momentum' (4x1x2x3) is missing");
 }
 
+/* A codec's state comes and goes with the codec; the optimizer's own does not. */
+TEST(checkpoint, optional_slots_start_anew_and_others_are_left_out) {
+    static const char *const left_out[] = {"exp_avg_sq", "residual", NULL};
+    fixture f, into;
+    fixture_init(&f, "checkpoint_optional");
+    CHECK_OK(save(&f, 2, 9));
+    fixture_init(&into, NULL);
+    into.slot_values[1][3] = 7;
+    into.slots[1].name = "residual";
+    into.slots[1].optional = true;
+    CHECK_FAILS(SH_E_SHAPE, "'conv1.weight.exp_avg_sq' is there and not in the model",
+                sh_checkpoint_load(f.folder, NULL, &into.checkpoint));
+    into.checkpoint.left_out = left_out;
+    warnings[0] = '\0';
+    CHECK_OK(sh_checkpoint_load(f.folder, &log_kept, &into.checkpoint));
+    assert_non_null(strstr(warnings, "starts anew: residual; left out: exp_avg_sq"));
+    assert_memory_equal(into.slot_values[0], f.slot_values[0], sizeof f.slot_values[0]);
+    assert_true(into.slot_values[1][3] == 7);
+    sh_checkpoint_info_fini(&into.checkpoint.info);
+    // One that is needed may be missing only where another stands in its place.
+    into.slots[1].optional = false;
+    into.slots[1].instead = "velocity";
+    CHECK_FAILS(SH_E_SHAPE, "'conv1.weight.residual' (4x1x2x3) is missing",
+                sh_checkpoint_load(f.folder, NULL, &into.checkpoint));
+    into.slots[1].instead = "exp_avg_sq";
+    CHECK_OK(sh_checkpoint_load(f.folder, NULL, &into.checkpoint));
+    sh_checkpoint_info_fini(&into.checkpoint.info);
+    fixture_fini(&into);
+    fixture_fini(&f);
+}
+
 TEST(checkpoint, works_without_slots_and_texts) {
     fixture f, into;
     fixture_init(&f, "checkpoint_bare");
@@ -408,5 +439,17 @@ TEST(checkpoint, a_full_disk_leaves_the_snapshot_before) {
     }
     assert_true(failures > 10);
     check_load(f.folder, 2);
+    // The same for a snapshot of a step that has one already.
+    files = count_files(f.folder);
+    limit = (struct rlimit){2048, before.rlim_max};
+    for (rlim_t bytes = 0; bytes < 4096; bytes += 512) {
+        limit.rlim_cur = bytes;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        (void)save(&f, 2, 1);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(count_files(f.folder), files);
+        check_load(f.folder, 2);
+        assert_string_equal(warnings, "");
+    }
     fixture_fini(&f);
 }

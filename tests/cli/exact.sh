@@ -3,9 +3,10 @@
 # shellcheck shell=bash
 . "$SRC/tests/cli/lib.sh"
 
-# 50 samples over 8 shards; the last batch of an epoch has 5, so that shards stay empty.
+# 49 samples, which no number of workers divides, over 8 shards; the last batch of an epoch has 5, so
+# that shards stay empty.
 net="[{conv: 8, padding: 1}, batchnorm, relu, maxpool, flatten, {dropout: 0.3}, dense]"
-run=(--model "$net" --data digits --hold-out 0.03 --batch 50 --optimizer adamw --exact --log-every 7 --quiet)
+run=(--model "$net" --data digits --hold-out 0.0494 --batch 49 --optimizer adamw --exact --log-every 7 --quiet)
 
 # Everything but times, bytes and the number of workers.
 numbers() {
@@ -88,6 +89,9 @@ expect_exit 0 "$SHOAL" train "${run[@]}" -n 4 --threads 1 --steps 17 --out fewer
 expect_exit 0 "$SHOAL" train fewer --resume -n 2 --steps 41 --quiet
 expect_exit 0 "$SHOAL" train fewer --resume -n 1 --threads 2 --steps 0 --epochs 2 --quiet
 same_end fewer
+expect_exit 0 "$SHOAL" train "${run[@]}" -n 4 --threads 1 --steps 17 --out halved
+expect_exit 0 "$SHOAL" train halved --resume -n 2 --threads 1 --steps 0 --epochs 2 --quiet
+same_end halved
 
 # Under MPI too, its own all-reduce included; and a run goes from there to shared memory.
 under_mpi() {
@@ -120,6 +124,10 @@ expect_complaint 1 "$said" "$SHOAL" train "${bad[@]}" -n 3 --threads 1 --sync ps
 # What would tie the bits to the workers again is refused.
 expect_complaint 2 "does not go with" "$SHOAL" train "${run[@]}" -n 2 --compress fp16 --out no
 expect_complaint 2 "does not go with" "$SHOAL" train "${run[@]}" -n 2 --shard-optimizer --out no
+for workers in 1 2; do
+    expect_complaint 2 "go with --balance" "$SHOAL" train "${run[@]}" -n "$workers" --balance --out no
+    expect_complaint 2 "go with --sync-batchnorm" "$SHOAL" train "${run[@]}" -n "$workers" --sync-batchnorm --out no
+done
 
 expect_complaint 2 "does not clip in an exact run" "$SHOAL" train "${run[@]}" -n 2 --sync ps --clip-norm 1 --out no
 expect_complaint 2 "does not go with --exact" "$SHOAL" train "${run[@]}" -n 2 --sync ssp:2 --out no

@@ -47,6 +47,12 @@ expect_exit 0 "${digits[@]}" --epochs 2 --out run
 newest=run/checkpoints/model-00000094.safetensors
 expect_complaint 1 "nothing-here" "$SHOAL" eval nothing-here
 cp "$newest" whole
+# Numbers that failed are not loaded.
+size=$(stat -c %s whole)
+head -c $((size - 4)) whole >nan.safetensors
+printf '\0\0\300\177' >>nan.safetensors
+expect_complaint 1 "holds a NaN" "$SHOAL" eval nan.safetensors --model "{name: mlp, hidden: [16]}" --data digits -q
+expect_complaint 1 "holds a NaN" "${digits[@]}" --load nan.safetensors --out poisoned
 head -c 2000 whole >cut.safetensors
 expect_complaint 1 cut.safetensors "$SHOAL" eval cut.safetensors --model mlp --data digits --quiet
 printf '\xff\xff\xff\xff\xff\xff\xff\x7f{}' >hostile.safetensors

@@ -47,7 +47,8 @@ done
 # Lockstep schemes resume bit for bit, with state of the optimizer and of the scheme. What depends on
 # the length of the run (a switch, a stretch) is given in steps, or ends inside the first part.
 for sync in "${lockstep[@]}"; do
-    flags=(--optimizer adamw --lr 0.003 -n 3 --sync "$sync" --sync-switch 15 --checkpoint-every 12)
+    flags=(--optimizer adamw --lr 0.003 -n 3 --sync "$sync" --checkpoint-every 12)
+    [[ $sync != post-local* ]] || flags+=(--sync-switch 15)
     name=r-${sync/:/-}
     expect_exit 0 "$SHOAL" train "${common[@]}" "${flags[@]}" --steps 40 --out "$name"
     mkdir -p "$name-half/checkpoints"

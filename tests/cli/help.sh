@@ -42,7 +42,20 @@ assert all(row["name"] for rows in kinds.values() for row in rows)' || fail "lis
 fi
 
 expect_exit 0 "$SHOAL" doctor
-expect_text "oneDNN" stdout
+for library in oneDNN OpenBLAS OpenMP libyaml jansson libcurl libsodium zlib; do
+    grep -qE "^$library +.*[0-9]+\.[0-9]+" stdout || fail "no version of $library: $(cat stdout)"
+done
+# npm is looked for where the shell would, and cores are those that a run may use.
+printf '#!/bin/sh\n' >npm
+chmod +x npm
+PATH="$WORK:$PATH" expect_exit 0 "$SHOAL" doctor
+grep -qx "npm  *$WORK/npm" stdout || fail "npm: $(cat stdout)"
+PATH=/nowhere expect_exit 0 "$SHOAL" doctor
+expect_text "missing" <(grep '^npm' stdout)
+core=$(taskset -cp $$ | sed -E 's/.*: ([0-9]+).*/\1/')
+expect_exit 0 taskset -c "$core" "$SHOAL" doctor
+grep -qE '^cores +1( of|$)' stdout || fail "cores: $(cat stdout)"
+expect_exit 0 "$SHOAL" doctor
 expect_exit 0 "$SHOAL" data info digits
 expect_text "297" stdout
 expect_exit 0 "$SHOAL" data get digits
@@ -56,11 +69,25 @@ assert all(type(seen[mpi]["loads"]) is bool and seen[mpi]["text"] for mpi in ("o
         fail "doctor --json: $(cat stdout)"
     expect_exit 0 "$SHOAL" data info digits --json
     "$python" -c 'import json
-seen = json.load(open("stdout"))
-assert (seen["path"], seen["samples"], seen["shape"]) == ("digits", 297, [1, 8, 8]), seen
-assert (seen["target"], seen["classes"], sum(seen["per_class"])) == ("classes", 10, 297), seen' ||
+parts = [json.loads(line) for line in open("stdout")]
+for seen, part, count in zip(parts, ("train", "test"), (1500, 297), strict=True):
+    assert (seen["path"], seen["part"], seen["format"]) == ("digits", part, "built in"), seen
+    assert (seen["samples"], seen["shape"], seen["range"]) == (count, [1, 8, 8], [0, 16]), seen
+    assert (seen["target"], seen["classes"], sum(seen["per_class"])) == ("classes", 10, count), seen' ||
         fail "data info --json: $(cat stdout)"
 fi
+
+# What workers cost is told where there are several, or where --exact is asked for.
+expect_exit 0 "$SHOAL" explain --model mlp --data digits --kernels default
+expect_no_text "worker"
+# Its table is as wide as its words, and no line ends in blanks.
+grep -qx 'fc3  *dense  *10  *2010 .*' stdout || fail "$(cat stdout)"
+! grep -n ' $' stdout || fail "blanks at the end of a line"
+expect_exit 0 "$SHOAL" explain --model mlp --data digits --kernels default --exact
+expect_text "--exact takes"
+expect_exit 0 "$SHOAL" explain --model mlp --data digits --kernels default -n 2
+expect_text "with 2 workers"
+expect_text "--exact would take"
 
 # Run files of examples/ are valid, and explain shows their layers.
 for file in "$SRC"/examples/*.yaml; do

@@ -57,5 +57,7 @@ expect_complaint 2 "bad value" "$SHOAL" train --model logistic --data synthetic:
 expect_exit 0 "$SHOAL" bench hogwild --rows 200 --epochs 1 --repeat 3 --json
 [ "$(wc -l <"$WORK/stdout")" = 14 ] || fail "bench hogwild prints $(wc -l <"$WORK/stdout") lines"
 expect_exit 0 "$SHOAL" bench hogwild --rows 50 --epochs 1 --repeat 1
+expect_text "uniform features: "
+expect_text "(goal 2.00)"
 expect_text "apart"
 expect_complaint 2 "from 2 to 64" "$SHOAL" bench hogwild -n 1

@@ -25,6 +25,11 @@ for module in "$BUILD"/shoal-mpi-*.so; do
     expect_text "$libdir/shoal/${module##*/}" doctor.txt
 done
 
+# `make install` knows the prefix before it compiles, as the folder of the modules depends on it.
+expect_exit 0 make --dry-run --no-print-directory -C "$SRC" install PREFIX=/usr
+first=$(grep -m1 -E 'cmake --build|INSTALL_PREFIX' stdout)
+[[ $first == *'-DCMAKE_INSTALL_PREFIX="/usr"'* ]] || fail "compiles before it sets the prefix: $first"
+
 # The SONAME names the version of the interface, and the file behind it is there.
 soname=$(readelf -d "$libdir/libshoal.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 [[ $soname == libshoal.so.[0-9]* ]] || fail "SONAME '$soname'"

@@ -33,6 +33,9 @@ expect_complaint 2 "there is no model 'lenett'" "$SHOAL" train --model lenett --
 expect_text "lenet"
 expect_complaint 2 "there is no layer 'convv'" "$SHOAL" explain --data digits --quiet \
     --model '[{convv: 3}]'
+expect_complaint 2 "loss 'hinge' has no option 'smoothing'" "$SHOAL" train --model mlp --data digits --quiet \
+    --loss hinge --smoothing 0.1
+expect_text "leave 'loss.smoothing' (--smoothing) out"
 expect_complaint 2 "has no work for 9 workers" "$SHOAL" train --model mlp --data digits -n 9 --batch 8
 expect_complaint 2 "holds no run" "$SHOAL" explain "$HOME"
 

@@ -12,6 +12,18 @@ expect_loss "$one" shm
 
 expect_exit 0 "$SHOAL" train "${short[@]}" --exact --out exact
 
+mkdir data-a data-b
+awk 'BEGIN { for (i = 0; i < 2000; i++) print i % 7 "," i % 11 "," i % 2 }' >data-a/table.csv
+cp data-a/table.csv data-b/table.csv
+cp data-a/table.csv data-a/test.csv
+sed '$s/.$/0/' data-a/table.csv >data-b/test.csv
+tables=(--model mlp --data table.csv --test-data test.csv --threads 1)
+
+# Another build: the program with one byte of its build-id changed.
+cp "$SHOAL" rebuilt
+id_at=$(readelf -SW rebuilt | sed -n 's/.*note.gnu.build-id *NOTE *[0-9a-f]* *\([0-9a-f]*\).*/\1/p')
+printf '\x5a\xa5' | dd of=rebuilt bs=1 seek=$((16#$id_at + 20)) conv=notrunc status=none
+
 for flavour in openmpi mpich; do
     variable=MPIRUN_${flavour^^}
     [ -n "${!variable:-}" ] || { echo "no module for $flavour: not tested"; continue; }
@@ -50,6 +62,14 @@ for flavour in openmpi mpich; do
         expect_text "rank 1 differs from rank 0"
         expect_text "1 of 2 ranks have other settings than rank 0"
     done
+    # So do ranks that see other data under the same name, here by the last digit of the test set, and
+    # ranks with another build of the program.
+    expect_exit 2 ranks 1 -wdir "$WORK/data-a" "$SHOAL" train "${tables[@]}" --out "$WORK/$flavour-differ" : \
+        -n 1 -wdir "$WORK/data-b" "$SHOAL" train "${tables[@]}" --out "$WORK/$flavour-differ"
+    expect_text "rank 1 differs from rank 0: 'test data: "
+    SHOAL_MPI=$(dirname "$SHOAL") expect_exit 2 ranks 1 "$SHOAL" train "${common[@]}" --out "$flavour-differ" : \
+        -n 1 ./rebuilt train "${common[@]}" --out "$flavour-differ"
+    expect_text "rank 1 differs from rank 0: 'program: shoal "
     expect_exit 2 ranks 2 "$SHOAL" train "${short[@]}" --transport shm --out "$flavour-shm"
     expect_text "--transport shm, but a launcher of $flavour started several processes"
 
@@ -98,6 +118,7 @@ for allreduce in ring direct mpi; do
     expect_text "worker 1 (pid $hung) is stopped" "hangs-$allreduce.err"
     expect_text "allreduce $allreduce" "hangs-$allreduce/flight-0.txt"
     expect_text "allreduce $allreduce" "hangs-$allreduce/flight-2.txt"
+    expect_text "allreduce" "hangs-$allreduce/flight-1.txt" # written by rank 0, which sees its board
 done
 
 # What is built on the sums does not see the transport.

@@ -56,6 +56,16 @@ for run in whole parts; do
     at_least "$(last $run test_accuracy)" 0.95
 done
 
+# Running statistics of batchnorm are those of all samples, however unequal the parts: at rate 0 the test loss
+# differs from one worker's by the noise of batches alone. Synchronised, all meet in every batch.
+normed=("${mlp[@]}" --model "[flatten, {dense: 16}, batchnorm, relu, dense]" --lr 0 --epochs 20)
+expect_exit 0 "$SHOAL" train "${normed[@]}" --data whole-images --out normed
+for how in --no-sync-batchnorm --sync-batchnorm; do
+    expect_exit 0 "$SHOAL" train "${normed[@]}" --data %r-images -n 3 "$how" --out "normed$how"
+    awk -v a="$(last normed test_loss)" -v b="$(last "normed$how" test_loss)" \
+        'BEGIN { d = (a - b) / a; print a, b; exit !(d * d < 0.01 * 0.01) }' || fail "biased statistics"
+done
+
 # Labels elsewhere, and parts of the test data; the same bits whether the labels are found or named.
 mkdir labels
 for r in 0 1 2; do mv "$r-labels" labels/; done
@@ -127,3 +137,22 @@ expect_complaint 1 "is text, which cannot lie in parts" \
 cp 0-images 0%-images
 cp 0-labels 0%-labels
 expect_exit 0 "$SHOAL" train "${mlp[@]}" --data 0%%-images --epochs 1 --out percent
+
+# A worker dies, and its part with it: the others go on with theirs, an epoch is still ten steps. It
+# comes back, with a part that has two of the four classes, and learns the rest from what was agreed
+# at the start.
+"$SHOAL" train "${parts[@]}" --no-quiet --sync local:4 --steps 30000 --eval-every 1000000 \
+    --checkpoint-every 100 --out dies >dies.out 2>dies.err &
+parent=$!
+until compgen -G "dies/checkpoints/manifest-*.json" >/dev/null; do
+    kill -0 "$parent" || fail "$(cat dies.err)"
+    sleep 0.1
+done
+kill -KILL "$(pgrep -P "$parent" | sed -n 3p)"
+wait "$parent" || fail "$(cat dies.err)"
+expect_text "the team goes on with 2 workers" dies.err
+expect_text "the team goes on with 3 workers" dies.err
+expect_no_text "from the last checkpoint" dies.err
+[ "$(last dies step)" -eq 30000 ] || fail "it has taken $(last dies step) steps"
+[ "$(last dies epoch)" -eq 3000 ] || fail "it ends in epoch $(last dies epoch)"
+at_least "$(last dies test_accuracy)" 0.95

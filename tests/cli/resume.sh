@@ -51,6 +51,8 @@ for signal in INT TERM; do
     manifest=$(find "$signal/checkpoints" -name 'manifest-*.json' | sort | tail -n 1)
     step=$((10#$(basename "$manifest" .json | cut -d- -f2)))
     expect_text "stopped after step $step of" "$WORK/stderr"
+    [ "$(grep -c "stopped after step" "$WORK/stderr")" -eq 1 ] || fail "said twice: $(cat stderr)"
+    expect_text "stopped after step $step of" "$signal/log.txt"
     expect_exit 0 "$SHOAL" train "$signal" --resume --steps $((step + 30)) --quiet
     expect_exit 0 "$SHOAL" train "${mlp[@]}" --steps $((step + 30)) --checkpoint-every 1000000 --eval-every 1000000 --out "plain-$signal"
     name=$(printf %08d $((step + 30)))
@@ -72,3 +74,37 @@ expect_text "has no checkpoint yet: from the beginning"
 expect_exit 0 "$SHOAL" train "${mlp[@]}" --no-quiet --epochs 4 --out batch --resume auto
 expect_text "resumed after step 47"
 same_end batch
+
+# What is refused changes nothing: neither the run file nor metrics nor checkpoints.
+plain=("$SHOAL" train --model "{name: mlp, hidden: [16]}" --data digits --kernels default --quiet)
+expect_exit 0 "${plain[@]}" --steps 5 --batch 32 --out kept
+cp -r kept untouched
+unchanged() { # of the log nothing is asked: it tells of the attempts
+    for file in run.yaml metrics.jsonl checkpoints; do
+        diff -r "untouched/$file" "kept/$file" || fail "$file changed"
+    done
+}
+expect_complaint 2 "batch 32, this run has 64" "$SHOAL" train kept --resume --batch 64 --steps 9
+unchanged
+expect_complaint 2 "seed" "$SHOAL" train kept --resume --seed 99 --steps 9
+unchanged
+expect_complaint 1 "GiB" "$SHOAL" train --model '[{conv: 65536, kernel: 1}, flatten, dense]' --data digits \
+    --batch 1500 --out kept --overwrite
+unchanged
+expect_exit 0 "$SHOAL" train kept --resume --steps 5 # nothing to do
+unchanged
+expect_complaint 1 "nothing-here" "${plain[@]}" --resume nothing-here --out nowhere
+expect_no_file nowhere
+
+# A run file of a run that was told to overwrite does not overwrite by itself.
+expect_exit 0 "${plain[@]}" --steps 5 --out kept --overwrite
+expect_no_text "overwrite: true" kept/run.yaml
+expect_complaint 2 "already holds a run" "$SHOAL" train kept/run.yaml --out kept
+
+# It says what the optimizer and the loss were, not what they are by default.
+expect_exit 0 "${plain[@]}" --steps 5 --optimizer adamw --out resolved
+expect_text "lr: 0.001" resolved/run.yaml
+expect_text "weight_decay: 0.01" resolved/run.yaml
+expect_text "name: cross-entropy" resolved/run.yaml
+expect_exit 0 "$SHOAL" train resolved/run.yaml --out again
+expect_same resolved/checkpoints/model-00000005.safetensors again/checkpoints/model-00000005.safetensors

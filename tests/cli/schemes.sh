@@ -55,6 +55,29 @@ expect_complaint 2 "in its own rhythm" "$SHOAL" train "${common[@]}" --sync ps -
 expect_complaint 2 "too much for 3 workers" "$SHOAL" train "${common[@]}" --sync ksync:4 --out bad
 expect_complaint 2 "too much for 3 workers" "$SHOAL" train "${common[@]}" --sync backup:3 --out bad
 expect_complaint 2 "whole tensors" "$SHOAL" train "${common[@]}" --sync async --optimizer lars --out bad
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 1 --sync easgd:4 --optimizer lamb --lr 0.01 --out lamb
+expect_complaint 2 "no step of 'adam'" \
+    "$SHOAL" train "${common[@]}" --sync async --fetch-every 4 --optimizer adam --out bad
+expect_complaint 2 "leave out --compensation or --fetch-every" \
+    "$SHOAL" train "${common[@]}" --sync async --fetch-every 4 --compensation 0.1 --out bad
 expect_complaint 2 "no delay to compensate" \
     "$SHOAL" train "${common[@]}" --sync ps --compensation 1 --out bad
 expect_complaint 2 "does not go with --exact" "$SHOAL" train "${common[@]}" --sync async --exact --out bad
+
+# Options that mean nothing to a scheme are refused, and the schemes that read them named; one worker
+# ignores them with the scheme, and a comparison gives each scheme its own.
+for unread in "bsp --compensation 1" "bsp --fetch-every 2" "bsp --staleness on" "bsp --servers 2" \
+    "bsp --placement variable" "bsp --graph ring" "bsp --mixing 0.5" "local:4 --sync-switch 0.2" \
+    "async --graph ring" "async --outer-lr 0.5" "async --sync-momentum keep" "easgd --staleness on" \
+    "ps --snapshot-every 7"; do
+    # shellcheck disable=SC2086
+    expect_complaint 2 "means nothing to scheme '${unread%%[: ]*}'" \
+        "$SHOAL" train "${common[@]}" --out bad --sync $unread
+    expect_text "use a scheme that reads it: "
+done
+expect_complaint 2 "there is none" "$SHOAL" train "${common[@]}" --sync gossip --mixing 0.5 --out bad
+expect_exit 0 "$SHOAL" train "${common[@]}" -n 1 --epochs 1 --graph ring --compensation 1 --out ignored
+expect_exit 0 "$SHOAL" compare "${common[@]}" --epochs 1 --sync bsp,async,gossip --compensation 0.1 --graph ring \
+    --quiet --out side
+! grep -q refused stdout || fail "$(cat stdout)"
+expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 1 --sync asp --out asp

@@ -32,6 +32,11 @@ for scheme in async ssp:2 easgd:4; do
 done
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --sync async --compress fp16 -n 1 "${own[@]}" --out alone
 expect_text "1 worker of 1 thread and 1 server process"
+expect_exit 0 timeout 60 "$SHOAL" train "${common[@]}" --epochs 1 --sync ksync:1 -n 1 "${own[@]}" --out alone
+expect_complaint 2 "use more workers (-n 2)" \
+    "$SHOAL" train "${common[@]}" --sync backup:1 -n 1 "${own[@]}" --out bad
+expect_complaint 2 "'ksync:3' is too much for 1 worker" \
+    "$SHOAL" train "${common[@]}" --sync ksync:3 -n 1 "${own[@]}" --out bad
 
 # They take up the optimizer's state of a checkpoint, and go home where there is nothing to do.
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --optimizer momentum --sync ps -n 3 --out whole

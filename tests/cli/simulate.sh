@@ -52,8 +52,10 @@ done
 # seconds: H(P) where all are waited for, H(P) - H(P - K) where K are, 1 where each goes its way (a
 # step is P updates).
 takes() {
+    local servers=(--servers 1)
+    [ "$1" != bsp ] || servers=()
     expect_exit 0 "$SHOAL" simulate --model "{name: mlp, hidden: [8]}" --data digits --batch 64 \
-        --steps 30000 -n "$2" --servers 1 --sync "$1" --compute exp:1s --numerics off --json --quiet
+        --steps 30000 -n "$2" "${servers[@]}" --sync "$1" --compute exp:1s --numerics off --json --quiet
     local step
     step=$(sed 's/.*"seconds_per_step": \([0-9.e+-]*\).*/\1/' stdout)
     awk -v s="$step" -v w="$3" 'BEGIN { exit !(s > 0.99 * w && s < 1.01 * w) }' ||
@@ -88,6 +90,22 @@ done
 expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync ksync:1 --compute exp:10ms --out counted
 awk -v k="$(samples counted)" -v all="$(samples lockstep)" 'BEGIN { exit !(k > 0 && k < 0.5 * all) }' ||
     fail "ksync:1 of 4 workers counts $(samples counted) of $(samples lockstep) samples"
+
+# One worker needs no scheme, simulated or not.
+expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 1 --compute 1ms --out one
+for scheme in adpsgd backup:1 ksync:2 easgd diloco gossip sgp:1; do
+    expect_exit 0 timeout 60 "$SHOAL" simulate "${mlp[@]}" -n 1 --sync "$scheme" --compute 1ms --out "one-${scheme%:*}"
+    expect_same one/checkpoints/model-*72.safetensors "one-${scheme%:*}"/checkpoints/model-*72.safetensors
+    expect_exit 0 timeout 60 "$SHOAL" simulate "${mlp[@]}" -n 1 --sync "$scheme" --compute 1ms --numerics off
+    expect_text "messages       0," stdout
+done
+
+# What does not go together is refused also where only time passes.
+for refused in backup:4 ksync:8 softsync:100 "adpsgd --graph exponential" "async --push-every 5"; do
+    # shellcheck disable=SC2086
+    expect_exit 2 timeout 60 "$SHOAL" simulate "${mlp[@]}" -n 4 --compute 1ms --numerics off --sync $refused
+    expect_text "try: " stderr
+done
 
 # Without --compute it is measured, and said so.
 expect_exit 0 "$SHOAL" simulate "${mlp[@]:0:${#mlp[@]}-1}" -n 2 --steps 3 --out measured

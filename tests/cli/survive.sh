@@ -84,6 +84,39 @@ lost=$(sed -n 's/.*server 1 was restored.*; \([0-9]*\) updates\? .* lost/\1/p' l
 grep -q "\"event\":\"regroup\".*\"lost_updates\":$lost," lost/metrics.jsonl || fail "metrics do not tell $lost"
 grep -q "\"event\":\"end\".*\"lost_updates\":${lost}[,}]" lost/metrics.jsonl || fail "the end does not tell $lost"
 
+# Servers with processes of their own. A worker dies: the servers of the next generation go on from
+# what the last ones left, all of it. (Who takes its place may be ready as soon as these are.)
+start own-worker -n 3 --sync async --server-ranks own --servers 2 --lr 0.05
+pause
+kill -KILL "$(worker 2)"
+wait_for "the team goes on with 3 workers" "$name.err"
+expect_no_text "was restored from its snapshot" "$name.err"
+expect_no_text "from the last checkpoint" "$name.err"
+check_run
+grep -q '"event":"end".*"lost_updates":0[,}]' own-worker/metrics.jsonl || fail "$name: updates are lost"
+
+# A server dies: its part comes from its snapshot, what came after is lost, no worker ends.
+start own-server -n 2 --sync ssp:2 --server-ranks own --servers 2 --snapshot-every 1000000 \
+    --checkpoint-every 1000 --lr 0.05
+pause
+before="$(worker 1) $(worker 2)"
+kill -KILL "$(worker 4)"
+wait_for "server 1 was restored from its snapshot at update" "$name.err"
+for pid in $before; do kill -0 "$pid" || fail "$name: worker $pid is gone, too"; done
+expect_text "server 1 (pid" "$name.err"
+expect_text "restart 1 of 3: server 1 starts again from its snapshot" "$name.err"
+expect_no_text "server 0 was restored" "$name.err"
+check_run
+grep -q '"event":"end".*"lost_updates":[1-9]' own-server/metrics.jsonl || fail "$name: nothing is lost"
+
+# A server that hangs is ended, and another takes its place. One worker is enough.
+start own-hung -n 1 --sync async --server-ranks own --servers 1 --watchdog 3
+stopped=$(worker 2)
+kill -STOP "$stopped"
+wait_for "(pid $stopped) is stopped" own-hung.err
+wait_for "server 0 starts again from its snapshot" own-hung.err
+check_run
+
 # Rank 0, who writes the files; then who came after it.
 start first -n 3 --sync gossip
 kill -KILL "$(worker 1)"
@@ -118,6 +151,22 @@ kill -KILL "$(worker 2)"
 wait_for "the others go on without worker 1" alone.err
 check_run
 expect_no_text "goes on with 2 workers" alone.err
+
+# In step a death ends the attempt, and the next has a worker less: one alone needs no scheme, and K
+# and B were for more workers than are left.
+for scheme in "backup:1 -n 2" "ksync:3 -n 3" "backup:1 -n 2 --servers 1 --server-ranks own"; do
+    # shellcheck disable=SC2086
+    start "fewer-${scheme//[: ]/-}" --elastic --sync $scheme
+    kill -KILL "$(worker 1)"
+    finish 0
+    expect_text "restart 1 of 3" "$name.err"
+    [ "$(accuracy)" -ge 8000 ] || fail "$scheme reaches only 0.$(accuracy)"
+done
+start both -n 2 --sync adpsgd --elastic
+mapfile -t pids < <(pgrep -P "$parent")
+kill -KILL "${pids[@]}"
+finish 0
+expect_text "with 1 worker" both.err
 
 # A worker that hangs is ended, and the others go on.
 start hung -n 3 --sync async --watchdog 3

@@ -88,7 +88,7 @@ expect_text "targets: values" line/run.yaml
 expect_exit 0 "$SHOAL" eval line --json
 awk -F'"loss":' '{ exit !($2 + 0 < 1e-3) }' stdout || fail "regression on whole numbers: $(cat stdout)"
 expect_exit 0 "$SHOAL" data info whole.csv --targets values --json
-expect_text '"target":"values","classes":0,"values":1' stdout
+expect_text '"target":"values","classes":0,"values":1,"target_range":[1.0,40.0]' stdout
 expect_complaint 2 "has classes as its targets, not values" "$SHOAL" train "${mlp[@]}" --targets values --out no
 printf 'a,y\n1,0\n2,0.5\n' >half.csv
 expect_complaint 1 "sample 1 has label 0.5, which is not a class" "$SHOAL" data info half.csv --targets classes

@@ -87,6 +87,18 @@ wait "$parent" || code=$?
 [ "$code" -eq 1 ] || fail "exit $code after a death without restarts"
 expect_text "signal 11" final.err
 
+# One that finds no more memory is named with what it wanted, and the run goes on as after a death.
+if command -v prlimit >/dev/null; then
+    start starved --eval-every 50
+    prlimit --pid "$(worker 1)" --as=1000000
+    wait_for "ran out of memory" starved.err
+    wait_for "restart 1 of 3" starved.err
+    wait_for "resumed after step" starved.err
+    stop
+    # A run that is stopped tells where the time went, too.
+    wait_for "worker 2: data" starved.err
+fi
+
 # A worker that hangs is named by the watchdog, and every rank says for whom it waits.
 start stopped --watchdog 3
 kill -STOP "$(worker 2)"
@@ -96,6 +108,32 @@ wait_for "is stopped" stopped.err
 wait_for "restart 1 of 3" stopped.err
 expect_text "allreduce" stopped/flight.txt
 stop
+
+# A whole team that is stopped and goes on (Ctrl-Z and fg, a suspended job) is no team that hangs.
+start suspended --watchdog 3
+mapfile -t team < <(pgrep -P "$parent")
+kill -STOP "$parent" "${team[@]}"
+sleep 5
+kill -CONT "${team[@]}" "$parent"
+lines=$(wc -l <suspended/metrics.jsonl)
+grew() { [ "$(wc -l <suspended/metrics.jsonl)" -gt "$((lines + 1))" ]; }
+wait_until grew || fail "it did not go on: $(cat suspended.err)"
+expect_no_text "restart" suspended.err
+# While it lives, nobody else may write into its folder.
+expect_complaint 2 "another run writes into 'suspended'" "$SHOAL" train suspended --resume
+expect_complaint 2 "another run writes into 'suspended'" "$SHOAL" train "${common[@]}" --out suspended --overwrite
+stop
+
+# Runs that start at the same time without a name take folders of their own.
+pids=()
+for _ in 1 2 3; do
+    "$SHOAL" train "${common[@]}" --epochs 2 --quiet >/dev/null 2>>together.err &
+    pids+=($!)
+done
+for pid in "${pids[@]}"; do wait "$pid" || fail "$(cat together.err)"; done
+for folder in runs/mlp runs/mlp-2 runs/mlp-3; do
+    [ "$(grep -c '"event":"end"' "$folder/metrics.jsonl")" -eq 1 ] || fail "$folder: $(ls runs)"
+done
 
 # The parent's death ends its children.
 start orphans
@@ -158,6 +196,8 @@ expect_text "resumed after step $last"
 # A failure of one rank is told once, by the rank that understood it.
 expect_exit 1 "$SHOAL" train "${common[@]}" -n 3 --lr 100000 --epochs 3 --out nan
 expect_text "the loss is"
+[ "$(grep -c "the loss is" stderr)" -eq 1 ] || fail "said twice: $(cat stderr)"
+expect_text "the loss is" nan/log.txt
 expect_text "lower --lr"
 
 # A sharded optimizer gives what a whole one does, for every kind of rule, also resumed.
@@ -195,7 +235,10 @@ expect_loss "$alone" bn3
 expect_exit 0 "$SHOAL" train bn.yaml -n 3 --out bn-local
 ! is_close "$alone" "$(train_loss bn-local)" || fail "local batchnorm cannot give the result of the whole batch"
 expect_complaint 2 "accumulate" "$SHOAL" train bn.yaml -n 3 --sync-batchnorm --accumulate 2 --out bad
-expect_complaint 2 "--drop-last" "$SHOAL" train bn.yaml -n 8 --batch 1499 --sync-batchnorm --out bad --quiet
+# Who has no sample of a batch meets the others all the same: of 1500 samples the last batch has one.
+expect_exit 0 "$SHOAL" train bn.yaml --batch 1499 --epochs 3 --out bn-last
+expect_exit 0 "$SHOAL" train bn.yaml -n 4 --batch 1499 --epochs 3 --sync-batchnorm --out bn-last4
+expect_loss "$(train_loss bn-last)" bn-last4
 
 # Shares that follow the speed of the workers leave the weighting alone.
 expect_exit 0 "$SHOAL" train "${common[@]}" --batch 49 --epochs 6 --out even

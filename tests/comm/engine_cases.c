@@ -71,6 +71,48 @@ out:
     return status;
 }
 
+/* Every all-reduce that sends messages, on one group; operators and types take turns. */
+static sh_status reduce_in_group(sh_engine *engine, sh_group *group, int ranks, void *data) {
+    const sh_algorithm *algorithm;
+    size_t turn = (size_t)ranks;
+    for (size_t a = 0; (algorithm = sh_algorithm_at(a)) != NULL; a++) {
+        if (algorithm->does != SH_ALLREDUCE || algorithm->native) continue;
+        for (size_t s = 1; s < SH_COUNT(sizes) - 1; s++, turn++) {
+            sh_call call = {.what = SH_ALLREDUCE,
+                            .algorithm = algorithm->name,
+                            .group = group,
+                            .data = data,
+                            .count = sizes[s],
+                            .dtype = dtypes[turn % 4],
+                            .op = ops[turn % SH_COUNT(ops)],
+                            .bucket = -1};
+            engine_fill(data, call.dtype, call.op, sh_engine_rank(engine), call.count);
+            SH_TRY(sh_engine_run(engine, &call));
+            char what[64];
+            snprintf(what, sizeof what, "%s of %zu, %d ranks", algorithm->name, call.count, ranks);
+            SH_TRY(engine_check(data, call.dtype, call.op, NULL, ranks, 0, call.count, what));
+        }
+    }
+    return SH_OK;
+}
+
+sh_status engine_every_count(sh_engine *engine, void *argument) {
+    (void)argument;
+    enum { RANKS_MOST = 32 };
+    int member[RANKS_MOST], ranks = sh_engine_ranks(engine);
+    static int64_t data[1000];  // the longest of these sizes, in any type
+    SH_ASSERT(ranks <= RANKS_MOST);
+    for (int count = 1; count <= ranks; count++) {
+        member[count - 1] = count - 1;
+        sh_group *group = NULL;
+        SH_TRY(sh_group_create(engine, member, count, &group));
+        if (group != NULL) SH_TRY(reduce_in_group(engine, group, count, data));
+        sh_group_destroy(group);
+        SH_TRY(sh_engine_barrier(engine));
+    }
+    return SH_OK;
+}
+
 /* Every rank compares its result with rank 0's, which travels. */
 static sh_status compare_results(sh_engine *engine, const float *mine, float *first, size_t count,
                                  const char *what) {

@@ -12,6 +12,8 @@ typedef struct engine_ways {
 
 /* Every all-reduce equals the serial result; argument: engine_ways. */
 sh_status engine_all_reduces(sh_engine *engine, void *argument);
+/* The same on groups of the first 1, 2, 3, ... ranks, up to all; no argument. */
+sh_status engine_every_count(sh_engine *engine, void *argument);
 /* All ranks end with equal bits; argument: the number of floats, a size_t. */
 sh_status engine_equal_bits(sh_engine *engine, void *argument);
 /* Reduce-scatter, all-gather, broadcast, all-to-all and barrier; no argument. */

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdlib.h>
 #include <zlib.h>
 
@@ -257,6 +258,11 @@ TEST(npz, reads_stored_and_deflated_members) {
         sh_dataset *dataset = NULL;
         CHECK_OK(sh_dataset_open(options.train, &options, NULL, NULL, &dataset));
         sh_dataset_destroy(dataset);
+        options.test = options.train;  // named as test data, x and y are that
+        char train[] = "digits";
+        options.train = train;
+        CHECK_FAILS(SH_E_SHAPE, "samples of shape 2 against 1x8x8",
+                    sh_data_open(&options, NULL, &data));
     }
 }
 
@@ -288,10 +294,22 @@ TEST(npz, names_missing_arrays_and_bad_checksums) {
     buffer bx = npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }", x, sizeof x);
     archive_add(&a, "z.npy", &bx, false);
     buffer b = archive_end(&a);
+    use_folder("npz_bad");
+    sh_data_options options = {.train = put_file("d.npz", b.data, b.used)};
+    sh_data data;
+    sh_dataset_parts parts;
+    CHECK_FAILS(SH_E_FORMAT, "neither an array x nor x_train", sh_data_open(&options, NULL, &data));
+    CHECK_FAILS(SH_E_FORMAT, "no array x, x_train or x_test",
+                sh_dataset_open_parts(options.train, &options, &parts));
     sh_read read = {.path = "d.npz"};
     sh_source *source = NULL;
-    CHECK_FAILS(SH_E_FORMAT, "neither an array x nor x_train",
-                sh_npz_parse(&read, b.data, b.used, &source));
+    x[1] = NAN;
+    bx = npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }", x, sizeof x);
+    a = (archive){.count = 0};
+    archive_add(&a, "x_train.npy", &bx, false);
+    b = archive_end(&a);
+    CHECK_FAILS(SH_E_NUMERIC, "bad.npz:x_train': value 1 of sample 0 is nan",
+                sh_dataset_open_parts(put_file("bad.npz", b.data, b.used), &options, &parts));
     b = make_npz(false, false);
     b.data[30 + 5 + 128] ^= 1;  // the first element of x
     CHECK_FAILS(SH_E_FORMAT, "wrong checksum", sh_npz_parse(&read, b.data, b.used, &source));

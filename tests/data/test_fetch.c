@@ -1,3 +1,6 @@
+#include <zlib.h>
+
+#include "data/blob.h"
 #include "data/fetch.h"
 #include "data/tar.h"
 #include "files.h"
@@ -54,6 +57,26 @@ TEST(tar, refuses_damage_and_false_sizes) {
     archive[512 + 3] ^= 1;
     sh_tar bad = {.source = "a.tar", .data = (uint8_t *)archive, .bytes = bytes};
     CHECK_FAILS(SH_E_FORMAT, "damaged, at byte 512", sh_tar_next(&bad, &file));
+}
+
+static void put_packed(const char *name, const char *text) {
+    gzFile file = gzopen(test_path(name), "wb");
+    assert_int_equal(gzwrite(file, text, (unsigned)strlen(text)), strlen(text));
+    gzclose(file);
+}
+
+TEST(fetch, finds_packed_files_too) {
+    use_folder("fetch_packed");
+    put_text("train-images-idx3-ubyte", "a");
+    put_text("train-labels-idx1-ubyte", "b");
+    put_packed("t10k-images-idx3-ubyte.gz", "c");
+    assert_false(sh_data_has("mnist", test_root));
+    put_packed("t10k-labels-idx1-ubyte.gz", "d");
+    assert_true(sh_data_has("mnist", test_root));
+    char plain[SH_SHA256_HEX], packed[SH_SHA256_HEX];
+    CHECK_OK(sh_blob_sha256(put_text("c", "c"), plain));
+    CHECK_OK(sh_blob_sha256(test_path("t10k-images-idx3-ubyte.gz"), packed));
+    assert_string_equal(plain, packed);
 }
 
 TEST(fetch, needs_nothing_for_the_digits) {

@@ -3,6 +3,7 @@
 
 #include "data/dataset.h"
 #include "data/reader.h"
+#include "data/view.h"
 #include "files.h"
 
 static sh_status open_named(const char *train, const char *test, double hold_out, uint64_t seed,
@@ -153,13 +154,57 @@ TEST(data, refuses_parts_that_do_not_fit) {
                 open_named(train, test_path("b-images-idx3-ubyte"), 0, 0, &data));
     CHECK_FAILS(SH_E_FORMAT, "sample 4 has label 4",
                 open_named(train, test_path("c-images-idx3-ubyte"), 0, 0, &data));
-    CHECK_FAILS(SH_E_SHAPE, "no labels",
-                open_named(train, test_path("d-images-idx3-ubyte"), 0, 0, &data));
     CHECK_FAILS(SH_E_FORMAT, "no labels to train on",
                 open_named(test_path("d-images-idx3-ubyte"), NULL, 0, 0, &data));
     CHECK_FAILS(SH_E_USAGE, "cannot hold out", open_named("digits", NULL, 0.0001, 0, &data));
     CHECK_FAILS(SH_E_USAGE, "hold_out", open_named("digits", NULL, 1.5, 0, &data));
     CHECK_FAILS(SH_E_USAGE, "no training data", open_named("", NULL, 0, 0, &data));
+}
+
+TEST(data, without_labels_serves_to_predict_and_not_to_evaluate) {
+    use_folder("open_no_labels");
+    put_idx("a-images-idx3-ubyte", 3, (uint32_t[]){9, 3, 3}, 1, 256);
+    put_idx("a-labels-idx1-ubyte", 1, (uint32_t[]){9}, 1, 4);
+    put_idx("d-images-idx3-ubyte", 3, (uint32_t[]){5, 3, 3}, 1, 256);
+    sh_data data;
+    CHECK_OK(open_named(test_path("a-images-idx3-ubyte"), test_path("d-images-idx3-ubyte"), 0, 0,
+                        &data));
+    assert_int_equal(data.test->info.target, SH_TARGET_NONE);
+    assert_int_equal(data.test->info.count, 5);
+    CHECK_OK(sh_data_need_targets(data.train, "training"));
+    CHECK_OK(sh_data_need_targets(NULL, "validation"));
+    CHECK_FAILS(SH_E_SHAPE, "d-images-idx3-ubyte' has no labels",
+                sh_data_need_targets(data.test, "test"));
+    sh_data_close(&data);
+}
+
+/* A fault of any part is found, whichever part it is in. */
+TEST(data, opens_every_part_there_is) {
+    use_folder("open_parts");
+    sh_dataset_parts parts;
+    sh_data_options options = {.folder = test_root};
+    CHECK_OK(sh_dataset_open_parts("digits", &options, &parts));
+    assert_false(parts.whole);
+    assert_int_equal(parts.train->info.count, 1500);
+    assert_int_equal(parts.test->info.count, 297);
+    sh_dataset_close_parts(&parts);
+    CHECK_OK(sh_dataset_open_parts("digits:test", &options, &parts));
+    assert_true(parts.whole && parts.test == NULL);
+    assert_int_equal(parts.train->info.count, 297);
+    sh_dataset_close_parts(&parts);
+
+    put_idx("t10k-images-idx3-ubyte", 3, (uint32_t[]){9, 3, 3}, 1, 256);
+    put_idx("t10k-labels-idx1-ubyte", 1, (uint32_t[]){9}, 1, 4);
+    put_idx("train-labels-idx1-ubyte", 1, (uint32_t[]){9}, 1, 4);
+    put_file("train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x09\0\0\0\x03\0\0\0\x03cut", 19);
+    CHECK_FAILS(SH_E_FORMAT, "train-images-idx3-ubyte' ends after 0 of 9",
+                sh_dataset_open_parts("mnist", &options, &parts));
+    put_idx("train-images-idx3-ubyte", 3, (uint32_t[]){9, 3, 3}, 1, 256);
+    CHECK_OK(sh_dataset_open_parts("mnist", &options, &parts));
+    sh_dataset_close_parts(&parts);
+    put_idx("t10k-labels-idx1-ubyte", 1, (uint32_t[]){9}, 1, 5);
+    CHECK_FAILS(SH_E_FORMAT, "sample 4 has label 4",
+                sh_dataset_open_parts("mnist", &options, &parts));
 }
 
 TEST(data, takes_whole_numbers_for_values_where_told) {
@@ -261,4 +306,46 @@ TEST(readers, have_names_and_help) {
     assert_true(count >= 3);
     assert_null(sh_reader_at(count));
     assert_string_equal(sh_data_name_at(0)->name, "mnist");
+}
+
+/* 300 samples of 5,000 cells: more than a fingerprint looks at. */
+static uint64_t checksum(float cell, float value, size_t first) {
+    enum { SAMPLES = 300, CELLS = 5000 };
+    static float cells[SAMPLES * CELLS], values[SAMPLES];
+    sh_source *source = NULL;
+    sh_dataset *dataset = NULL;
+    CHECK_OK(sh_source_create("made here", &source));
+    source->info = (sh_data_info){
+        .count = SAMPLES, .sample = SH_SHAPE(CELLS), .target = SH_TARGET_VALUES, .values = 1};
+    source->cell = SH_CELL_F32;
+    source->cells = cells;
+    source->values = values;
+    source->stored = SAMPLES;
+    cells[SAMPLES * CELLS - 1] = cell;
+    values[SAMPLES - 2] = value;
+    CHECK_OK(sh_view_create(source, first, SAMPLES - first, NULL, &dataset));
+    uint64_t hash = sh_view_checksum(dataset);
+    sh_dataset_destroy(dataset);
+    sh_source_release(source);
+    return hash;
+}
+
+TEST(data, every_cell_and_value_changes_the_checksum) {
+    uint64_t hash = checksum(0, 0, 0);
+    assert_true(checksum(0, 0, 0) == hash);
+    assert_true(checksum(1, 0, 0) != hash);
+    assert_true(checksum(-0.0f, 0, 0) != hash);  // one bit, the highest of its word
+    assert_true(checksum(0, 1, 0) != hash);
+    assert_true(checksum(0, 0, 1) != hash);
+}
+
+TEST(data, splits_have_checksums_of_their_own) {
+    sh_data a, b;
+    CHECK_OK(open_named("digits", NULL, 0.2, 1, &a));
+    CHECK_OK(open_named("digits", NULL, 0.2, 2, &b));
+    assert_true(sh_view_checksum(a.train) != sh_view_checksum(b.train));
+    assert_true(sh_view_checksum(a.validation) != sh_view_checksum(b.validation));
+    assert_true(sh_view_checksum(a.test) == sh_view_checksum(b.test));
+    sh_data_close(&a);
+    sh_data_close(&b);
 }

@@ -59,6 +59,8 @@ TEST(csv, names_line_and_column_of_faults) {
         sh_status code;
     } cases[] = {
         {"1,2\n3,x\n", "line 2, column 2: 'x' is not a number", SH_E_FORMAT},
+        {"1,x,0\n1,2,0\n", "line 1, column 2: 'x' is not a number", SH_E_FORMAT},
+        {"\n,x,0\n1,2,0\n", "line 2, column 1: the field is empty", SH_E_FORMAT},
         {"1,2\n\n3,\n", "line 3, column 2: the field is empty", SH_E_FORMAT},
         {"a,b\n1,2\n3,nan\n", "line 3, column 2: nan is not a finite", SH_E_NUMERIC},
         {"1,2\n1e99,2\n", "line 2, column 1: 1e99 is not a finite", SH_E_NUMERIC},
@@ -106,6 +108,67 @@ TEST(csv, evaluates_rows_without_labels) {
     assert_true(fabsf(x[0]) < 1e-6f && fabsf(x[1]) < 1e-6f);
     sh_dataset_destroy(rows);
     sh_data_close(&data);
+}
+
+/* Whether the label column of training is missing, or only the file another one. */
+TEST(csv, has_no_label_where_it_has_the_features_of_training) {
+    use_folder("csv_no_label");
+    char *columns[] = {"kind", "0", "-3"};
+    for (size_t i = 0; i < SH_COUNT(columns); i++) {
+        sh_data_options options = {.train = put_text("t.csv", "kind,a,b\n0,1,2\n1,3,4\n1,5,6\n"),
+                                   .test = put_text("p.csv", "a,b\n3,4\n"),
+                                   .label_column = columns[i]};
+        sh_data data;
+        CHECK_OK(sh_data_open(&options, NULL, &data));
+        assert_int_equal(data.test->info.target, SH_TARGET_NONE);
+        float x[2];
+        data.test->get(data.test, 0, x, NULL);
+        assert_true(fabsf(x[0]) < 1e-6f && fabsf(x[1]) < 1e-6f);
+        sh_data_close(&data);
+        options.test = put_text("p.csv", "a,kind\n3,1\n");
+        if (i == 0)
+            CHECK_FAILS(SH_E_SHAPE, "samples of shape 1 against 2",
+                        sh_data_open(&options, NULL, &data));
+    }
+}
+
+TEST(csv, leaves_the_label_to_ignore_out_of_the_classes) {
+    static const struct {
+        const char *text;
+        int64_t ignore, classes;
+        int32_t labels[4];
+        bool ignores;
+    } cases[] = {
+        {"1,0\n1,-100\n1,2\n1,1\n", -100, 3, {0, -100, 2, 1}, true},
+        {"1,0\n1,255\n1,2\n1,1\n", 255, 3, {0, 255, 2, 1}, true},
+        {"1,-1\n1,1\n1,-100\n1,1\n", -100, 2, {0, 1, -100, 1}, true},
+        {"1,-1\n1,1\n1,2\n1,0\n", -1, 3, {-1, 1, 2, 0}, true},
+        {"1,0\n1,1\n1,1\n1,0\n", -100, 2, {0, 1, 1, 0}, false},
+    };
+    use_folder("csv_ignore");
+    for (size_t i = 0; i < SH_COUNT(cases); i++) {
+        sh_data_options options = {.train = put_text("i.csv", cases[i].text),
+                                   .test = put_text("t.csv", cases[i].text),
+                                   .ignore = &cases[i].ignore};
+        sh_data data;
+        CHECK_OK(sh_data_open(&options, NULL, &data));
+        assert_int_equal(data.train->info.classes, cases[i].classes);
+        assert_int_equal(data.train->info.ignores, cases[i].ignores);
+        for (size_t k = 0; k < 4; k++) {
+            float x;
+            int32_t y;
+            data.test->get(data.test, k, &x, &y);
+            assert_int_equal(y, cases[i].labels[k]);
+        }
+        sh_data_close(&data);
+    }
+    int64_t zero = 0;
+    sh_data_options options = {
+        .train = put_text("i.csv", "1,-1\n2,1\n"), .targets = (char[]){"classes"}, .ignore = &zero};
+    sh_data data;  // -1 would become the class that does not count
+    CHECK_FAILS(SH_E_FORMAT, "label -1", sh_data_open(&options, NULL, &data));
+    options.train = put_text("i.csv", "1,0\n2,0\n");
+    CHECK_FAILS(SH_E_FORMAT, "every label of", sh_data_open(&options, NULL, &data));
 }
 
 static sh_status libsvm(const char *text, int64_t width, sh_source **source_out) {

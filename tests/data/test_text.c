@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdlib.h>
 
 #include "data/dataset.h"
@@ -31,8 +32,13 @@ TEST(text, targets_are_the_window_moved_by_one) {
     char text[400];
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i % 26);
     char *path = put_file("t.txt", text, sizeof text);
-    sh_data_options options = {.train = path, .context = 8};
+    sh_data_options options = {.train = path, .context = 8, .hold_out = 0};
     sh_data data;
+    CHECK_OK(sh_data_open(&options, NULL, &data));
+    assert_int_equal(data.train->info.count, 400 - 8);
+    assert_null(data.validation);
+    sh_data_close(&data);
+    options.hold_out = NAN;  // not set
     CHECK_OK(sh_data_open(&options, NULL, &data));
     assert_int_equal(data.train->info.count, 360 - 8);
     assert_int_equal(data.validation->info.count, 40 - 8);

@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     sh_source *source = NULL;
     if (sh_npy_parse("fuzz", data, bytes, &array) != SH_OK) return 0;
     if (sh_source_create("fuzz", &source) != SH_OK) return 0;
-    sh_source_take_arrays(source, &array, &array, SH_TARGET_NONE);
+    sh_source_take_arrays(source, &array, &array, &(sh_read){0});
     sh_source_release(source);
     return 0;
 }

@@ -250,3 +250,23 @@ TEST(losses, follow_the_targets_and_refuse_what_does_not_fit) {
     CHECK_FAILS(SH_E_SHAPE, "ends in 7x6",
                 init("auto", SH_TARGET_TOKENS, 4, SH_SHAPE(7, 6), &loss));
 }
+
+TEST(losses, refuse_options_that_they_do_not_have) {
+    char hinge_name[] = "hinge", huber_name[] = "huber";
+    sh_loss loss;
+    sh_loss_options options = {.name = hinge_name, .ignore_index = 3, .delta = 1};
+    sh_data_info classes = {.sample = SH_SHAPE(8), .target = SH_TARGET_CLASS, .classes = 4};
+    sh_data_info values = {.sample = SH_SHAPE(8), .target = SH_TARGET_VALUES, .values = 4};
+    CHECK_OK(sh_loss_init(&loss, &options, &classes, &SH_SHAPE(4)));
+    options.smoothing = 0.1;
+    CHECK_FAILS(SH_E_USAGE, "loss 'hinge' has no option 'smoothing'",
+                sh_loss_init(&loss, &options, &classes, &SH_SHAPE(4)));
+    options = (sh_loss_options){.name = hinge_name, .ignore_index = -100, .delta = 2};
+    CHECK_FAILS(SH_E_USAGE, "loss 'hinge' has no option 'delta'",
+                sh_loss_init(&loss, &options, &classes, &SH_SHAPE(4)));
+    options.name = huber_name;
+    CHECK_OK(sh_loss_init(&loss, &options, &values, &SH_SHAPE(4)));
+    options.ignore_index = 0;
+    CHECK_FAILS(SH_E_USAGE, "loss 'huber' has no option 'ignore'",
+                sh_loss_init(&loss, &options, &values, &SH_SHAPE(4)));
+}

@@ -32,9 +32,25 @@ TEST(progress, shows_all_where_there_is_room) {
                  "ETA 1:23");
 }
 
+/* A terminal of 80 columns, of which the last stays empty, and a test loss that has to go. */
+TEST(progress, shortens_words_before_it_drops_numbers) {
+    sh_progress_line line = full_line();
+    line.point.test_loss = 0.25;
+    check_format(&line, 79,
+                 "epoch 2/10  step 1234/4690  loss 0.1234  acc 98.77%  12346 samples/s  ETA 1:23");
+    line.point.step = 12345;
+    line.steps = 46900;
+    check_format(&line, 79,
+                 "epoch 2/10  step 12345/46900  loss 0.1234  accuracy 98.77 %  12346/s  ETA 1:23");
+    line.left_s = 7 * 3600;
+    check_format(&line, 79,
+                 "epoch 2/10  step 12345/46900  loss 0.1234  acc 98.77%  12346/s  ETA 7:00:00");
+}
+
 TEST(progress, drops_the_least_important_first) {
     sh_progress_line line = full_line();
-    check_format(&line, 70, "epoch 2/10  step 1234/4690  loss 0.1234  accuracy 98.77 %  ETA 1:23");
+    check_format(&line, 69, "epoch 2/10  step 1234/4690  loss 0.1234  accuracy 98.77 %  ETA 1:23");
+    check_format(&line, 62, "epoch 2/10  step 1234/4690  loss 0.1234  acc 98.77%  ETA 1:23");
     check_format(&line, 58, "epoch 2/10  step 1234/4690  loss 0.1234  accuracy 98.77 %");
     check_format(&line, 40, "epoch 2/10  step 1234/4690  loss 0.1234");
     check_format(&line, 12, "loss 0.1234");
@@ -165,7 +181,8 @@ TEST(progress, keeps_the_end_of_an_epoch_on_the_screen) {
                                    .samples = 1000,
                                    .loss = 0.25,
                                    .test_loss = 0.5,
-                                   .accuracy = 0.9};
+                                   .accuracy = 0.9,
+                                   .samples_per_s = 1000};
         sh_progress_epoch(s.progress, &point);
         fflush(s.file);
         const char *line = strstr(s.text, "epoch 1/2  step 600/1000  loss 0.2500");
@@ -176,6 +193,37 @@ TEST(progress, keeps_the_end_of_an_epoch_on_the_screen) {
         if (live) assert_memory_equal(line - 4, "\r\033[K", 4);
         screen_close(&s);
     }
+}
+
+/* Two steps, much closer together than looks at the speed. */
+TEST(progress, knows_the_speed_of_a_short_epoch) {
+    screen s;
+    screen_open(&s, false);
+    run_steps(&s, 0, 1);
+    sh_progress_point point = {.epoch = 1,
+                               .step = 502,
+                               .samples = 20,
+                               .loss = 0.25,
+                               .test_loss = NAN,
+                               .accuracy = NAN,
+                               .samples_per_s = 800};
+    sh_progress_epoch(s.progress, &point);
+    fflush(s.file);
+    assert_string_equal(s.text, "epoch 1/2  step 502/1000  loss 0.2500  800 samples/s  in 0:00\n");
+    screen_close(&s);
+}
+
+/* Neither the evaluation nor the step before it is in the speed of the next epoch. */
+TEST(progress, measures_anew_after_an_epoch) {
+    screen s;
+    screen_open(&s, false);
+    run_steps(&s, 0, 100);
+    s.now_ns += 1000000000;
+    sh_progress_point point = {.epoch = 1, .step = 601, .samples = 1010, .samples_per_s = 1000};
+    sh_progress_epoch(s.progress, &point);
+    run_steps(&s, 101, 200);
+    assert_non_null(strstr(s.text, "step 801/1000  loss 0.5000  1000 samples/s"));
+    screen_close(&s);
 }
 
 TEST(progress, null_shows_nothing) {

@@ -56,6 +56,23 @@ TEST(run_log, stamps_lines_and_hands_them_on) {
     sh_free(path);
 }
 
+TEST(run_log, keeps_notes_to_itself) {
+    char *path = sh_path_join(sh_test_folder("run_log"), "notes.txt");
+    sh_run_log_options options = {.path = path,
+                                  .clock = &test_clock,
+                                  .unix_ns = 1000000000000000000,
+                                  .next = {keep_line, passed_on}};
+    sh_run_log *file = NULL;
+    CHECK_OK(sh_run_log_open(&options, &file));
+    passed_on[0] = '\0';
+    sh_run_log_note(file, SH_LOG_ERROR, "the loss is nan");
+    assert_string_equal(passed_on, "");
+    sh_run_log_note(NULL, SH_LOG_ERROR, "nowhere to write");
+    CHECK_OK(sh_run_log_close(file));
+    assert_holds(path, "2001-09-09T01:46:40.000Z error the loss is nan\n");
+    sh_free(path);
+}
+
 TEST(run_log, reports_faults) {
     sh_run_log_options options = {.path = "no/such/folder", .clock = &test_clock};
     sh_run_log *file = NULL;

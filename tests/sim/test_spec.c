@@ -1,6 +1,7 @@
 #include "sim/spec.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "harness.h"
 
@@ -8,7 +9,26 @@ static sh_sim_spec spec;
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-12 * fabs(b); }
 
-static sh_status parse(sh_sim_texts texts) { return sh_sim_spec_parse(&texts, 8, &spec); }
+static sh_status parse(sh_sim_texts texts) { return sh_sim_spec_parse(&texts, 8, 0, &spec); }
+
+TEST(spec, reads_links_of_pairs) {
+    CHECK_OK(parse((sh_sim_texts){.pairs = "0-3:100Mbit,5ms/7-2:1Gbit,1ms"}));
+    const sh_sim_links *links = &spec.options.links;
+    assert_int_equal(links->pair_count, 2);
+    assert_int_equal(links->pairs[0].a, 0);
+    assert_int_equal(links->pairs[0].b, 3);
+    assert_true(near(links->pairs[0].link.alpha_s, 5e-3));
+    assert_true(near(links->pairs[0].link.beta_s, 8e-8));
+    assert_int_equal(links->pairs[1].a, 7);
+    assert_true(near(links->pairs[1].link.alpha_s, 1e-3));
+    static const char *const wrong[] = {"0-3", "0-3:",           "0-0:1Gbit,1ms", "0-8:1Gbit,1ms",
+                                        "x",   "0-3:1Gbit,1ms/", "0-3:1Gbit",     "0-3:1Gbit,1ms,"};
+    for (size_t i = 0; i < SH_COUNT(wrong); i++)
+        CHECK_FAILS(SH_E_USAGE, "--pairs", parse((sh_sim_texts){.pairs = wrong[i]}));
+    char many[64 * 20 + 32] = "";
+    for (int i = 0; i < 65; i++) strcat(many, i == 0 ? "0-1:1Gbit,1ms" : "/0-1:1Gbit,1ms");
+    CHECK_FAILS(SH_E_USAGE, "is not understood", parse((sh_sim_texts){.pairs = many}));
+}
 
 TEST(spec, reads_links_racks_and_sites) {
     CHECK_OK(parse((sh_sim_texts){

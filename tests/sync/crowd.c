@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/task.h"
 #include "comm/transports/shm.h"
+#include "harness.h"
 
 enum { COUNT_USUAL = 5 };
 
@@ -65,9 +66,32 @@ double crowd_disagreement(const crowd *c, int64_t step) {
     return sqrt(sum);
 }
 
-int crowd_seeds(int usual) {
-    const char *text = getenv("SEEDS");
-    return text != NULL && atoi(text) > 0 ? atoi(text) : usual;
+bool crowd_seed(int usual, int *seed_inout) {
+    const char *one = getenv("SEED"), *many = getenv("SEEDS");
+    int end = many != NULL && atoi(many) > 0 ? atoi(many) : usual;
+    int next = one != NULL && *seed_inout < 0 ? atoi(one) : *seed_inout + 1;
+    if (one != NULL ? *seed_inout >= 0 : next >= end) return false;
+    *seed_inout = next;
+    print_message("seed %d\n", next);
+    return true;
+}
+
+sh_sim_options crowd_world(int seed, sh_sim_slow *slow_out, int *workers_out) {
+    sh_rng rng = sh_rng_stream((uint64_t)seed, SH_RNG_TEST, 4, 0);
+    *workers_out = 2 + (int)sh_rng_below(&rng, 9);
+    static const sh_sim_law laws[] = {SH_LAW_CONSTANT, SH_LAW_EXPONENTIAL, SH_LAW_LOGNORMAL};
+    *slow_out = (sh_sim_slow){.rank = (int)sh_rng_below(&rng, (uint64_t)*workers_out),
+                              .factor = 1 + 9 * (double)sh_rng_uniform(&rng)};
+    return (sh_sim_options){
+        .seed = (uint64_t)seed,
+        .links = {.rank = {.alpha_s = 1e-5 + 1e-2 * (double)sh_rng_uniform(&rng),
+                           .beta_s = 1e-5 * (double)sh_rng_uniform(&rng)}},
+        .compute = {.law = laws[sh_rng_below(&rng, SH_COUNT(laws))],
+                    .mean_s = 0.01,
+                    .sigma = 1,
+                    .slow = slow_out,
+                    .slow_count = 1},
+    };
 }
 
 static void remember(const member *m) {
@@ -105,7 +129,7 @@ static sh_status open_transport(member *m, bool mail, int endpoint, sh_transport
 
 static sh_status serve(void *argument) {
     sh_service *service = argument;
-    return service->scheme.kind->serve(service);
+    return service->scheme.kind->family->serve(service);
 }
 
 static sh_status start_service(member *m, int services) {
@@ -193,13 +217,13 @@ static sh_status one_step(member *m, bool *meets) {
     crowd *c = m->crowd;
     const sh_sync_kind *kind = m->scheme.kind;
     sh_loss_result result = {0};
-    SH_TRY(kind->step(&m->sync, &result, meets));
-    if (kind->free && *meets) return SH_OK;
+    SH_TRY(kind->family->step(&m->sync, &result, meets));
+    if (kind->family->free && *meets) return SH_OK;
     m->replica.step++;
     c->done[m->rank]++;
     if (m->rank == 0 && c->done[0] == c->stop_at) atomic_store(&c->wants_stop, true);
     remember(m);
-    if (!kind->free) {
+    if (!kind->family->free) {
         m->replica.done += c->workers;
         *meets = m->replica.done >= m->replica.goal;
     }
@@ -210,13 +234,13 @@ static sh_status train(member *m) {
     crowd *c = m->crowd;
     const sh_sync_kind *kind = m->scheme.kind;
     int64_t every = c->meet_every > 0 ? c->meet_every : c->steps;
-    SH_TRY(kind->create(&m->sync));
+    SH_TRY(kind->family->create(&m->sync));
     remember(m);
     for (int64_t to = every;; to += every) {
         if (to > c->steps) to = c->steps;
         m->replica.goal = to * c->workers;
         for (bool meets = false; !meets;) SH_TRY(one_step(m, &meets));
-        SH_TRY(kind->meet(&m->sync));
+        SH_TRY(kind->family->meet(&m->sync));
         if (c->look != NULL) SH_TRY(c->look(c, &m->sync, true));
         if (to >= c->steps || m->replica.done < m->replica.goal) return SH_OK;
     }
@@ -226,12 +250,13 @@ static sh_status live(member *m, sh_engine *engine) {
     crowd *c = m->crowd;
     SH_TRY(make(m));
     SH_TRY(make_replica(m, engine));
-    if (m->scheme.kind->mails) SH_TRY(open_transport(m, true, m->rank, &m->replica.mail.transport));
+    if (m->scheme.kind->family->mails)
+        SH_TRY(open_transport(m, true, m->rank, &m->replica.mail.transport));
     SH_TRY(start_service(m, sh_scheme_services(m->scheme, &m->options, c->workers)));
     sh_status status = train(m);
     sh_error error = *sh_error_last();
     m->sync.failed = status != SH_OK;
-    m->scheme.kind->destroy(&m->sync);
+    m->scheme.kind->family->destroy(&m->sync);
     if (m->rank == 0) c->all = m->replica.done;
     for (size_t i = 0; m->replica.weights != NULL && i < c->count; i++)
         c->end[(size_t)m->rank * c->count + i] = m->replica.weights[i];

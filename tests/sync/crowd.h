@@ -53,7 +53,10 @@ double crowd_mean(const crowd *c, int64_t step, size_t index);
 /* The root of the summed squares of the models' distances from their mean. */
 double crowd_disagreement(const crowd *c, int64_t step);
 
-/* Seeds to try: SEEDS= in the environment, or `usual`. */
-int crowd_seeds(int usual);
+/* The next seed to try, from -1 on; prints it. SEED=N in the environment: that one alone; SEEDS=N:
+ * so many, instead of `usual`. False: all are done. */
+bool crowd_seed(int usual, int *seed_inout);
+/* A world for a seed: 2 to 10 workers, any speeds and links. The options point to `*slow_out`. */
+sh_sim_options crowd_world(int seed, sh_sim_slow *slow_out, int *workers_out);
 
 #endif

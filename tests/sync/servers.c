@@ -75,10 +75,10 @@ static sh_status walk(ps_world *world, sh_sync *sync) {
         replica->goal = world->goals[m];
         for (bool meets = false; !meets;) {
             sh_loss_result result;
-            SH_TRY(sync->scheme.kind->step(sync, &result, &meets));
+            SH_TRY(sync->scheme.kind->family->step(sync, &result, &meets));
             if (!meets) replica->step++;
         }
-        SH_TRY(sync->scheme.kind->meet(sync));
+        SH_TRY(sync->scheme.kind->family->meet(sync));
         world->met[m][replica->rank] = copy_of(replica->weights, world->params.total);
     }
     world->steps[replica->rank] = replica->step;
@@ -113,10 +113,10 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
                                   .compute = compute,
                                   .self = &player};
     sh_sync sync = {.scheme = scheme, .options = &options, .replica = &player.replica};
-    sh_status status = scheme.kind->create(&sync);
+    sh_status status = scheme.kind->family->create(&sync);
     if (status == SH_OK) status = walk(world, &sync);
     sh_error error = *sh_error_last();
-    scheme.kind->destroy(&sync);
+    scheme.kind->family->destroy(&sync);
     sh_free(weights);
     if (lent != NULL)
         sh_unlend(mail, lent);
@@ -147,7 +147,7 @@ static sh_status play_server(sh_transport *mail, ps_world *world, sh_scheme sche
                                           .optim = &optim,
                                           .schedule = &schedule,
                                           .codec = &codec};
-    sh_status status = scheme.kind->serve(&world->services[index]);
+    sh_status status = scheme.kind->family->serve(&world->services[index]);
     sh_optim_fini(&optim);
     return status;
 }

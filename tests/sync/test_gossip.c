@@ -345,41 +345,21 @@ TEST(adpsgd, ends_when_the_user_wants) {
 
 /* ---- in the simulator, over many seeds: any speeds, links and numbers of workers ---- */
 
-static sh_sim_options sim_of(int seed, sh_sim_slow *slow, int *workers_out) {
-    sh_rng rng = sh_rng_stream((uint64_t)seed, SH_RNG_TEST, 4, 0);
-    *workers_out = 2 + (int)sh_rng_below(&rng, 9);
-    static const sh_sim_law laws[] = {SH_LAW_CONSTANT, SH_LAW_EXPONENTIAL, SH_LAW_LOGNORMAL};
-    *slow = (sh_sim_slow){.rank = (int)sh_rng_below(&rng, (uint64_t)*workers_out),
-                          .factor = 1 + 9 * (double)sh_rng_uniform(&rng)};
-    return (sh_sim_options){
-        .seed = (uint64_t)seed,
-        .links = {.rank = {.alpha_s = 1e-5 + 1e-2 * (double)sh_rng_uniform(&rng),
-                           .beta_s = 1e-5 * (double)sh_rng_uniform(&rng)}},
-        .compute = {.law = laws[sh_rng_below(&rng, SH_COUNT(laws))],
-                    .mean_s = 0.01,
-                    .sigma = 1,
-                    .slow = slow,
-                    .slow_count = 1},
-    };
-}
-
 TEST(gossip, keeps_its_promises_at_any_speed) {
-    for (int seed = 0; seed < crowd_seeds(100); seed++) {
+    for (int seed = -1; crowd_seed(100, &seed);) {
         sh_sim_slow slow;
         int workers;
-        sh_sim_options sim = sim_of(seed, &slow, &workers);
-        print_message("seed %d\n", seed);
+        sh_sim_options sim = crowd_world(seed, &slow, &workers);
         check_mixing(graphs[seed % 4], workers, &sim);
     }
 }
 
 TEST(sgp, conserves_mass_at_any_speed) {
     const char *const schemes[] = {"sgp", "sgp:1", "sgp:2", "sgp:5"};
-    for (int seed = 0; seed < crowd_seeds(100); seed++) {
+    for (int seed = -1; crowd_seed(100, &seed);) {
         sh_sim_slow slow;
         int workers;
-        sh_sim_options sim = sim_of(seed, &slow, &workers);
-        print_message("seed %d\n", seed);
+        sh_sim_options sim = crowd_world(seed, &slow, &workers);
         crowd c = {.scheme = schemes[seed % 4],
                    .workers = workers,
                    .steps = 20,
@@ -395,11 +375,10 @@ TEST(sgp, conserves_mass_at_any_speed) {
 
 TEST(adpsgd, does_not_deadlock_and_keeps_the_mean_at_any_speed) {
     const char *const some[] = {"complete", "ring", "torus"};
-    for (int seed = 0; seed < crowd_seeds(200); seed++) {
+    for (int seed = -1; crowd_seed(200, &seed);) {
         sh_sim_slow slow;
         int workers;
-        sh_sim_options sim = sim_of(seed, &slow, &workers);
-        print_message("seed %d\n", seed);
+        sh_sim_options sim = crowd_world(seed, &slow, &workers);
         check_pairs(&(crowd){.scheme = "adpsgd",
                              .graph = some[seed % 3],
                              .workers = workers,

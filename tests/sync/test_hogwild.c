@@ -98,10 +98,10 @@ static sh_status train(worker *w, sh_sync *sync) {
         replica->goal = p->goal * half / 2;
         for (bool meets = false; !meets;) {
             sh_loss_result result = {0};
-            SH_TRY(sync->scheme.kind->step(sync, &result, &meets));
+            SH_TRY(sync->scheme.kind->family->step(sync, &result, &meets));
             if (!meets) replica->step++;
         }
-        SH_TRY(sync->scheme.kind->meet(sync));
+        SH_TRY(sync->scheme.kind->family->meet(sync));
         if (p->stop_at == 0 && replica->done != replica->goal)
             return SH_FAIL(SH_E_NUMERIC, "%ld steps, not %ld", (long)replica->done,
                            (long)replica->goal);
@@ -145,9 +145,9 @@ static sh_status be_worker(sh_engine *engine, void *argument) {
                              .self = &w};
     sh_sync sync = {
         .scheme = {sh_sync_find(p->scheme), 0}, .options = &none, .replica = &w.replica};
-    sh_status status = sync.scheme.kind->create(&sync);
+    sh_status status = sync.scheme.kind->family->create(&sync);
     if (status == SH_OK) status = train(&w, &sync);
-    sync.scheme.kind->destroy(&sync);
+    sync.scheme.kind->family->destroy(&sync);
     sh_optim_fini(&optim);
     p->done[rank] = w.replica.done;
     p->own[rank] = w.replica.step;

@@ -169,6 +169,33 @@ TEST(local, runs_in_the_simulator_with_and_without_numbers) {
         }
 }
 
+/* With equal curvature the mean of the models does not care when it is taken, however slow who is;
+ * DiLoCo's rounds do, and are known. */
+TEST(local, keeps_its_promises_at_any_speed) {
+    const char *const schemes[] = {"local:3", "post-local:3", "adacomm:4", "diloco:4"};
+    for (int seed = -1; crowd_seed(40, &seed);) {
+        sh_sim_slow slow;
+        int workers;
+        sh_sim_options sim = crowd_world(seed, &slow, &workers);
+        bool outer = seed % 4 == 3;
+        crowd c = {.scheme = schemes[seed % 4],
+                   .workers = workers,
+                   .steps = 20,
+                   .meet_every = outer || seed % 8 < 4 ? 0 : 7,
+                   .switch_at = 0.5,
+                   .lr = outer ? 0.05 : 0.2,
+                   .same = true,
+                   .sim = &sim};
+        CHECK_OK(crowd_run(&c));
+        for (size_t i = 0; i < c.count * (size_t)workers; i++) {
+            double wanted = diloco_reference(&c, i % c.count, 4);
+            if (!outer) reference(&c, i % c.count, &wanted);
+            assert_true(fabs((double)c.end[i] - wanted) < 1e-5);
+        }
+        crowd_fini(&c);
+    }
+}
+
 /* ---- Through a codec ---- */
 
 enum { CODED_COUNT = 1500 };  // smaller tensors travel as they are

@@ -1,5 +1,5 @@
 /* The promises of the schemes with parameter servers, with threads over shared memory and over many
- * seeds in the simulator. SEEDS=N in the environment runs more of them. */
+ * seeds in the simulator. SEEDS=N in the environment runs more of them, SEED=N that one alone. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,15 +7,10 @@
 
 #include "base/memory.h"
 #include "harness.h"
+#include "sync/crowd.h"
 #include "sync/servers.h"
 
 /* ---- A world for each seed ---- */
-
-static int seed_count(void) {
-    const char *text = getenv("SEEDS");
-    int count = text != NULL ? atoi(text) : 0;
-    return count > 0 ? count : 100;
-}
 
 /* Different sizes, speeds and delays; messages that overtake each other; a straggler. */
 static void vary(ps_world *world, uint64_t seed, sh_sim_options *sim, sh_sim_slow *slow) {
@@ -46,16 +41,14 @@ static void check_meetings(const ps_world *world) {
 
 /* `like` gives scheme and options; `prepare` the rate at which the weights count. */
 static void over_seeds(const ps_world *like, void (*prepare)(ps_world *), world_check check) {
-    for (int seed = 1; seed <= seed_count(); seed++) {
+    for (int seed = -1; crowd_seed(100, &seed);) {
         ps_world world = *like;
         sh_sim_options sim;
         sh_sim_slow slow;
         vary(&world, (uint64_t)seed, &sim, &slow);
         if (prepare != NULL) prepare(&world);
         make_counters(&world);
-        sh_status status = play_world(&world, &sim);
-        if (status != SH_OK) print_error("scheme %s, seed %d fails\n", world.scheme, seed);
-        CHECK_OK(status);
+        CHECK_OK(play_world(&world, &sim));
         check_meetings(&world);
         check(&world);
         end_world(&world);
@@ -105,7 +98,7 @@ static void check_conserved(const ps_world *world) {
 static void check_async(const ps_world *world) {
     check_conserved(world);
     for (int s = 0; s < world->servers; s++)
-        assert_int_equal(world->services[s].staleness.updates, goal_of(world));
+        assert_int_equal(world->services[s].counts.staleness.updates, goal_of(world));
 }
 
 TEST(async, applies_each_gradient_once) {
@@ -156,7 +149,7 @@ TEST(async, periods_lose_no_gradient) {
 
 /* With the staleness-aware rate P workers move at most as far as without. */
 static void check_damped(const ps_world *world) {
-    const sh_staleness *staleness = &world->services[0].staleness;
+    const sh_staleness *staleness = &world->services[0].counts.staleness;
     for (int r = 0; r < world->workers; r++)
         assert_true(last_of(world)[counter_at(world, 0, r)] <= (float)world->steps[r]);
     double moved = 0, expected = 0;
@@ -170,6 +163,70 @@ static void check_damped(const ps_world *world) {
 TEST(async, divides_the_rate_by_the_staleness) {
     const ps_world world = {.scheme = "async", .lr = 1, .staleness = "auto"};
     over_seeds(&world, NULL, check_damped);
+}
+
+/* ---- Delay compensation ---- */
+
+static sh_status slopes(ps_world *world, int rank, int64_t step, const float *weights,
+                        float *gradients) {
+    (void)step;
+    for (size_t i = 0; i < world->params.total; i++)
+        gradients[i] = 0.5F * weights[i] + (float)(rank + 1);
+    return SH_OK;
+}
+
+/* DC-ASGD by hand, in double: links are free, so a worker pushes when it has computed, in the order
+ * of time, and has the new weights at once: w <- w - lr (g + lambda g g (w - w_then)). */
+static double compensated(const ps_world *world, const double *step_s, int meetings) {
+    double w = 0, now = 0, then[WORKERS_MOST], ready[WORKERS_MOST];
+    int64_t granted = 0, pushed = 0;
+    for (int m = 0; m < meetings; m++) {
+        for (int r = 0; r < world->workers; r++) {
+            bool goes = granted < world->goals[m];
+            granted += goes;
+            then[r] = w;
+            ready[r] = goes ? now + step_s[r] : INFINITY;
+        }
+        while (pushed < world->goals[m]) {
+            int r = 0;
+            for (int i = 1; i < world->workers; i++)
+                if (ready[i] < ready[r]) r = i;
+            double g = 0.5 * then[r] + r + 1;
+            w -= world->lr * (g + world->compensation * g * g * (w - then[r]));
+            pushed++;
+            now = ready[r];
+            then[r] = w;
+            ready[r] = granted < world->goals[m] ? now + step_s[r] : INFINITY;
+            granted += granted < world->goals[m];
+        }
+    }
+    return w;
+}
+
+/* Over meetings, at which workers do not compute with the weights that they were sent last. */
+TEST(compensation, adds_lambda_g_g_times_what_the_weights_have_moved) {
+    sh_sim_slow slow = {.rank = 1, .factor = 1.37};
+    const sh_sim_options sim = {
+        .seed = 1,
+        .compute = {.law = SH_LAW_CONSTANT, .mean_s = 1e-3, .slow = &slow, .slow_count = 1}};
+    const double step_s[] = {1e-3, 1.37e-3};
+    for (int servers = 1; servers <= 3; servers++) {
+        ps_world world = {.scheme = "async",
+                          .workers = 2,
+                          .servers = servers,
+                          .lr = 0.05,
+                          .compensation = 0.4,
+                          .goals = {9, 16, 17, 40},
+                          .gradient = slopes};
+        make_counters(&world);
+        CHECK_OK(play_world(&world, &sim));
+        check_meetings(&world);
+        for (int m = 0; m < MEETINGS_MOST; m++)
+            for (size_t i = 0; i < world.params.total; i++)
+                assert_true(fabs((double)world.met[m][0][i] - compensated(&world, step_s, m + 1)) <
+                            1e-4);
+        end_world(&world);
+    }
 }
 
 /* ---- ssp ---- */
@@ -210,7 +267,7 @@ static void rate_times_group(ps_world *world) { world->lr = group_of(world); }
 
 static void check_groups(const ps_world *world) {
     check_conserved(world);
-    assert_int_equal(world->services[0].staleness.updates, goal_of(world));
+    assert_int_equal(world->services[0].counts.staleness.updates, goal_of(world));
 }
 
 TEST(softsync, averages_groups_and_loses_nothing) {
@@ -218,6 +275,20 @@ TEST(softsync, averages_groups_and_loses_nothing) {
     with_threads(&world, check_groups);
     // Goals are multiples of the workers, and so of the group: no group is cut by a meeting.
     over_seeds(&world, rate_times_group, check_groups);
+}
+
+/* Then only where the goals are multiples of the group, too. */
+static void whole_groups(ps_world *world) {
+    rate_times_group(world);
+    for (int m = 0; m < 2; m++) world->goals[m] *= group_of(world);
+}
+
+TEST(softsync, smaller_groups_lose_nothing_either) {
+    const char *const schemes[] = {"softsync:2", "softsync:3", "softsync:5"};
+    for (size_t i = 0; i < SH_COUNT(schemes); i++) {
+        const ps_world world = {.scheme = schemes[i]};
+        over_seeds(&world, whole_groups, check_groups);
+    }
 }
 
 /* ---- ps, ksync, backup ---- */
@@ -238,7 +309,7 @@ static void check_rounds(const ps_world *world) {
         for (int r = 0; r < world->workers; r++)
             counted += (double)last_of(world)[counter_at(world, s, r)];
         assert_true(fabs(counted - (double)(rounds * taken_of(world))) < 1e-2);
-        assert_int_equal(world->services[s].dropped, all - rounds * taken_of(world));
+        assert_int_equal(world->services[s].counts.dropped, all - rounds * taken_of(world));
     }
     assert_int_equal(world->done, goal_of(world));
 }
@@ -268,7 +339,7 @@ TEST(ksync, a_worker_whose_gradient_is_unwanted_breaks_off) {
     check_rounds(&world);
     int64_t broken_off = 0;
     for (int r = 0; r < world.workers; r++) broken_off += world.broken_off[r];
-    assert_int_equal(world.services[0].dropped, broken_off);
+    assert_int_equal(world.services[0].counts.dropped, broken_off);
     // The slow one starts anew with every round, instead of once in many.
     assert_true(world.broken_off[3] >= 90);
     end_world(&world);
@@ -361,25 +432,25 @@ static sh_status note_own(ps_world *world, int rank, int64_t step, const float *
     return SH_OK;
 }
 
+/* Long enough that everybody takes a step after the first meeting. */
+static void notes_own(ps_world *world) {
+    for (int r = 0; r < world->workers; r++) own_weight[r] = NAN;
+    world->goals[1] = world->goals[0] + EASGD_STEPS * world->workers;
+}
+
+static void check_forces(const ps_world *world) {
+    double sum = (double)world->met[0][0][0];
+    for (int r = 0; r < world->workers; r++) sum += (double)own_weight[r];
+    assert_true(world->met[0][0][0] > 0);
+    assert_true(fabs(sum - (double)world->goals[0]) < 1e-3);
+}
+
 /* Elastic forces are equal and opposite: what the gradients added is in the workers and the centre,
  * no more and no less. */
 TEST(easgd, moves_worker_and_centre_towards_each_other_by_as_much) {
-    ps_world world = {.scheme = "easgd:4",
-                      .workers = 3,
-                      .servers = 2,
-                      .lr = 1,
-                      .goals = {EASGD_STEPS * 3, EASGD_STEPS * 6},
-                      .gradient = note_own};
-    for (int r = 0; r < world.workers; r++) own_weight[r] = NAN;
-    make_counters(&world);
-    const sh_sim_options sim = {.seed = 5,
-                                .links = simulated_links(),
-                                .compute = {.law = SH_LAW_EXPONENTIAL, .mean_s = 1e-3}};
-    CHECK_OK(play_world(&world, &sim));
-    check_meetings(&world);
-    double sum = (double)world.met[0][0][0];
-    for (int r = 0; r < world.workers; r++) sum += (double)own_weight[r];
-    assert_true(world.met[0][0][0] > 0);
-    assert_true(fabs(sum - EASGD_STEPS * 3) < 1e-3);
-    end_world(&world);
+    const char *const schemes[] = {"easgd:1", "easgd:4"};
+    for (size_t i = 0; i < SH_COUNT(schemes); i++) {
+        const ps_world world = {.scheme = schemes[i], .lr = 1, .gradient = note_own};
+        over_seeds(&world, notes_own, check_forces);
+    }
 }

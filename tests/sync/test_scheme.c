@@ -1,7 +1,8 @@
 #include <string.h>
 
 #include "harness.h"
-#include "sync/sync.h"
+#include "sync/ps.h"
+#include "train/config.h"
 
 TEST(scheme, every_row_reads_back_what_it_prints) {
     const sh_sync_kind *kind;
@@ -53,6 +54,94 @@ TEST(scheme, what_needs_every_steps_sum_is_refused) {
     CHECK_FAILS(SH_E_USAGE, "--balance", sh_scheme_check(local, &options, &terms));
     terms.workers = 1;  // alone there is nothing to agree on
     CHECK_OK(sh_scheme_check(local, &options, &terms));
+}
+
+static sh_status check(const char *text, const sh_sync_options *options, sh_sync_terms terms) {
+    static const sh_codec none = {0};
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(text, &scheme));
+    terms.codec = &none;
+    if (terms.optim == NULL) terms.optim = sh_optim_find("sgd");
+    return sh_scheme_check(scheme, options, &terms);
+}
+
+static sh_sync_options usual(void) {
+    return (sh_sync_options){.placement = (char *)(uintptr_t) "range",
+                             .staleness = (char *)(uintptr_t) "auto",
+                             .fetch_every = 1,
+                             .push_every = 1};
+}
+
+TEST(scheme, k_and_b_are_for_the_workers_that_a_run_began_with) {
+    const sh_sync_options options = usual();
+    CHECK_FAILS(SH_E_USAGE, "too much for 2 workers",
+                check("ksync:3", &options, (sh_sync_terms){.workers = 2}));
+    CHECK_OK(check("ksync:3", &options, (sh_sync_terms){.workers = 2, .planned = 3}));
+    CHECK_FAILS(SH_E_USAGE, "too much for 3 workers",
+                check("backup:3", &options, (sh_sync_terms){.workers = 2, .planned = 3}));
+    const char *const schemes[] = {"ksync:3", "backup:1", "backup:2"};
+    for (size_t i = 0; i < SH_COUNT(schemes); i++)
+        for (int workers = 1; workers <= 3; workers++) {
+            sh_scheme scheme;
+            CHECK_OK(sh_scheme_parse(schemes[i], &scheme));
+            sh_ps_policy policy = scheme.kind->policy(scheme, &options, workers);
+            assert_in_range(policy.group, 1, workers);
+        }
+}
+
+TEST(scheme, one_worker_with_servers_apart_is_checked_as_many_are) {
+    sh_sync_options options = usual();
+    CHECK_OK(check("backup:1", &options, (sh_sync_terms){.workers = 1}));
+    options.server_ranks = (char *)(uintptr_t) "own";
+    CHECK_FAILS(SH_E_USAGE, "too much for 1 worker",
+                check("backup:1", &options, (sh_sync_terms){.workers = 1}));
+    CHECK_OK(check("ksync:1", &options, (sh_sync_terms){.workers = 1}));
+}
+
+TEST(scheme, a_worker_that_moves_its_own_copy_needs_steps_of_lr_times_g) {
+    sh_sync_options options = usual();
+    options.fetch_every = 4;
+    const char *const optims[] = {"sgd", "momentum", "adam", "nesterov"};
+    for (size_t i = 0; i < SH_COUNT(optims); i++) {
+        const sh_sync_terms terms = {.workers = 2, .optim = sh_optim_find(optims[i])};
+        assert_int_equal(check("async", &options, terms) == SH_OK, i < 2);
+    }
+    options.compensation = 0.1;
+    CHECK_FAILS(SH_E_USAGE, "--fetch-every 4",
+                check("async", &options, (sh_sync_terms){.workers = 2}));
+}
+
+TEST(scheme, elastic_averaging_steps_with_whole_tensors) {
+    const sh_sync_options options = usual();
+    const sh_sync_terms terms = {.workers = 2, .optim = sh_optim_find("lamb")};
+    CHECK_OK(check("easgd", &options, terms));
+    CHECK_FAILS(SH_E_USAGE, "whole tensors", check("async", &options, terms));
+}
+
+TEST(scheme, reads_options_that_there_are) {
+    const sh_sync_kind *kind;
+    for (size_t i = 0; (kind = sh_sync_at(i)) != NULL; i++) {
+        size_t words = 0, found = 0;
+        for (const char *at = kind->reads; at != NULL; at = strchr(at + 1, ' ')) words++;
+        for (size_t r = 0; r < sh_config_table.count; r++) {
+            const char *key = sh_config_table.rows[r].key;
+            found += strncmp(key, "sync.", 5) == 0 && sh_sync_reads(kind, key + 5);
+        }
+        assert_int_equal(found, words);
+    }
+    assert_false(sh_sync_reads(sh_sync_find("diloco"), "outer"));
+    assert_false(sh_sync_reads(sh_sync_find("bsp"), ""));
+}
+
+TEST(scheme, asp_is_async) { assert_ptr_equal(sh_sync_find("asp"), sh_sync_find("async")); }
+
+TEST(ps, there_are_not_as_many_servers_as_links_would_cost) {
+    sh_sync_options options = usual();
+    const sh_scheme async = {sh_sync_find("async"), 0};
+    assert_int_equal(sh_scheme_services(async, &options, 3), 3);
+    assert_int_equal(sh_scheme_services(async, &options, 1000), 16);
+    options.servers = 40;
+    assert_int_equal(sh_scheme_services(async, &options, 1000), 40);
 }
 
 TEST(staleness, counts_sums_and_keeps_the_most) {

@@ -37,6 +37,31 @@ TEST(model, learns_exclusive_or) {
     shoal_model_destroy(model);
 }
 
+TEST(model, evaluates_without_learning) {
+    shoal_model *model = make("{name: mlp, hidden: [16]}", "{name: adam, lr: 0.05}");
+    shoal_result before, again, after;
+    assert_int_equal(shoal_model_evaluate(model, inputs, labels, 4, &before), SHOAL_OK);
+    assert_int_equal(shoal_model_evaluate(model, inputs, labels, 4, &again), SHOAL_OK);
+    assert_memory_equal(&before, &again, sizeof before);
+    assert_int_equal(before.samples, 4);
+    double loss = 0;
+    assert_int_equal(shoal_model_step(model, inputs, labels, 4, &loss), SHOAL_OK);
+    assert_true(fabs(loss - before.loss) < 1e-6);  // a step tells the loss before it
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(shoal_model_step(model, inputs, labels, 4, NULL), SHOAL_OK);
+    assert_int_equal(shoal_model_evaluate(model, inputs, labels, 4, &after), SHOAL_OK);
+    assert_true(after.accuracy == 1 && after.loss < before.loss);
+    shoal_model_destroy(model);
+}
+
+TEST(model, names_the_layer_whose_numbers_failed) {
+    shoal_model *model = make("{name: mlp, hidden: [4]}", NULL);
+    const float bad[] = {0, 0, NAN, 1, 1, 0, 1, 1};
+    assert_int_equal(shoal_model_step(model, bad, labels, 4, NULL), SHOAL_E_NUMERIC);
+    assert_non_null(strstr(shoal_error_text(), "first in layer 'fc1'"));
+    shoal_model_destroy(model);
+}
+
 TEST(model, saves_and_loads_to_the_same_outputs) {
     char path[4200];
     snprintf(path, sizeof path, "%s/model.safetensors", sh_test_folder("model-save"));
@@ -60,11 +85,33 @@ TEST(model, saves_and_loads_to_the_same_outputs) {
     shoal_model_destroy(other);
 }
 
+/* A sample with the label to ignore leaves no trace: neither in the mean nor in the gradient. */
+TEST(model, learns_from_the_labels_that_count) {
+    shoal_model *all = make("{name: mlp, hidden: [5]}", NULL);
+    shoal_model *some = make("{name: mlp, hidden: [5]}", NULL);
+    const int32_t with_ignored[] = {0, 1, 1, -100};
+    for (int i = 0; i < 10; i++) {
+        double loss_all, loss_some;
+        assert_int_equal(shoal_model_step(all, inputs, with_ignored, 4, &loss_all), SHOAL_OK);
+        assert_int_equal(shoal_model_step(some, inputs, labels, 3, &loss_some), SHOAL_OK);
+        assert_true(fabs(loss_all - loss_some) < 1e-6);
+    }
+    float from_all[8], from_some[8];
+    assert_int_equal(shoal_model_predict(all, inputs, 4, from_all), SHOAL_OK);
+    assert_int_equal(shoal_model_predict(some, inputs, 4, from_some), SHOAL_OK);
+    for (int i = 0; i < 8; i++) assert_true(fabsf(from_all[i] - from_some[i]) < 1e-5f);
+    shoal_model_destroy(all);
+    shoal_model_destroy(some);
+}
+
 TEST(model, refuses_what_it_cannot_take) {
     shoal_model *model = make("mlp", NULL);
     const int32_t bad_labels[] = {0, 1, 2, 0};
     assert_int_equal(shoal_model_step(model, inputs, bad_labels, 4, NULL), SHOAL_E_USAGE);
     assert_non_null(strstr(shoal_error_text(), "label 2 is 2"));
+    const int32_t none_counts[] = {-100, -100, -100, -100};
+    assert_int_equal(shoal_model_step(model, inputs, none_counts, 4, NULL), SHOAL_E_USAGE);
+    assert_non_null(strstr(shoal_error_text(), "every label of the batch is -100"));
     assert_int_equal(shoal_model_step(model, inputs, labels, 0, NULL), SHOAL_E_USAGE);
     const float bad_inputs[] = {NAN, 0, 0, 1, 1, 0, 1, 1};
     assert_int_equal(shoal_model_step(model, bad_inputs, labels, 4, NULL), SHOAL_E_NUMERIC);

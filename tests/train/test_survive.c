@@ -1,5 +1,6 @@
-/* Simulated workers die at random times and come back: every scheme that survives it ends its run,
- * keeps its promise, and does all of it again from the same seed. SEEDS=N tries N of them. */
+/* Simulated workers and servers die at random times and come back: every scheme that survives it
+ * ends its run, keeps its promise, and does all of it again from the same seed. SEEDS=N tries N of
+ * them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +11,17 @@
 #include "harness.h"
 #include "obs/metrics_read.h"
 #include "shoal/shoal.h"
+#include "sync/sync.h"
 #include "sync/crowd.h"
 
-enum { WORKERS = 4, STEPS = 96, SNAPSHOT_EVERY = 20, SLACK = 2 };
+enum { WORKERS = 4, SERVERS = 2, STEPS = 96, SNAPSHOT_EVERY = 20, SLACK = 2 };
 
 /* One run, and what its metrics say. */
 typedef struct story {
     const char *scheme, *lr, *straggler;
+    bool own;          // servers have ranks of their own
+    bool timing_only;  // and there are no metrics
+    double seconds;    // of virtual time
     uint64_t seed;
     char die[160];
     int deaths, backs;
@@ -27,23 +32,32 @@ typedef struct story {
     double last_step;
 } story;
 
-static const char *const schemes[] = {"async",   "ssp:2",     "softsync:2", "easgd:3",
-                                      "local:4", "adacomm:8", "diloco:6",   "post-local:4",
-                                      "gossip",  "adpsgd",    "sgp",        "sgp:2"};
+static const struct kind {
+    const char *scheme;
+    bool own;
+} kinds[] = {
+    {"async", false},   {"ssp:2", false},     {"softsync:2", false}, {"easgd:3", false},
+    {"local:4", false}, {"adacomm:8", false}, {"diloco:6", false},   {"post-local:4", false},
+    {"gossip", false},  {"adpsgd", false},    {"sgp", false},        {"sgp:2", false},
+    {"async", true},    {"ssp:2", true},      {"softsync:2", true},  {"easgd:3", true},
+};
 
 /* Worker 3 lives, so that the model is never lost; of the others some die, some twice, and most
- * come back. The first steps are taken after some 0.05 s. */
+ * come back, servers always. The first steps are taken after some 0.05 s. */
 static void draw_deaths(story *s) {
     sh_rng rng = sh_rng_stream(s->seed, SH_RNG_TEST, 0, 0);
     s->deaths = 1 + (int)sh_rng_below(&rng, 3);
     for (int i = 0; i < s->deaths; i++) {
         char back[32] = "", *end = s->die + strlen(s->die);
-        if (sh_rng_below(&rng, 4) > 0) {
+        bool serves = s->own && sh_rng_below(&rng, 2) == 0;
+        int rank = serves ? WORKERS + (int)sh_rng_below(&rng, SERVERS)
+                          : (int)sh_rng_below(&rng, WORKERS - 1);
+        if (sh_rng_below(&rng, 4) > 0 || serves) {
             snprintf(back, sizeof back, "+%dms", 1 + (int)sh_rng_below(&rng, 400));
             s->backs++;
         }
-        snprintf(end, sizeof s->die - strlen(s->die), "%s%d@%dms%s", i > 0 ? "," : "",
-                 (int)sh_rng_below(&rng, WORKERS - 1), 150 + (int)sh_rng_below(&rng, 1200), back);
+        snprintf(end, sizeof s->die - strlen(s->die), "%s%d@%dms%s", i > 0 ? "," : "", rank,
+                 150 + (int)sh_rng_below(&rng, 1200), back);
     }
 }
 
@@ -72,6 +86,12 @@ static void read_metrics(story *s) {
     sh_free(path);
 }
 
+static bool snapshots(const story *s) {
+    sh_scheme scheme;
+    CHECK_OK(sh_scheme_parse(s->scheme, &scheme));
+    return scheme.kind->family->restore != NULL;
+}
+
 /* Runs it in a folder of that name. */
 static void simulate(story *s, const char *name) {
     char seed[24];
@@ -87,7 +107,9 @@ static void simulate(story *s, const char *name) {
         {"optimizer", "momentum"},
         {"optimizer.momentum", "0.5"},
         {"sync", s->scheme},
-        {"sync.snapshot_every", "20"},
+        {"sync.snapshot_every", snapshots(s) ? "20" : NULL},
+        {"sync.server_ranks", s->own ? "own" : "shared"},
+        {"sync.servers", s->own ? "2" : "0"},
         {"log_every", "5"},
         {"checkpoint.every", "100000"},
         {"seed", seed},
@@ -103,34 +125,44 @@ static void simulate(story *s, const char *name) {
     const shoal_simulation world = {.link = "1Gbit,100us",
                                     .compute = "exp:20ms",
                                     .straggler = s->straggler,
-                                    .die = s->die[0] != '\0' ? s->die : NULL};
-    shoal_status status = shoal_simulate(config, NULL, &world, NULL, NULL);
+                                    .die = s->die[0] != '\0' ? s->die : NULL,
+                                    .timing_only = s->timing_only};
+    shoal_simulated simulated = {0};
+    shoal_status status = shoal_simulate(config, NULL, &world, NULL, &simulated);
     shoal_config_destroy(config);
     if (status != SHOAL_OK)
-        fail_msg("%s, SEED=%s, --die %s: %s", s->scheme, seed, s->die, shoal_error_text());
-    read_metrics(s);
+        fail_msg("%s%s, SEED=%s, --die %s: %s", s->scheme, s->own ? " with own servers" : "", seed,
+                 s->die, shoal_error_text());
+    s->seconds = simulated.seconds;
+    if (!s->timing_only) read_metrics(s);
 }
 
 /* Says which story it is; replay it with `shoal simulate`. */
-#define HOLDS(s, condition)                                                \
-    do {                                                                   \
-        if (!(condition))                                                  \
-            fail_msg("%s, seed %llu, --die %s: not %s", (s)->scheme,       \
-                     (unsigned long long)(s)->seed, (s)->die, #condition); \
+#define HOLDS(s, condition)                                                                        \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            fail_msg("%s%s, seed %llu, --die %s: not %s", (s)->scheme,                             \
+                     (s)->own ? " with own servers" : "", (unsigned long long)(s)->seed, (s)->die, \
+                     #condition);                                                                  \
     } while (0)
 
-static void each(const char *lr, const char *straggler, int usual, void (*check)(story *s)) {
-    for (size_t i = 0; i < SH_COUNT(schemes); i++) {
-        for (int seed = 0; seed < crowd_seeds(usual); seed++) {
-            story s = {.scheme = schemes[i],
-                       .lr = lr,
-                       .straggler = straggler,
-                       .seed = (uint64_t)seed * SH_COUNT(schemes) + i + 1};
+static void tell(const story *like, int usual, void (*check)(story *s)) {
+    for (size_t i = 0; i < SH_COUNT(kinds); i++) {
+        for (int seed = -1; crowd_seed(usual, &seed);) {
+            story s = *like;
+            s.scheme = kinds[i].scheme;
+            s.own = kinds[i].own;
+            s.seed = (uint64_t)seed * SH_COUNT(kinds) + i + 1;
             draw_deaths(&s);
             simulate(&s, "survive");
             check(&s);
         }
     }
+}
+
+static void each(const char *lr, const char *straggler, int usual, void (*check)(story *s)) {
+    const story like = {.lr = lr, .straggler = straggler};
+    tell(&like, usual, check);
 }
 
 static void check_end(story *s) {
@@ -177,7 +209,7 @@ static void same_file(const story *a, const story *b, const char *name) {
 }
 
 static void check_again(story *s) {
-    story again = {.scheme = s->scheme, .lr = s->lr, .seed = s->seed};
+    story again = {.scheme = s->scheme, .lr = s->lr, .own = s->own, .seed = s->seed};
     memcpy(again.die, s->die, sizeof again.die);
     simulate(&again, "survive_again");
     same_file(s, &again, "metrics.jsonl");
@@ -186,6 +218,37 @@ static void check_again(story *s) {
 }
 
 TEST(survive, the_same_seed_gives_the_same_bits) { each("0.1", NULL, 1, check_again); }
+
+/* Where only time passes the others go on, too, and it takes them longer than if nobody had died.
+ */
+static void check_timing(story *s) {
+    story again = *s, calm = *s;
+    calm.die[0] = '\0';
+    simulate(&again, "survive");
+    simulate(&calm, "survive");
+    HOLDS(s, s->seconds == again.seconds);
+    HOLDS(s, s->seconds > 0.8 * calm.seconds);
+}
+
+TEST(survive, timing_alone_goes_on_without_the_dead) {
+    const story like = {.lr = "0.1", .timing_only = true};
+    tell(&like, 2, check_timing);
+}
+
+TEST(survive, a_server_must_come_back) {
+    const shoal_simulation world = {.compute = "20ms", .die = "2@300ms"};
+    shoal_config *config = NULL;
+    assert_int_equal(shoal_config_create(&config), SHOAL_OK);
+    const char *settings[][2] = {{"model", "mlp"},      {"data", "digits"},
+                                 {"workers", "2"},      {"sync", "async"},
+                                 {"sync.servers", "1"}, {"sync.server_ranks", "own"},
+                                 {"threads", "1"},      {"out", sh_test_folder("survive_none")}};
+    for (size_t i = 0; i < SH_COUNT(settings); i++)
+        assert_int_equal(shoal_config_set(config, settings[i][0], settings[i][1]), SHOAL_OK);
+    assert_int_equal(shoal_simulate(config, NULL, &world, NULL, NULL), SHOAL_E_USAGE);
+    assert_non_null(strstr(shoal_error_text(), "rank 2 is server 0"));
+    shoal_config_destroy(config);
+}
 
 /* Without the model nobody can go on. */
 TEST(survive, a_run_whose_workers_all_die_fails) {

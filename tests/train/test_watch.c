@@ -54,6 +54,29 @@ TEST(patience, is_what_the_user_says) {
     assert_true(patience.limit_s == 2);
 }
 
+TEST(watch, does_not_count_the_time_in_which_it_was_stopped_itself) {
+    sh_board *board = aligned_alloc(64, (sh_board_bytes(2) + 63) / 64 * 64);
+    assert_non_null(board);
+    memset(board, 0, sh_board_bytes(2));
+    board->ranks = 2;
+    sh_watch watch = {.limit_s = 30};
+    int64_t now_ns = second_ns;
+    for (int r = 0; r < 2; r++) sh_board_phase(&board->rank[r], SH_PHASE_STEP, now_ns);
+    assert_false(sh_watch_hangs(&watch, board, now_ns));
+    now_ns += 3600 * second_ns;  // Ctrl-Z, and fg an hour later
+    assert_false(sh_watch_hangs(&watch, board, now_ns));
+    // From then on silence counts, and counts in full.
+    for (int i = 0; i < 29; i++) assert_false(sh_watch_hangs(&watch, board, now_ns += second_ns));
+    for (int i = 0; i < 2; i++) sh_watch_hangs(&watch, board, now_ns += second_ns);
+    assert_true(sh_watch_hangs(&watch, board, now_ns));
+    // That hour is no silence to measure patience by.
+    sh_board_phase(&board->rank[0], SH_PHASE_STEP, now_ns);
+    watch.limit_s = 0;
+    sh_watch_hangs(&watch, board, now_ns);
+    assert_true(watch.longest_s[SH_PHASE_STEP] < 60);
+    free(board);
+}
+
 /* Two workers and two servers, all of them this process. */
 static sh_board *board_of_four(void) {
     sh_board *board = aligned_alloc(64, (sh_board_bytes(4) + 63) / 64 * 64);

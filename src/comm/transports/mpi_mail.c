@@ -245,14 +245,8 @@ static bool mail_progress(sh_transport *transport) {
 
 /* Under the desk's lock. */
 static void await_change(sh_mpi_endpoint *endpoint) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += IDLE_NS;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_cond_timedwait(&endpoint->changed, &endpoint->mpi->desk.lock, &until);
+    struct timespec until = sh_deadline_in(IDLE_NS);
+    pthread_cond_clockwait(&endpoint->changed, &endpoint->mpi->desk.lock, CLOCK_MONOTONIC, &until);
 }
 
 static void mail_idle(sh_transport *transport) {
@@ -371,14 +365,6 @@ static const sh_transport_ops mail_ops = {
     .close = mail_close,
 };
 
-static void init_condition(pthread_cond_t *condition) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 sh_status sh_mpi_open_mail(sh_transport *transport, const int *hosts, int endpoints, int endpoint,
                            sh_transport **mail_out) {
     sh_mpi *mpi = (sh_mpi *)transport;
@@ -402,7 +388,7 @@ sh_status sh_mpi_open_mail(sh_transport *transport, const int *hosts, int endpoi
     own->hosts = hosts;
     own->node = node;
     own->done_end = &own->done;
-    init_condition(&own->changed);
+    pthread_cond_init(&own->changed, NULL);
     pthread_mutex_lock(&mpi->desk.lock);
     own->next = mpi->desk.endpoints;
     mpi->desk.endpoints = own;

@@ -198,19 +198,16 @@ static void body_part(sh_mpi *mpi, sh_message *message) {
 static void body_part_done(sh_mpi *mpi, sh_message *message, bool cancelled) {
     size_t left_bytes = message->bytes - message->moved_bytes;
     int rank = (int)message->own[OWN_RANK];
-    if (cancelled) {
-        mpi->moving--;
-        drain_start(mpi, rank, (int)message->own[OWN_DATA_TAG], left_bytes);
-        end(message, SH_MESSAGE_CANCELLED);
-        return;
-    }
-    message->moved_bytes += (size_t)part_of(mpi, rank, left_bytes);
-    if (message->moved_bytes < message->bytes) {
+    if (!cancelled) left_bytes -= (size_t)part_of(mpi, rank, left_bytes);
+    message->moved_bytes = message->bytes - left_bytes;
+    bool withdrawn = message->own[OWN_STATE] == WITHDRAWN;
+    if (left_bytes > 0 && !withdrawn && !cancelled) {
         body_part(mpi, message);
         return;
     }
     mpi->moving--;
-    end(message, SH_MESSAGE_DONE);
+    if (left_bytes > 0) drain_start(mpi, rank, (int)message->own[OWN_DATA_TAG], left_bytes);
+    end(message, left_bytes > 0 ? SH_MESSAGE_CANCELLED : SH_MESSAGE_DONE);
 }
 
 /* A receive and a head have met. */

@@ -34,6 +34,10 @@ sh_status sh_shm_attach(sh_shm *fabric, int rank, int cores, sh_transport **tran
  * (`error`), so that its peers can tell. Any thread or process of the fabric. */
 void sh_shm_mark_dead(sh_shm *fabric, int rank);
 
+/* Memory at one address in all processes of the fabric, zeroed, which goes with the fabric. NULL:
+ * there is not enough. */
+void *sh_shm_lend(sh_shm *fabric, size_t bytes);
+
 /* Readable by the parent at any time, also after a rank died. */
 sh_board *sh_shm_board(sh_shm *fabric);
 

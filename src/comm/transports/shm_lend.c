@@ -39,8 +39,7 @@ void shm_lend_fini(sh_shm *fabric) {
     if (fabric->lent_file >= 0) close(fabric->lent_file);
 }
 
-void *shm_lend(sh_transport *transport, size_t bytes) {
-    sh_shm *fabric = shm_of(transport)->fabric;
+void *sh_shm_lend(sh_shm *fabric, size_t bytes) {
     if (bytes > fabric->lent_bytes / 2) return NULL;
     size_t whole = PAGE + sh_round_up(bytes, PAGE);
     // Relaxed: where a piece lies is told to others by messages alone.
@@ -52,6 +51,10 @@ void *shm_lend(sh_transport *transport, size_t bytes) {
     char *base = fabric->lent + offset;
     *(lent_head *)base = (lent_head){.bytes = whole};
     return base + PAGE;
+}
+
+void *shm_lend(sh_transport *transport, size_t bytes) {
+    return sh_shm_lend(shm_of(transport)->fabric, bytes);
 }
 
 void shm_unlend(sh_transport *transport, void *memory) {

@@ -209,7 +209,7 @@ bool shm_receive_ready(shm_transport *shm) {
     return false;
 }
 
-/* The earliest of a peer's messages with a tag; *link_out points at it. */
+/* The earliest of a peer's messages with a tag, and the one before it. */
 static shm_aside *find_aside(shm_peer *peer, uint64_t tag, shm_aside **before_out) {
     shm_aside *before = NULL, *at = peer->asides;
     for (; at != NULL && at->tag != tag; at = at->next) before = at;

@@ -102,6 +102,7 @@ static bool prepare(sh_shm *fabric, const shm_mapping *mapping, size_t offset, s
     for (size_t at = 0; at < bytes;) {
         size_t part = bytes - at < PREPARED_AT_ONCE ? bytes - at : PREPARED_AT_ONCE;
         int failed = -1;
+        errno = ENOSYS;
 #ifdef MADV_POPULATE_WRITE
         failed = madvise(mapping->base + offset + at, part, MADV_POPULATE_WRITE);
 #endif

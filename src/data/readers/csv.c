@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/memory.h"
+#include "base/option.h"
 #include "data/number.h"
 #include "data/reader.h"
 
@@ -101,20 +103,25 @@ static uint8_t find_separator(const uint8_t *at, const uint8_t *end) {
     return tab > comma ? '\t' : ',';
 }
 
-/* Counts the columns of the first line and tells whether it is a header: some field is text. */
+/* Counts the columns of the first line and tells whether it is a header: some field is text, and
+ * none is a number. A line of both is a row with a fault, which must not be passed over. */
 static sh_status look_at_first_line(csv *c, bool *header_out) {
     csv ahead = *c;
-    bool is_header = false;
+    bool has_text = false, has_number = false;
     size_t columns = 0;
     for (field f = {0}; !f.last; columns++) {
         double number;
         SH_TRY(take_field(&ahead, &f));
         if (columns == COLUMNS_MOST)
             return SH_FAIL(SH_E_FORMAT, "'%s' has more than %d columns", c->name, COLUMNS_MOST);
-        if (f.at != f.end && !sh_number_is(f.at, f.end, &number)) is_header = true;
+        if (f.at == f.end) continue;
+        if (sh_number_is(f.at, f.end, &number))
+            has_number = true;
+        else
+            has_text = true;
     }
     c->columns = columns;
-    *header_out = is_header;
+    *header_out = has_text && !has_number;
     return SH_OK;
 }
 
@@ -123,15 +130,46 @@ static bool field_is(const field *f, const char *text) {
     return (size_t)(f->end - f->at) == length && memcmp(f->at, text, length) == 0;
 }
 
-static sh_status fail_column(const csv *c, const char *wanted, bool has_header) {
+/* The names of a header, as many as there is room for, each with its final zero. */
+typedef struct heading {
+    char text[4096];
+    size_t used;
+} heading;
+
+static const char *heading_at(const void *names, size_t index) {
+    const heading *h = names;
+    size_t at = 0;
+    for (; index > 0 && at < h->used; index--) at += strlen(h->text + at) + 1;
+    return at < h->used ? h->text + at : NULL;
+}
+
+static sh_status read_heading(csv header, heading *h) {
+    for (field f = {0}; !f.last;) {
+        SH_TRY(take_field(&header, &f));
+        size_t length = (size_t)(f.end - f.at);
+        if (length >= sizeof h->text - h->used) break;
+        memcpy(h->text + h->used, f.at, length);
+        h->used += length + 1;
+    }
+    return SH_OK;
+}
+
+/* `header` stands at the first line; NULL: there is no header. */
+static sh_status fail_column(const csv *c, const char *wanted, const csv *header) {
+    heading names = {0};
+    if (header != NULL) SH_TRY(read_heading(*header, &names));
+    const char *near = sh_nearest(wanted, heading_at, &names);
     SH_FAIL(SH_E_USAGE, "'%s' has no column '%s'", c->name, wanted);
-    return sh_error_hint(has_header ? "name one of the header, or an index from 0 to %zu"
-                                    : "the file has no header: use an index from 0 to %zu",
+    if (near != NULL) return sh_error_hint("did you mean '%s'?", near);
+    return sh_error_hint(header != NULL ? "name one of the header, or an index from 0 to %zu"
+                                        : "the file has no header: use an index from 0 to %zu",
                          c->columns - 1);
 }
 
-/* Passes the header, if there is one, and finds the label column: by name first, then by index. */
-static sh_status find_label(csv *c, const char *wanted, bool has_header) {
+/* Passes the header, if there is one, and finds the label column: by name first, then by index. A
+ * file that has as many columns as training has features, and none of that name, has no label. */
+static sh_status find_label(csv *c, const char *wanted, bool has_header, int64_t width) {
+    const csv header = *c;
     bool found = false;
     field f = {0};
     for (size_t i = 0; has_header && !f.last; i++) {
@@ -142,19 +180,19 @@ static sh_status find_label(csv *c, const char *wanted, bool has_header) {
         }
     }
     if (found) return SH_OK;
+    if ((size_t)width == c->columns || (wanted != NULL && strcmp(wanted, "none") == 0)) {
+        c->label = c->columns;
+        return SH_OK;
+    }
     if (wanted == NULL) {
         c->label = c->columns - 1;
         return SH_OK;
     }
     char *rest;
     long index = strtol(wanted, &rest, 10);
-    if (strcmp(wanted, "none") == 0) {
-        c->label = c->columns;
-        return SH_OK;
-    }
     if (index < 0) index += (long)c->columns;
     if (rest == wanted || *rest != '\0' || index < 0 || (size_t)index >= c->columns)
-        return fail_column(c, wanted, has_header);
+        return fail_column(c, wanted, has_header ? &header : NULL);
     c->label = (size_t)index;
     return SH_OK;
 }
@@ -162,16 +200,28 @@ static sh_status find_label(csv *c, const char *wanted, bool has_header) {
 static sh_status take_value(const csv *c, const field *f, size_t line, size_t column,
                             double *value_out) {
     int shown = f->end - f->at > 40 ? 40 : (int)(f->end - f->at);
-    if (f->at == f->end)
-        return SH_FAIL(SH_E_FORMAT, "'%s', line %zu, column %zu: the field is empty", c->name, line,
-                       column + 1);
-    if (!sh_number_is(f->at, f->end, value_out))
-        return SH_FAIL(SH_E_FORMAT, "'%s', line %zu, column %zu: '%.*s' is not a number", c->name,
-                       line, column + 1, shown, (const char *)f->at);
-    if (!isfinite((float)*value_out))
-        return SH_FAIL(SH_E_NUMERIC, "'%s', line %zu, column %zu: %.*s is not a finite float",
-                       c->name, line, column + 1, shown, (const char *)f->at);
+    if (f->at == f->end) {
+        SH_FAIL(SH_E_FORMAT, "'%s', line %zu, column %zu: the field is empty", c->name, line,
+                column + 1);
+        return sh_error_hint("give it a number, or leave out the line or the column");
+    }
+    if (!sh_number_is(f->at, f->end, value_out)) {
+        SH_FAIL(SH_E_FORMAT, "'%s', line %zu, column %zu: '%.*s' is not a number", c->name, line,
+                column + 1, shown, (const char *)f->at);
+        return sh_error_hint(
+            c->row_count == 0 ? "write numbers for words; a header is a first line of words alone"
+                              : "write numbers for words, or leave out the column");
+    }
+    if (!isfinite((float)*value_out)) {
+        SH_FAIL(SH_E_NUMERIC, "'%s', line %zu, column %zu: %.*s is not a finite float", c->name,
+                line, column + 1, shown, (const char *)f->at);
+        return sh_hint_not_finite();
+    }
     return SH_OK;
+}
+
+static sh_status hint_columns(void) {
+    return sh_error_hint("every line needs as many columns as the first");
 }
 
 static sh_status take_row(csv *c) {
@@ -183,18 +233,22 @@ static sh_status take_row(csv *c) {
     for (field f = {0}; !f.last; column++) {
         double value = 0;
         SH_TRY(take_field(c, &f));
-        if (column == c->columns)
-            return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: more than %zu columns", c->name, line,
-                           c->columns);
+        if (column == c->columns) {
+            SH_FAIL(SH_E_FORMAT, "'%s', line %zu: more than %zu columns", c->name, line,
+                    c->columns);
+            return hint_columns();
+        }
         SH_TRY(take_value(c, &f, line, column, &value));
         if (column == c->label)
             c->targets[c->row_count] = value;
         else
             c->cells[c->cell_count++] = (float)value;
     }
-    if (column < c->columns)
-        return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: %zu columns where %zu are expected", c->name,
-                       line, column, c->columns);
+    if (column < c->columns) {
+        SH_FAIL(SH_E_FORMAT, "'%s', line %zu: %zu columns where %zu are expected", c->name, line,
+                column, c->columns);
+        return hint_columns();
+    }
     c->row_count++;
     return SH_OK;
 }
@@ -203,19 +257,21 @@ static sh_status read_all(csv *c, const sh_read *read) {
     bool has_header = false;
     const char *wanted = read->options != NULL ? read->options->label_column : NULL;
     skip_blank_lines(c);
-    if (c->at == c->end) return SH_FAIL(SH_E_FORMAT, "'%s' has no lines", c->name);
+    if (c->at == c->end) {
+        SH_FAIL(SH_E_FORMAT, "'%s' has no lines", c->name);
+        return sh_hint_damaged();
+    }
     c->separator = find_separator(c->at, c->end);
     SH_TRY(look_at_first_line(c, &has_header));
-    // As many columns as training has features: there is no label here.
-    if (wanted == NULL && (size_t)read->width == c->columns) wanted = "none";
-    SH_TRY(find_label(c, wanted, has_header));
+    SH_TRY(find_label(c, wanted, has_header, read->width));
     if (c->columns == 1 && c->label == 0) {
         SH_FAIL(SH_E_FORMAT, "'%s' has one column and no features", c->name);
         return sh_error_hint("columns are separated by ',', ';' or tabs");
     }
     for (skip_blank_lines(c); c->at < c->end; skip_blank_lines(c)) SH_TRY(take_row(c));
-    if (c->row_count == 0) return SH_FAIL(SH_E_FORMAT, "'%s' has a header and no rows", c->name);
-    return SH_OK;
+    if (c->row_count > 0) return SH_OK;
+    SH_FAIL(SH_E_FORMAT, "'%s' has a header and no rows", c->name);
+    return sh_error_hint("a first line of words alone is a header; rows are lines of numbers");
 }
 
 static sh_status make_source(csv *c, const sh_read *read, sh_source **source_out) {
@@ -229,8 +285,7 @@ static sh_status make_source(csv *c, const sh_read *read, sh_source **source_out
     source->stored = source->info.count = c->row_count;
     source->info.sample = SH_SHAPE((int64_t)(has_label ? c->columns - 1 : c->columns));
     sh_status status = sh_source_check(source);
-    if (status == SH_OK && has_label)
-        status = sh_source_set_targets(source, c->targets, read->target);
+    if (status == SH_OK && has_label) status = sh_source_set_targets(source, c->targets, read);
     if (status != SH_OK) {
         sh_source_release(source);
         return status;
@@ -258,11 +313,6 @@ static sh_status csv_open(const sh_read *read, sh_source **source_out) {
     return status;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 /* Two or more numbers in each of the fields of a line, with a separator between them. */
 static bool is_row_of_numbers(csv *c) {
     size_t columns = 0;
@@ -278,7 +328,7 @@ static bool csv_detects(const char *path, const uint8_t *head, size_t head_bytes
     static const char *const ends[] = {".csv", ".tsv", ".csv.gz", ".tsv.gz"};
     if (head_bytes == 0) return false;
     for (size_t i = 0; i < SH_COUNT(ends); i++)
-        if (ends_with(path, ends[i])) return true;
+        if (sh_name_ends_in(path, ends[i])) return true;
     csv c = {.name = path, .at = head, .end = head + head_bytes};
     c.separator = find_separator(c.at, c.end);
     if (is_row_of_numbers(&c)) return true;

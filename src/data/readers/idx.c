@@ -40,8 +40,10 @@ sh_status sh_idx_parse(const char *name, const uint8_t *data, size_t bytes, sh_a
         return SH_FAIL(SH_E_FORMAT, "'%s': an IDX file of %d dimensions; 1 to 4 are known", name,
                        array.shape.rank);
     size_t offset = 4 + 4 * (size_t)array.shape.rank;
-    if (bytes < offset)
-        return SH_FAIL(SH_E_FORMAT, "'%s' ends at byte %zu, within its header", name, bytes);
+    if (bytes < offset) {
+        SH_FAIL(SH_E_FORMAT, "'%s' ends at byte %zu, within its header", name, bytes);
+        return sh_hint_damaged();
+    }
     for (int i = 0; i < array.shape.rank; i++) {
         const uint8_t *at = data + 4 + 4 * i;
         array.shape.dim[i] =
@@ -97,7 +99,7 @@ static sh_status idx_open(const sh_read *read, sh_source **source_out) {
     SH_TRY_OUT(sh_blob_open(read->path, &source->blobs[0]));
     SH_TRY_OUT(sh_idx_parse(read->path, source->blobs[0].data, source->blobs[0].bytes, &x));
     SH_TRY_OUT(open_labels(read, source, &y, &has_labels));
-    SH_TRY_OUT(sh_source_take_arrays(source, &x, has_labels ? &y : NULL, read->target));
+    SH_TRY_OUT(sh_source_take_arrays(source, &x, has_labels ? &y : NULL, read));
     *source_out = source;
     source = NULL;
 out:

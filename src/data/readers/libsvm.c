@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "data/number.h"
 #include "data/reader.h"
@@ -36,15 +37,17 @@ static sh_status fail_here(const libsvm *l, const char *why) {
     int shown = 0;
     while (shown < 24 && l->at + shown < l->end && l->at[shown] > ' ' && l->at[shown] < 127)
         shown++;
-    return SH_FAIL(SH_E_FORMAT, "'%s', line %zu: %s at '%.*s'", l->name, l->line, why, shown,
-                   (const char *)l->at);
+    SH_FAIL(SH_E_FORMAT, "'%s', line %zu: %s at '%.*s'", l->name, l->line, why, shown,
+            (const char *)l->at);
+    return sh_error_hint("a line is 'label index:value index:value ...'");
 }
 
 static sh_status take_finite(libsvm *l, const char *what, double *number_out) {
     if (!sh_number_take(&l->at, l->end, number_out)) return fail_here(l, what);
     if (isfinite((float)*number_out)) return SH_OK;
-    return SH_FAIL(SH_E_NUMERIC, "'%s', line %zu: %g is not a finite float", l->name, l->line,
-                   *number_out);
+    SH_FAIL(SH_E_NUMERIC, "'%s', line %zu: %g is not a finite float", l->name, l->line,
+            *number_out);
+    return sh_hint_not_finite();
 }
 
 static sh_status take_index(libsvm *l, size_t *index_out) {
@@ -164,7 +167,7 @@ static sh_status fill(libsvm *l, const sh_read *read, const uint8_t *data, sh_so
     source->stored = source->info.count = l->rows;
     source->info.sample = SH_SHAPE((int64_t)l->width);
     SH_TRY(sh_source_check(source));
-    return sh_source_set_targets(source, l->targets, read->target);
+    return sh_source_set_targets(source, l->targets, read);
 }
 
 sh_status sh_libsvm_parse(const sh_read *read, const uint8_t *data, size_t bytes,
@@ -195,10 +198,11 @@ static sh_status libsvm_open(const sh_read *read, sh_source **source_out) {
 
 /* By the name, or by a first line that is a number followed by index:value. */
 static bool libsvm_detects(const char *path, const uint8_t *head, size_t head_bytes) {
-    static const char *const ends[] = {".libsvm", ".svm", ".svmlight"};
+    static const char *const ends[] = {".libsvm",    ".svm",    ".svmlight",
+                                       ".libsvm.gz", ".svm.gz", ".svmlight.gz"};
     if (head_bytes == 0) return false;
     for (size_t i = 0; i < SH_COUNT(ends); i++)
-        if (strstr(path, ends[i]) != NULL) return true;
+        if (sh_name_ends_in(path, ends[i])) return true;
     libsvm l = {.name = path, .at = head, .end = head + head_bytes};
     double label, value;
     size_t index = 0;

@@ -14,7 +14,8 @@ typedef struct header {
 } header;
 
 static sh_status fail_header(const header *h, const char *why) {
-    return SH_FAIL(SH_E_FORMAT, "'%s' has a bad NPY header: %s", h->name, why);
+    SH_FAIL(SH_E_FORMAT, "'%s' has a bad NPY header: %s", h->name, why);
+    return sh_hint_damaged();
 }
 
 /* Finds 'key': in the dictionary and points behind it. */
@@ -107,8 +108,10 @@ sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_a
     size_t offset = data[6] == 1 ? 10 : 12;
     size_t length = data[8] | (size_t)data[9] << 8;
     if (data[6] > 1 && bytes >= 12) length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
-    if (bytes < offset || length > bytes - offset)
-        return SH_FAIL(SH_E_FORMAT, "'%s' ends at byte %zu, within its header", name, bytes);
+    if (bytes < offset || length > bytes - offset) {
+        SH_FAIL(SH_E_FORMAT, "'%s' ends at byte %zu, within its header", name, bytes);
+        return sh_hint_damaged();
+    }
     h.at = (const char *)data + offset;
     h.end = h.at + length;
     sh_array array = {0};
@@ -154,7 +157,7 @@ static sh_status npy_open(const sh_read *read, sh_source **source_out) {
         SH_TRY_OUT(sh_blob_open(labels, &source->blobs[1]));
         SH_TRY_OUT(sh_npy_parse(labels, source->blobs[1].data, source->blobs[1].bytes, &y));
     }
-    SH_TRY_OUT(sh_source_take_arrays(source, &x, labels != NULL ? &y : NULL, read->target));
+    SH_TRY_OUT(sh_source_take_arrays(source, &x, labels != NULL ? &y : NULL, read));
     *source_out = source;
     source = NULL;
 out:

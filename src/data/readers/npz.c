@@ -179,8 +179,12 @@ static sh_status fill(const sh_read *read, const zip *z, sh_source *source, bool
     }
     *found_out = has_x;
     if (!has_x) return SH_OK;
+    char *name = sh_format("%s:%s", z->name, names[set][0]);  // messages tell the part
+    if (name == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", z->name);
+    sh_free(source->name);
+    source->name = name;
     SH_TRY(read_array(z, names[set][1], &source->blobs[1].memory, &y, &has_y));
-    return sh_source_take_arrays(source, &x, has_y ? &y : NULL, read->target);
+    return sh_source_take_arrays(source, &x, has_y ? &y : NULL, read);
 }
 
 sh_status sh_npz_parse(const sh_read *read, const uint8_t *data, size_t bytes,
@@ -191,13 +195,9 @@ sh_status sh_npz_parse(const sh_read *read, const uint8_t *data, size_t bytes,
     SH_TRY(find_directory(&z));
     SH_TRY(sh_source_create(read->path, &source));
     sh_status status = fill(read, &z, source, &found);
-    if (status == SH_OK && !found && read->part == SH_PART_TRAIN) {
-        SH_FAIL(SH_E_FORMAT, "'%s' has neither an array x nor x_train", read->path);
-        status = sh_error_hint("numpy.savez('data.npz', x=..., y=...)");
-    }
     if (status != SH_OK || !found) {
         sh_source_release(source);
-        return status;  // no test part: SH_OK and nothing
+        return status;  // no such part: SH_OK and nothing
     }
     *source_out = source;
     return SH_OK;

@@ -1,5 +1,7 @@
 /* Batch normalisation (Ioffe, Szegedy 2015) over images (C, H, W) or vectors (F), with running
  * statistics for inference; a following relu is done in the same pass. */
+#include <string.h>
+
 #include "nn/layers/common.h"
 #include "tensor/kernels/norm.h"
 
@@ -72,6 +74,7 @@ static sh_status plan(sh_op *op, sh_planner *planner) {
 static double sum_over_workers(const sh_op *op, sh_batchnorm_shape shape, double *sums) {
     sh_step_context step = sh_op_step(op);
     sums[2 * shape.channels] = (double)shape.outer * (double)shape.inner;
+    if (step.stands_in) memset(sums, 0, (2 * shape.channels + 1) * sizeof *sums);
     step.sum(step.sum_self, sums, 2 * shape.channels + 1);
     return sums[2 * shape.channels];
 }
@@ -88,6 +91,8 @@ static void backward_together(const sh_op *op, const sh_batchnorm_backward *args
     sh_batchnorm()->backward_sums(args, sums);
     double count = sum_over_workers(op, args->shape, sums);
     sh_batchnorm()->backward_rest(args, sums, count);
+    // Its part of the whole batch's means is nobody's gradient.
+    if (sh_op_step(op).stands_in) memset(args->dx, 0, op->out->count * sizeof *args->dx);
 }
 
 static void forward(sh_op *op) {

@@ -32,6 +32,7 @@ const sh_loss_kind sh_loss_kind_cross_entropy = {
     .name = "cross-entropy",
     .help = "softmax and the negative log-likelihood of the class",
     .classes = true,
+    .has_smoothing = true,
     .evaluate = cross_entropy,
 };
 

@@ -36,4 +36,8 @@ const sh_loss_kind sh_loss_kind_mse = {
 const sh_loss_kind sh_loss_kind_bce = {
     .name = "bce", .help = "binary cross-entropy of logits, mean over outputs", .evaluate = bce};
 const sh_loss_kind sh_loss_kind_huber = {
-    .name = "huber", .help = "quadratic up to delta, then linear", .evaluate = huber};
+    .name = "huber",
+    .help = "quadratic up to delta, then linear",
+    .has_delta = true,
+    .evaluate = huber,
+};

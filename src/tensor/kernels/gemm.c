@@ -1,6 +1,7 @@
 #include "tensor/kernels/gemm.h"
 
 #include <cblas.h>
+#include <limits.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,9 @@ static void run_library(sh_gemm_library library, const sh_gemm_args *q, void *sc
                         int threads) {
     const int64_t lda = q->ta ? q->m : q->k, ldb = q->tb ? q->k : q->n;
     const float beta = q->accumulate ? 1.0f : 0.0f;
-    if (q->k == 0) library = SH_GEMM_PACKED;  // the others refuse a matrix without columns
+    // The others refuse a matrix without columns, and OpenBLAS counts in ints.
+    bool is_long = q->m > INT_MAX || q->n > INT_MAX || q->k > INT_MAX;
+    if (q->k == 0 || (is_long && library == SH_GEMM_OPENBLAS)) library = SH_GEMM_PACKED;
     switch (library) {
         case SH_GEMM_PACKED:
             sh_packed_gemm()->run(q, scratch, threads);
@@ -64,15 +67,23 @@ void sh_gemm_run(const sh_gemm *gemm, sh_gemm_args args, void *scratch) {
     run_library(gemm->library, &args, scratch, gemm->threads);
 }
 
-/* Operands for a measurement: their values do not matter, but they must not be denormal. */
+/* Operands for a measurement: their values do not matter, but they must not be denormal. There are
+ * several sets, taken in turn: in a step they come from a cache that the cores share, at best. */
 typedef struct trial {
     sh_gemm_args args;
+    const float *operands;
+    size_t a, set, sets;  // floats of A, and of both; how many sets
+    size_t turn;
     void *scratch;
     int threads;
 } trial;
 
 static void run_trial(void *context, int candidate) {
-    const trial *trying = context;
+    trial *trying = context;
+    const float *operands = trying->operands + trying->turn * trying->set;
+    trying->turn = (trying->turn + 1) % trying->sets;
+    trying->args.a = operands;
+    trying->args.b = operands + trying->a;
     run_library((sh_gemm_library)candidate, &trying->args, trying->scratch, trying->threads);
 }
 
@@ -94,6 +105,8 @@ static void shorten(int64_t *m, int64_t *n, int64_t *k) {
     }
 }
 
+enum { TRIAL_FLOATS = 1 << 20 };  // more than a core's own cache
+
 static sh_status choose(sh_gemm *gemm, sh_tuner *tuner, const char *key) {
     if (sh_tuner_knows(tuner, key, library_names, SH_GEMM_LIBRARIES)) {
         gemm->library = (sh_gemm_library)pick(tuner, key, NULL);
@@ -101,23 +114,26 @@ static sh_status choose(sh_gemm *gemm, sh_tuner *tuner, const char *key) {
     }
     int64_t m = gemm->m, n = gemm->n, k = gemm->k;
     shorten(&m, &n, &k);
-    size_t a = (size_t)(m * k), b = (size_t)(k * n), c = (size_t)(m * n);
+    size_t a = (size_t)(m * k), b = (size_t)(k * n), c = (size_t)(m * n), set = a + b;
+    size_t sets = set < TRIAL_FLOATS ? TRIAL_FLOATS / set : 1;
     // A cut k can have larger blocks than the whole one, and then needs more scratch.
     size_t scratch_bytes = sh_packed_gemm()->scratch_bytes(m, n, k, gemm->threads);
     sh_arena arena;
     SH_TRY(sh_arena_init(&arena, "kernel measurement",
-                         (a + b + c) * sizeof(float) + scratch_bytes + 4 * SH_ALIGN));
-    float *operands = sh_arena_take(&arena, (a + b) * sizeof(float));
-    fill_ones(operands, a + b);
+                         (sets * set + c) * sizeof(float) + scratch_bytes + 4 * SH_ALIGN));
+    float *operands = sh_arena_take(&arena, sets * set * sizeof(float));
+    fill_ones(operands, sets * set);
     trial trying = {
         .args = {.m = m,
                  .n = n,
                  .k = k,
                  .ta = gemm->ta,
                  .tb = gemm->tb,
-                 .a = operands,
-                 .b = operands + a,
                  .c = sh_arena_take(&arena, c * sizeof(float))},
+        .operands = operands,
+        .a = a,
+        .set = set,
+        .sets = sets,
         .scratch = sh_arena_take(&arena, scratch_bytes),
         .threads = gemm->threads,
     };

@@ -1,10 +1,13 @@
 #include "tensor/kernels/machine.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/status.h"
 #include "tensor/kernels/simd.h"
 
 const char *sh_machine_processor(char text_out[SH_MACHINE_TEXT]) {
@@ -31,6 +34,28 @@ const char *sh_machine_onednn(char text_out[SH_MACHINE_TEXT]) {
 
 const char *sh_machine_openblas(char text_out[SH_MACHINE_TEXT]) {
     snprintf(text_out, SH_MACHINE_TEXT, "%s, %s", openblas_get_config(), openblas_get_corename());
+    return text_out;
+}
+
+/* The compiler's promise; run-times do not tell their own. It is the month of a specification. */
+static const char *openmp_version(void) {
+    static const struct {
+        long month;
+        const char *name;
+    } versions[] = {{202111, "5.2"}, {202011, "5.1"}, {201811, "5.0"}, {201511, "4.5"}};
+    for (size_t i = 0; i < SH_COUNT(versions); i++)
+        if (_OPENMP >= versions[i].month) return versions[i].name;
+    return "before 4.5";
+}
+
+const char *sh_machine_openmp(char text_out[SH_MACHINE_TEXT]) {
+    Dl_info place = {0};
+    void *function = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    bool known = function != NULL && dladdr(function, &place) != 0 && place.dli_fname != NULL;
+    const char *file = known ? place.dli_fname : "in the program";
+    const char *slash = strrchr(file, '/');
+    snprintf(text_out, SH_MACHINE_TEXT, "%.200s, OpenMP %s", slash != NULL ? slash + 1 : file,
+             openmp_version());
     return text_out;
 }
 

@@ -10,5 +10,7 @@ const char *sh_machine_text(char text_out[SH_MACHINE_TEXT]);
 const char *sh_machine_processor(char text_out[SH_MACHINE_TEXT]);
 const char *sh_machine_onednn(char text_out[SH_MACHINE_TEXT]);
 const char *sh_machine_openblas(char text_out[SH_MACHINE_TEXT]);
+/* The run-time whose threads kernels, oneDNN and OpenBLAS share: its file, and what it keeps to. */
+const char *sh_machine_openmp(char text_out[SH_MACHINE_TEXT]);
 
 #endif

@@ -2,9 +2,11 @@
  *   under_mpi FLAVOUR RANKS conformance [PART_BYTES]   the suite that all transports pass
  *   under_mpi FLAVOUR RANKS allreduce                  MPI's own all-reduce
  *   under_mpi FLAVOUR RANKS engine                     what an engine does on any transport
+ *   under_mpi FLAVOUR RANKS engine counts              all-reduces on groups of every size
  *   under_mpi FLAVOUR RANKS engine DIFFERENCE          rank 1 starts another call
- *   under_mpi FLAVOUR RANKS mail                       the suite over endpoints, some ranks with
- * two under_mpi FLAVOUR RANKS fails | dies               the last rank leaves Exit 0: fine. */
+ *   under_mpi FLAVOUR RANKS mail                       the suite over endpoints, two on rank 0
+ *   under_mpi FLAVOUR RANKS fails | dies               the last rank leaves
+ * Exit 0: fine. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,12 +123,17 @@ static sh_status differs(sh_engine *engine, const char *name) {
 }
 
 /* Closes the transport, unless it fails. */
-static sh_status engine(sh_transport *transport, const char *difference) {
+static sh_status engine(sh_transport *transport, const char *what) {
     sh_engine *engine = NULL;
     // Small segments, so that several are under way.
     sh_engine_options options = {.task = true, .segment_bytes = 100000, .timeout_ns = 60000000000};
     SH_TRY(sh_engine_create(transport, &options, &engine));
-    SH_TRY(difference != NULL ? differs(engine, difference) : cases(engine));
+    if (what == NULL)
+        SH_TRY(cases(engine));
+    else if (strcmp(what, "counts") == 0)
+        SH_TRY(engine_every_count(engine, NULL));
+    else
+        SH_TRY(differs(engine, what));
     sh_engine_destroy(engine);
     return SH_OK;
 }

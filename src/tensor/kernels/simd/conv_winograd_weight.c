@@ -67,8 +67,13 @@ static plan plan_make(const sh_conv_shape *s, int threads) {
     p.tiles = grid_make(s->kh, s->oh, s->ow);
     p.tile_count = s->n * p.tiles.rows * p.tiles.columns;
     p.chunk_most = least(CHUNK_TILES, p.tile_count);
-    p.x_parts = least(threads, p.x_blocks);
-    p.dy_parts = least(ceil_div(threads, p.x_parts), p.groups);
+    if (s->ic > s->oc) {
+        p.x_parts = least(threads, p.x_blocks);
+        p.dy_parts = least(ceil_div(threads, p.x_parts), p.groups);
+    } else {
+        p.dy_parts = least(threads, p.groups);
+        p.x_parts = least(ceil_div(threads, p.dy_parts), p.x_blocks);
+    }
     p.v_point = point_floats(ceil_div(p.x_blocks, p.x_parts) * p.chunk_most * LANES);
     p.z_point = point_floats(ceil_div(p.groups, p.dy_parts) * p.chunk_most * WIDE);
     p.s_point = point_floats(p.groups * s->ic * WIDE);

@@ -7,6 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX__)
 #define LANES 8
 #else
@@ -20,6 +24,9 @@ typedef int32_t vi __attribute__((vector_size(LANES * 4)));
 
 /* Below this many elements a team of threads costs more than it saves. */
 enum { PARALLEL_LEAST = 1 << 15 };
+/* From this many on a result is streamed where others read it: it would not stay in a core's cache.
+ */
+enum { STREAMED_LEAST = 1 << 18 };
 
 LANE_FUNCTION size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -32,6 +39,26 @@ LANE_FUNCTION vf vf_load(const float *x) {
 }
 
 LANE_FUNCTION void vf_store(float *x, vf v) { memcpy(x, &v, sizeof v); }
+
+/* A store past the caches, for long results that other cores read: a plain store to a line that
+ * another core has read waits until that one has let go of it, which on some machines takes as long
+ * as ten stores, line by line (docs/kernels.md). `x` is aligned to a register. Others may read it
+ * after vf_stream_end. */
+LANE_FUNCTION void vf_stream(float *x, vf v) {
+#if defined(__AVX__)
+    _mm256_stream_ps(x, (__m256)v);
+#elif defined(__SSE__)
+    _mm_stream_ps(x, (__m128)v);
+#else
+    vf_store(x, v);
+#endif
+}
+
+LANE_FUNCTION void vf_stream_end(void) {
+#if defined(__SSE__)
+    _mm_sfence();
+#endif
+}
 
 /* The first `count` < LANES values, the rest filled up. Copied in powers of two: few branches. */
 LANE_FUNCTION vf vf_load_part(const float *x, size_t count, float rest) {

@@ -114,6 +114,17 @@ static void finish_part(int rows, int64_t tile_row, const float *tile, const til
     }
 }
 
+/* The same for rows of 8. */
+static void finish_eight(int rows, const float *tile, const tile_end *end) {
+    v8 bias = end->bias != NULL ? load(end->bias) : (v8){0};
+    for (int i = 0; i < rows; i++) {
+        float *c = end->c + i * end->row;
+        v8 x = load(tile + i * 8) + bias;
+        if (end->add) x += load(c);
+        store(c, end->relu ? relu8(x) : x);
+    }
+}
+
 static inline __attribute__((always_inline)) void tile_rows(int rows, int64_t k, const float *a,
                                                             int64_t row, int64_t step,
                                                             const float *b, const tile_end *end) {
@@ -237,7 +248,10 @@ static void turn_back(const problem *q, const float *sums) {
                             .add = q->accumulate,
                             .bias = q->bias != NULL ? q->bias + i : NULL,
                             .relu = q->relu};
-            finish_part(rows, 8, tile, &end);
+            if (wide == 8)
+                finish_eight(rows, tile, &end);
+            else
+                finish_part(rows, 8, tile, &end);
         }
     }
 }

@@ -1,6 +1,7 @@
 #include "tensor/kernels/pool.h"
 
 #include <math.h>
+#include <omp.h>
 
 #include "base/status.h"
 #include "tensor/kernels/simd/lanes.h"
@@ -69,14 +70,21 @@ LANE_FUNCTION single max_single(const float *x, ptrdiff_t row, ptrdiff_t column,
     return b;
 }
 
+LANE_FUNCTION void put(float *to, vf v, bool streams) {
+    if (streams)
+        vf_stream(to, v);
+    else
+        vf_store(to, v);
+}
+
 LANE_FUNCTION void max_pixel(const sh_pool_shape *s, const float *x, int y0, int y1, int x0, int x1,
-                             int kernel_width, float *y, uint8_t *index) {
+                             int kernel_width, float *y, uint8_t *index, bool streams) {
     ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
     size_t lane = 0;
     for (; lane + LANES <= s->lanes; lane += LANES) {
         best b = max_over(x + lane, row, column, y0, y1, x0, x1, kernel_width);
         if (s->relu) b.value = vf_keep(~(b.value <= 0.0f), b.value);
-        vf_store(y + lane, b.value);
+        put(y + lane, b.value, streams);
         if (index == NULL) continue;
         vb place = __builtin_convertvector(b.place, vb);
         memcpy(index + lane, &place, sizeof place);
@@ -90,22 +98,23 @@ LANE_FUNCTION void max_pixel(const sh_pool_shape *s, const float *x, int y0, int
 
 /* `count` whole windows of one row of outputs; the kernel is constant at the common calls. */
 LANE_FUNCTION void max_span(const sh_pool_shape *s, const float *x, int kernel_height,
-                            int kernel_width, size_t count, float *y, uint8_t *index) {
+                            int kernel_width, size_t count, float *y, uint8_t *index,
+                            bool streams) {
     size_t lanes = s->lanes, step = (size_t)s->stride_width * lanes;
     for (size_t i = 0; i < count; i++)
         max_pixel(s, x + i * step, 0, kernel_height, 0, kernel_width, kernel_width, y + i * lanes,
-                  index ? index + i * lanes : NULL);
+                  index ? index + i * lanes : NULL, streams);
 }
 
-static void max_whole(const sh_pool_shape *s, const float *x, size_t count, float *y,
-                      uint8_t *index) {
+LANE_FUNCTION void max_whole(const sh_pool_shape *s, const float *x, size_t count, float *y,
+                             uint8_t *index, bool streams) {
     int height = s->kernel_height, width = s->kernel_width;
     if (height == 2 && width == 2)
-        max_span(s, x, 2, 2, count, y, index);
+        max_span(s, x, 2, 2, count, y, index, streams);
     else if (height == 3 && width == 3)
-        max_span(s, x, 3, 3, count, y, index);
+        max_span(s, x, 3, 3, count, y, index, streams);
     else
-        max_span(s, x, height, width, count, y, index);
+        max_span(s, x, height, width, count, y, index, streams);
 }
 
 typedef struct sizes {
@@ -124,7 +133,8 @@ static sizes sizes_of(const sh_pool_shape *s) {
 }
 
 /* Outputs [0, first) and [end, out_width) of a row reach over the sides of the image. */
-static void max_image(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
+LANE_FUNCTION void max_image(const sh_pool_shape *s, const float *x, float *y, uint8_t *index,
+                             bool streams) {
     int first = (s->pad_left + s->stride_width - 1) / s->stride_width;
     int last = s->width + s->pad_left - s->kernel_width;  // left edge of the last whole window
     int end = last < 0 ? 0 : last / s->stride_width + 1;
@@ -135,9 +145,10 @@ static void max_image(const sh_pool_shape *s, const float *x, float *y, uint8_t 
             size_t count = 1;
             if (ox == first && ox < end && is_whole(s, &w)) {
                 count = (size_t)(end - ox);
-                max_whole(s, x + w.origin, count, y, index);
+                max_whole(s, x + w.origin, count, y, index, streams);
             } else {
-                max_pixel(s, x + w.origin, w.y0, w.y1, w.x0, w.x1, s->kernel_width, y, index);
+                max_pixel(s, x + w.origin, w.y0, w.y1, w.x0, w.x1, s->kernel_width, y, index,
+                          streams);
             }
             ox += (int)count;
             y += count * s->lanes;
@@ -145,11 +156,28 @@ static void max_image(const sh_pool_shape *s, const float *x, float *y, uint8_t 
         }
 }
 
+static void max_image_near(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
+    max_image(s, x, y, index, false);
+}
+
+static void max_image_past(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
+    max_image(s, x, y, index, true);
+    vf_stream_end();
+}
+
+/* Whether a result of `images` times `each` values is streamed. */
+static bool does_stream(const sh_pool_shape *s, size_t each, const float *result) {
+    return s->images * each >= STREAMED_LEAST && omp_get_max_threads() > 1 &&
+           s->lanes % LANES == 0 && (uintptr_t)result % sizeof(vf) == 0;
+}
+
 static void max_forward(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
     sizes z = sizes_of(s);
+    bool streams = does_stream(s, z.out, y);
 #pragma omp parallel for schedule(static) if (z.all >= PARALLEL_LEAST)
     for (size_t i = 0; i < s->images; i++)
-        max_image(s, x + i * z.in, y + i * z.out, index ? index + i * z.out : NULL);
+        (streams ? max_image_past : max_image_near)(s, x + i * z.in, y + i * z.out,
+                                                    index ? index + i * z.out : NULL);
 }
 
 /* 2x2 windows side by side that cover the image: every input has one window, no clearing needed. */
@@ -159,8 +187,8 @@ static bool is_tiling(const sh_pool_shape *s) {
            s->height == 2 * s->out_height && s->width == 2 * s->out_width && s->lanes % LANES == 0;
 }
 
-static void max_tile_back(const sh_pool_shape *s, const float *dy, const float *y,
-                          const uint8_t *index, float *dx) {
+LANE_FUNCTION void max_tile_back(const sh_pool_shape *s, const float *dy, const float *y,
+                                 const uint8_t *index, float *dx, bool streams) {
     size_t row = (size_t)s->width * s->lanes;
     for (size_t lane = 0; lane < s->lanes; lane += LANES) {
         vf g = vf_load(dy + lane);
@@ -168,21 +196,32 @@ static void max_tile_back(const sh_pool_shape *s, const float *dy, const float *
         vb narrow;
         memcpy(&narrow, index + lane, sizeof narrow);
         vi place = __builtin_convertvector(narrow, vi);
-        vf_store(dx + lane, vf_keep(place == 0, g));
-        vf_store(dx + lane + s->lanes, vf_keep(place == 1, g));
-        vf_store(dx + lane + row, vf_keep(place == 2, g));
-        vf_store(dx + lane + row + s->lanes, vf_keep(place == 3, g));
+        put(dx + lane, vf_keep(place == 0, g), streams);
+        put(dx + lane + s->lanes, vf_keep(place == 1, g), streams);
+        put(dx + lane + row, vf_keep(place == 2, g), streams);
+        put(dx + lane + row + s->lanes, vf_keep(place == 3, g), streams);
     }
 }
 
-static void max_image_tiles_back(const sh_pool_shape *s, const float *dy, const float *y,
-                                 const uint8_t *index, float *dx) {
+LANE_FUNCTION void max_tiles_back(const sh_pool_shape *s, const float *dy, const float *y,
+                                  const uint8_t *index, float *dx, bool streams) {
     for (int oy = 0; oy < s->out_height; oy++)
         for (int ox = 0; ox < s->out_width; ox++) {
             size_t at = ((size_t)oy * (size_t)s->out_width + (size_t)ox) * s->lanes;
             size_t to = ((size_t)oy * 2 * (size_t)s->width + (size_t)ox * 2) * s->lanes;
-            max_tile_back(s, dy + at, s->relu ? y + at : NULL, index + at, dx + to);
+            max_tile_back(s, dy + at, s->relu ? y + at : NULL, index + at, dx + to, streams);
         }
+}
+
+static void max_image_tiles_back(const sh_pool_shape *s, const float *dy, const float *y,
+                                 const uint8_t *index, float *dx) {
+    max_tiles_back(s, dy, y, index, dx, false);
+}
+
+static void max_image_tiles_back_past(const sh_pool_shape *s, const float *dy, const float *y,
+                                      const uint8_t *index, float *dx) {
+    max_tiles_back(s, dy, y, index, dx, true);
+    vf_stream_end();
 }
 
 static void max_image_back(const sh_pool_shape *s, const float *dy, const float *y,
@@ -203,14 +242,18 @@ static void max_image_back(const sh_pool_shape *s, const float *dy, const float 
         }
 }
 
+typedef void (*max_back)(const sh_pool_shape *s, const float *dy, const float *y,
+                         const uint8_t *index, float *dx);
+
 static void max_backward(const sh_pool_shape *s, const float *dy, const float *y,
                          const uint8_t *index, float *dx) {
     sizes z = sizes_of(s);
-    bool tiling = is_tiling(s);
+    max_back back = !is_tiling(s)              ? max_image_back
+                    : does_stream(s, z.in, dx) ? max_image_tiles_back_past
+                                               : max_image_tiles_back;
 #pragma omp parallel for schedule(static) if (z.all >= PARALLEL_LEAST)
     for (size_t i = 0; i < s->images; i++)
-        (tiling ? max_image_tiles_back : max_image_back)(
-            s, dy + i * z.out, s->relu ? y + i * z.out : NULL, index + i * z.out, dx + i * z.in);
+        back(s, dy + i * z.out, s->relu ? y + i * z.out : NULL, index + i * z.out, dx + i * z.in);
 }
 
 static void average_pixel(const sh_pool_shape *s, const window *w, const float *x, float *y) {

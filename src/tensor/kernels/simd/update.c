@@ -1,9 +1,12 @@
 #include "tensor/kernels/update.h"
 
 #include <math.h>
+#include <omp.h>
+
+#include "tensor/kernels/simd/lanes.h"
 
 /* A block stays in the first-level cache together with its slots. */
-enum { BLOCK = 4096, PARALLEL_LEAST = 1 << 15, SPANS_MOST = 256 };
+enum { BLOCK = 4096, SPANS_MOST = 256 };
 
 /* Blocks take the numbers by value: then the compiler knows that stores cannot change them. */
 typedef void (*block_update)(sh_update u, size_t at, size_t count);
@@ -15,9 +18,39 @@ static void for_blocks(const sh_update *update, block_update block) {
         return;
     }
 #pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < blocks; i++) {
-        size_t at = i * BLOCK;
-        block(*update, at, count - at < BLOCK ? count - at : BLOCK);
+    for (size_t i = 0; i < blocks; i++) block(*update, i * BLOCK, least(count - i * BLOCK, BLOCK));
+}
+
+static void stream(float *to, const float *from, size_t count) {
+    size_t i = 0;
+    for (; i < count && (uintptr_t)(to + i) % sizeof(vf) != 0; i++) to[i] = from[i];
+    for (; i + LANES <= count; i += LANES) vf_stream(to + i, vf_load(from + i));
+    for (; i < count; i++) to[i] = from[i];
+}
+
+/* The same with weights that all threads read in between: the new ones are made in a copy. */
+static void for_read_blocks(const sh_update *update, block_update block) {
+    size_t count = update->count, blocks = (count + BLOCK - 1) / BLOCK;
+    if (count < PARALLEL_LEAST || omp_get_max_threads() == 1) {
+        for_blocks(update, block);
+        return;
+    }
+#pragma omp parallel
+    {
+        float fresh[BLOCK];
+#pragma omp for schedule(static)
+        for (size_t i = 0; i < blocks; i++) {
+            sh_update u = *update;
+            size_t at = i * BLOCK, size = least(count - at, BLOCK);
+            memcpy(fresh, u.w + at, size * sizeof *fresh);
+            u.w = fresh;
+            u.g += at;
+            if (u.m != NULL) u.m += at;
+            if (u.v != NULL) u.v += at;
+            block(u, 0, size);
+            stream(update->w + at, fresh, size);
+        }
+        vf_stream_end();
     }
 }
 
@@ -218,6 +251,7 @@ static void lamb_moments(const sh_update *update, double *weights_out, double *d
 }
 
 static void lamb_apply_block(sh_update u, size_t at, size_t count) {
+    if (u.m == NULL || u.v == NULL) __builtin_unreachable();  // it always has both
     float *restrict w = u.w + at;
     const float *restrict m = u.m + at, *restrict v = u.v + at;
 #pragma omp simd
@@ -225,17 +259,17 @@ static void lamb_apply_block(sh_update u, size_t at, size_t count) {
         w[i] = madd(-u.lr, lamb_direction(&u, w[i], m[i], v[i]), w[i]);
 }
 
-static void sgd(const sh_update *update) { for_blocks(update, sgd_block); }
-static void momentum(const sh_update *update) { for_blocks(update, momentum_block); }
+static void sgd(const sh_update *update) { for_read_blocks(update, sgd_block); }
+static void momentum(const sh_update *update) { for_read_blocks(update, momentum_block); }
 static void sgd_shared(const sh_update *update) { for_blocks(update, sgd_shared_block); }
 static void momentum_shared(const sh_update *update) { for_blocks(update, momentum_shared_block); }
-static void nesterov(const sh_update *update) { for_blocks(update, nesterov_block); }
-static void adam(const sh_update *update) { for_blocks(update, adam_block); }
-static void adagrad(const sh_update *update) { for_blocks(update, adagrad_block); }
+static void nesterov(const sh_update *update) { for_read_blocks(update, nesterov_block); }
+static void adam(const sh_update *update) { for_read_blocks(update, adam_block); }
+static void adagrad(const sh_update *update) { for_read_blocks(update, adagrad_block); }
 static void rmsprop(const sh_update *update) {
-    for_blocks(update, update->v != NULL ? rmsprop_momentum_block : rmsprop_block);
+    for_read_blocks(update, update->v != NULL ? rmsprop_momentum_block : rmsprop_block);
 }
-static void lamb_apply(const sh_update *update) { for_blocks(update, lamb_apply_block); }
+static void lamb_apply(const sh_update *update) { for_read_blocks(update, lamb_apply_block); }
 
 static void clamp(float *x, size_t count, float most) {
 #pragma omp parallel for simd schedule(static) if (count >= PARALLEL_LEAST)
