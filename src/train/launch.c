@@ -11,16 +11,41 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "obs/run_log.h"
 #include "train/server.h"
 
 enum { PROCESSES_MOST = 4096 };
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
 
+/* What only the parent knows is in the run's log too. Rank 0 may be writing there: both append. */
+static void write_log(const sh_job *job, const sh_outcome *outcome, sh_log_level level,
+                      const char *text) {
+    const sh_error error = *sh_error_last();  // a log that cannot be written is not what failed
+    sh_run_log *log = NULL;
+    char *path = outcome->folder != NULL ? sh_path_join(outcome->folder, "log.txt") : NULL;
+    if (path != NULL && sh_file_exists(path)) {
+        int64_t unix_ns = job->hooks->unix_ns + (now() - outcome->begin_ns);
+        sh_run_log_options options = {.path = path, .clock = &sh_clock_real, .unix_ns = unix_ns};
+        if (sh_run_log_open(&options, &log) == SH_OK) sh_run_log_note(log, level, text);
+        sh_run_log_close(log);
+    }
+    sh_free(path);
+    sh_error_adopt(&error);
+}
+
+static void show_warning(const sh_job *job, const char *text) {
+    if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, SH_LOG_WARN, text);
+}
+
+static void warn(const sh_job *job, const sh_outcome *outcome, const char *text) {
+    write_log(job, outcome, SH_LOG_WARN, text);
+    show_warning(job, text);
+}
+
 void launch_warn(void *user, const char *text) {
     const launch_attempt *a = user;
-    const shoal_hooks *hooks = a->job->hooks;
-    if (hooks->line != NULL) hooks->line(hooks->user, SH_LOG_WARN, text);
+    warn(a->job, a->outcome, text);
 }
 
 static void show_note(launch_attempt *a, const sh_note *note) {
@@ -182,11 +207,17 @@ static void reap(launch_attempt *a, bool expected) {
     }
 }
 
+/* The cause is known, and rank 0 has said in the run's files how it ended. */
+static bool all_is_said(const launch_attempt *a) {
+    int slot = sh_generation_slot(a->generations, launch_newest(a), 0);
+    return a->error.code != SH_OK && a->pids[slot] == 0;
+}
+
 /* After a failure the others get a moment to say what they know, then they are ended. */
 static void end_attempt(launch_attempt *a) {
     if (a->died) sh_watch_record(launch_board(a), now(), a->outcome->folder);
     int64_t until = now() + 2000000000;
-    while (a->left > 0 && !a->died && a->error.code == SH_OK && now() < until) {
+    while (a->left > 0 && !a->died && !all_is_said(a) && now() < until) {
         read_notes(a, 50);
         reap(a, false);
     }
@@ -196,6 +227,9 @@ static void end_attempt(launch_attempt *a) {
     if (a->error.code == SH_OK)
         launch_fail(a, SH_E_PEER, "the workers gave up waiting for each other",
                     "see flight.txt in the run's folder");
+    const char *known = launch_board(a)->rank[0].error;  // to rank 0, which wrote it itself
+    if (*known == '\0' || strstr(a->error.text, known) == NULL)
+        write_log(a->job, a->outcome, SH_LOG_ERROR, a->error.text);
 }
 
 static sh_status supervise(launch_attempt *a) {
@@ -269,10 +303,6 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t
     return status;
 }
 
-static void say(const sh_job *job, const char *text) {
-    if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, SH_LOG_WARN, text);
-}
-
 /* Goes on from the newest checkpoint, or from the start where there is none yet. */
 static sh_status prepare_restart(sh_config *config, const sh_outcome *outcome) {
     char *manifest = NULL;
@@ -296,6 +326,7 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
     }
     SH_TRY(sh_config_copy(job->config, &config));
     sh_servers_settle(&config);
+    outcome->begin_ns = now();
     sh_status status;
     for (int64_t restarts = 0;; restarts++) {
         bool died = false;
@@ -305,14 +336,13 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
         sh_error error = *sh_error_last();
         if (config.elastic && config.workers > 1) config.workers--;
         if (prepare_restart(&config, outcome) != SH_OK) break;
-        char text[1400];
-        snprintf(text, sizeof text, "%s", error.text);
-        say(job, text);
+        show_warning(job, error.text);  // the log has it
+        char text[160];
         snprintf(text, sizeof text, "restart %ld of %ld, %s, with %ld worker%s", (long)restarts + 1,
                  (long)config.restarts,
                  config.resume != NULL ? "from the last checkpoint" : "from the beginning",
                  (long)config.workers, config.workers == 1 ? "" : "s");
-        say(job, text);
+        warn(job, outcome, text);
     }
     sh_config_fini(&config);
     return status;

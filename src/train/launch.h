@@ -45,6 +45,7 @@ typedef struct sh_job {
 typedef struct sh_outcome {
     char *folder;  // of the run, NULL: none was opened; sh_free it
     shoal_timing timing;
+    int64_t begin_ns;  // when the launch began
 } sh_outcome;
 
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome);

@@ -107,6 +107,8 @@ wait_for "worker 2 (pid" stopped.err
 wait_for "is stopped" stopped.err
 wait_for "restart 1 of 3" stopped.err
 expect_text "allreduce" stopped/flight.txt
+expect_text "is stopped" stopped/log.txt
+expect_text "restart 1 of 3" stopped/log.txt
 stop
 
 # A whole team that is stopped and goes on (Ctrl-Z and fg, a suspended job) is no team that hangs.
@@ -197,7 +199,9 @@ expect_text "resumed after step $last"
 expect_exit 1 "$SHOAL" train "${common[@]}" -n 3 --lr 100000 --epochs 3 --out nan
 expect_text "the loss is"
 [ "$(grep -c "the loss is" stderr)" -eq 1 ] || fail "said twice: $(cat stderr)"
+# Rank 0 writes it into the run's files if it saw it too, the parent if another rank did.
 expect_text "the loss is" nan/log.txt
+expect_text '"event":"stopped"' nan/metrics.jsonl
 expect_text "lower --lr"
 
 # A sharded optimizer gives what a whole one does, for every kind of rule, also resumed.
