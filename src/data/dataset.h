@@ -62,19 +62,20 @@ typedef struct sh_data_team {
 typedef struct sh_data_options {
     char *train, *test, *validation;  // a name (mnist, digits, shakespeare, synthetic:...) or a
                                       // path; %r in it stands for the rank, %% for a percent sign
-    double hold_out;     // part of the training data kept for validation when there is none; NaN:
-                         // not set, which is 0, or for text without a test part a tenth
-    char *labels;        // a label file for `train`, where it does not lie beside the samples; %r
-    char *label_column;  // CSV: name or index from 0, negative from the end, or "none"; default
-                         // the last
-    char *targets;       // "auto" (whole numbers are classes), "classes" or "values"; NULL: auto
-    int64_t context;     // text: tokens per sample
-    char *tokens;        // text: "chars" or "bytes"
-    char *normalise;     // "auto" (mean and deviation of the training set), "none", "unit" (0..1)
-    int64_t crop;        // random crop after padding by this many pixels, 0: none
-    bool flip;           // random horizontal flip
-    char *folder;        // the data cache
-    uint64_t seed;       // for splits
+    double hold_out;       // part of the training data kept for validation when there is none; NaN:
+                           // not set, which is 0, or for text without a test part a tenth
+    double hold_out_test;  // the same for testing; only where there is no other test part
+    char *labels;          // a label file for `train`, where it does not lie beside the samples; %r
+    char *label_column;    // CSV: name or index from 0, negative from the end, or "none"; default
+                           // the last
+    char *targets;         // "auto" (whole numbers are classes), "classes" or "values"; NULL: auto
+    int64_t context;       // text: tokens per sample
+    char *tokens;          // text: "chars" or "bytes"
+    char *normalise;       // "auto" (mean and deviation of the training set), "none", "unit" (0..1)
+    int64_t crop;          // random crop after padding by this many pixels, 0: none
+    bool flip;             // random horizontal flip
+    char *folder;          // the data cache
+    uint64_t seed;         // for splits
     const int64_t *ignore;     // label that does not count and is no class; NULL: all do
     const sh_data_team *team;  // NULL: alone
     int parts;  // alone: parts that %r stands for, all of them read; 0 and 1: the first one

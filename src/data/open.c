@@ -1,12 +1,10 @@
 /* Opening the data of a run: the parts, their split, one normalisation, and whether they fit. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/rng.h"
 #include "data/parts.h"
-#include "data/view.h"
+#include "data/split.h"
 
 static const double TEXT_HOLD_OUT = 0.1;
 
@@ -128,102 +126,44 @@ static sh_status open_sources(const sh_data_options *options, opened *o) {
     return SH_OK;
 }
 
-static sh_status view_all(sh_source *source, sh_dataset **dataset_out) {
-    if (source == NULL) return SH_OK;
-    size_t count = source->info.tokens ? source->stored : source->info.count;
-    return sh_view_create(source, 0, count, NULL, dataset_out);
-}
-
-/* Text is split in place, the end held out: its windows overlap, so a random choice would leak. */
-static sh_status split_text(sh_source *source, double part, sh_data *data) {
-    size_t context = (size_t)source->info.sample.dim[0], count = source->stored;
-    size_t held = (size_t)(part * (double)count);
-    if (held <= context || count - held <= context) {
-        SH_FAIL(SH_E_SHAPE,
-                "'%s' has %zu tokens; holding out %zu leaves less than a context of "
-                "%zu",
-                source->name, count, held, context);
-        return sh_error_hint("use a longer text, a shorter context, or a validation file");
+/* The test part can be held out only where there is no other. */
+static sh_status check_hold_out_test(const sh_data_options *options, const opened *o) {
+    if (!(options->hold_out_test >= 0 && options->hold_out_test < 1))
+        return SH_FAIL(SH_E_USAGE, "hold_out_test %g is not in [0, 1)", options->hold_out_test);
+    if (options->hold_out_test == 0 || o->test == NULL) return SH_OK;
+    if (options->test != NULL) {
+        SH_FAIL(SH_E_USAGE, "both test data, '%s', and hold_out_test are given", options->test);
+        return sh_error_hint("leave out one of them");
     }
-    SH_TRY(sh_view_create(source, 0, count - held, NULL, &data->train));
-    return sh_view_create(source, count - held, held, NULL, &data->validation);
+    SH_FAIL(SH_E_USAGE, "'%s' brings a test part, and hold_out_test asks for another",
+            options->train);
+    return sh_error_hint("leave out hold_out_test (--hold-out-test)");
 }
 
-static int compare_u32(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* A source that is not in parts counts as one. */
-static size_t part_count(const sh_source *source) {
-    return source->part_count > 0 ? (size_t)source->part_count : 1;
-}
-
-static size_t part_size(const sh_source *source, size_t i) {
-    return source->part_count > 0 ? source->part_sizes[i] : source->info.count;
-}
-
-static size_t held_of(size_t count, double part) { return (size_t)llround(part * (double)count); }
-
-static sh_status count_held(const sh_source *source, double part, size_t *held_out) {
-    *held_out = 0;
-    for (size_t i = 0; i < part_count(source); i++) {
-        size_t count = part_size(source, i), held = held_of(count, part);
-        *held_out += held;
-        if (held > 0 && held < count && source->info.count <= UINT32_MAX) continue;
-        SH_FAIL(SH_E_USAGE, "cannot hold out %g of the %zu samples of '%s'", part, count,
-                source->name);
-        return sh_error_hint("both parts need at least one sample");
+/* Which parts of the training data are held out. */
+static sh_status choose_split(const sh_data_options *options, const opened *o, sh_split *split) {
+    SH_TRY(check_hold_out_test(options, o));
+    double part = options->hold_out, test = options->hold_out_test;
+    // Unless told otherwise, a text without any other part keeps its end for validation.
+    if (isnan(part))
+        part = o->train->info.tokens && o->test == NULL && test == 0 ? TEXT_HOLD_OUT : 0;
+    if (!(part >= 0 && part < 1)) return SH_FAIL(SH_E_USAGE, "hold_out %g is not in [0, 1)", part);
+    if (o->validation != NULL) part = 0;
+    if (part + test >= 1) {
+        SH_FAIL(SH_E_USAGE, "hold_out %g and hold_out_test %g leave nothing to train on", part,
+                test);
+        return sh_error_hint("together they are below 1");
     }
+    *split = (sh_split){.validation = part, .test = test, .seed = options->seed};
     return SH_OK;
 }
 
-/* A random part by the seed; both lists in file order, which is kind to mapped files. Where the
- * data lies in parts, each is split by itself, whoever holds it. */
-static sh_status split_samples(sh_source *source, double part, uint64_t seed, sh_data *data) {
-    size_t count = source->info.count, held = 0;
-    SH_TRY(count_held(source, part, &held));
-    uint32_t *train = sh_alloc(count, sizeof *train);
-    uint32_t *validation = sh_alloc(held, sizeof *validation);
-    if (train == NULL || validation == NULL) {
-        sh_free(train);
-        sh_free(validation);
-        return SH_FAIL(SH_E_MEMORY, "out of memory for splitting '%s'", source->name);
-    }
-    for (size_t i = 0, first = 0, kept = 0; i < part_count(source); i++) {
-        size_t size = part_size(source, i), keep = size - held_of(size, part);
-        sh_rng rng =
-            sh_rng_stream(seed, SH_RNG_SPLIT, (uint32_t)source->first_part + (uint32_t)i, 0);
-        sh_rng_shuffle(&rng, train + kept, size);
-        for (size_t k = kept; k < kept + size; k++) train[k] += (uint32_t)first;
-        memcpy(validation + (first - kept), train + kept + keep, (size - keep) * sizeof *train);
-        kept += keep;
-        first += size;
-    }
-    qsort(train, count - held, sizeof *train, compare_u32);
-    qsort(validation, held, sizeof *validation, compare_u32);
-    sh_status status = sh_view_create(source, 0, held, validation, &data->validation);
-    if (status != SH_OK) {
-        sh_free(train);
-        return status;
-    }
-    return sh_view_create(source, 0, count - held, train, &data->train);
-}
-
 static sh_status make_views(const sh_data_options *options, opened *o, sh_data *data) {
-    double part = options->hold_out;
-    // Unless told otherwise, a text without any other part keeps its end for validation.
-    if (isnan(part)) part = o->train->info.tokens && o->test == NULL ? TEXT_HOLD_OUT : 0;
-    if (!(part >= 0 && part < 1)) return SH_FAIL(SH_E_USAGE, "hold_out %g is not in [0, 1)", part);
-    if (o->validation != NULL || part == 0) {
-        SH_TRY(view_all(o->train, &data->train));
-        SH_TRY(view_all(o->validation, &data->validation));
-    } else if (o->train->info.tokens) {
-        SH_TRY(split_text(o->train, part, data));
-    } else {
-        SH_TRY(split_samples(o->train, part, options->seed, data));
-    }
-    SH_TRY(view_all(o->test, &data->test));
+    sh_split split;
+    SH_TRY(choose_split(options, o, &split));
+    SH_TRY(sh_split_make(o->train, &split, data));
+    SH_TRY(sh_view_all(o->validation, &data->validation));
+    SH_TRY(sh_view_all(o->test, &data->test));
     if (data->test == NULL) data->test = data->validation;
     return SH_OK;
 }
@@ -231,10 +171,11 @@ static sh_status make_views(const sh_data_options *options, opened *o, sh_data *
 /* What is held out of a part is a part itself. */
 static sh_status spread_parts(const sh_data_team *team, const opened *o, sh_data *data) {
     const sh_source *validation = o->validation != NULL ? o->validation : o->train;
+    const sh_source *test = o->test != NULL || data->test == data->validation ? o->test : o->train;
     sh_dataset *sets[] = {
         sh_source_is_part(o->train, team) ? data->train : NULL,
         sh_source_is_part(validation, team) ? data->validation : NULL,
-        sh_source_is_part(o->test, team) ? data->test : NULL,
+        sh_source_is_part(test, team) ? data->test : NULL,
     };
     if (sets[0] == NULL && sets[1] == NULL && sets[2] == NULL) return SH_OK;
     return sh_parts_exchange_sizes(team, sets, SH_COUNT(sets), &data->part_sizes);
@@ -345,7 +286,7 @@ sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *optio
         if (source == NULL) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", path_or_name);
     }
     sh_status status = check_target(source, read.target);
-    if (status == SH_OK) status = view_all(source, &dataset);
+    if (status == SH_OK) status = sh_view_all(source, &dataset);
     if (status == SH_OK) status = sh_view_normalise(dataset, normal);
     sh_source_release(source);
     if (status != SH_OK) {
@@ -381,8 +322,8 @@ sh_status sh_dataset_open_parts(const char *path_or_name, const sh_data_options 
     sh_dataset_parts parts = {0};
     sh_status status = open_both(path_or_name, options, &o);
     parts.whole = !o.train_has_parts;
-    if (status == SH_OK) status = view_all(o.train, &parts.train);
-    if (status == SH_OK) status = view_all(o.test, &parts.test);
+    if (status == SH_OK) status = sh_view_all(o.train, &parts.train);
+    if (status == SH_OK) status = sh_view_all(o.test, &parts.test);
     sh_source_release(o.train);
     sh_source_release(o.test);
     if (status != SH_OK)
