@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 static _Atomic uint64_t calls;  // relaxed: a statistic, orders nothing
 
 static void count_call(void) { atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed); }
@@ -39,7 +41,7 @@ char *sh_format(const char *format, ...) {
     va_start(arguments, format);
     char *text = NULL;
     count_call();
-    int length = vasprintf(&text, format, arguments);
+    int length = sh_vasprintf(&text, format, arguments);
     va_end(arguments);
     return length < 0 ? NULL : text;
 }
