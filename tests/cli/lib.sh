@@ -70,9 +70,9 @@ expect_loss() { # WANTED FOLDER
     is_close "$1" "$(train_loss "$2")" || fail "$2: loss $(train_loss "$2") instead of $1"
 }
 
-# wait_until COMMAND...   until it succeeds, for a minute at most: a loaded machine takes its time.
+# wait_until COMMAND...   until it succeeds, for three minutes at most: a loaded machine takes its time.
 wait_until() {
-    for _ in $(seq 600); do
+    for _ in $(seq 1800); do
         ! "$@" 2>/dev/null || return 0
         sleep 0.1
     done

@@ -10,10 +10,7 @@ echo "SEED=$seed"
 common=(--model mlp --data digits --threads 1 --seed 3 --kernels default --batch 48 --lr 0.1)
 
 wait_for() { # TEXT FILE
-    for _ in $(seq 600); do
-        grep -qF -- "$1" "$2" && return
-        sleep 0.1
-    done
+    wait_until grep -qF -- "$1" "$2" && return
     cat "$2"
     fail "no \"$1\" in $2"
 }
@@ -25,10 +22,7 @@ start() {
     "$SHOAL" train "${common[@]}" --steps 6000 --eval-every 1000000 --checkpoint-every 100 \
         --out "$name" "$@" >"$name.out" 2>"$name.err" &
     parent=$!
-    for _ in $(seq 600); do
-        ! compgen -G "$name/checkpoints/manifest-*.json" >/dev/null || return 0
-        sleep 0.1
-    done
+    wait_until has_checkpoint "$name" && return
     cat "$name.err"
     fail "$name wrote no checkpoint"
 }
@@ -110,7 +104,7 @@ check_run
 grep -q '"event":"end".*"lost_updates":[1-9]' own-server/metrics.jsonl || fail "$name: nothing is lost"
 
 # A server that hangs is ended, and another takes its place. One worker is enough.
-start own-hung -n 1 --sync async --server-ranks own --servers 1 --watchdog 3
+start own-hung -n 1 --sync async --server-ranks own --servers 1 --watchdog 10
 stopped=$(worker 2)
 kill -STOP "$stopped"
 wait_for "(pid $stopped) is stopped" own-hung.err
@@ -169,7 +163,7 @@ finish 0
 expect_text "with 1 worker" both.err
 
 # A worker that hangs is ended, and the others go on.
-start hung -n 3 --sync async --watchdog 3
+start hung -n 3 --sync async --watchdog 10
 stopped=$(worker 3)
 kill -STOP "$stopped"
 wait_for "worker 2 (pid $stopped) is stopped" hung.err
@@ -191,9 +185,8 @@ expect_text "was ended by signal 9" none.err
 "$SHOAL" train "${common[@]}" --steps 6000 --eval-every 1000000 --checkpoint-every 1000000 -n 3 \
     --sync gossip --out early >early.out 2>early.err &
 parent=$! name=early
-for _ in $(seq 100); do
-    [ -z "$(worker 2)" ] || break
-done
+has_worker() { [ -n "$(worker "$1")" ]; }
+wait_until has_worker 2 || fail "no worker was started"
 kill -KILL "$(worker 2)"
 wait_for "restart 1 of 3" early.err
 check_run
