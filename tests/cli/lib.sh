@@ -79,6 +79,10 @@ wait_until() {
     return 1
 }
 has_checkpoint() { compgen -G "$1/checkpoints/manifest-*.json" >/dev/null; }
+# goes_on FOLDER   its run takes more steps: two more lines of the metrics tell of some.
+steps_told() { grep -c '"event":"step"' "$1/metrics.jsonl"; }
+has_told() { [ "$(steps_told "$1")" -ge "$2" ]; } # FOLDER COUNT
+goes_on() { wait_until has_told "$1" $(($(steps_told "$1") + 2)); }
 # gone PID...   none of the processes is there any more.
 gone() {
     local pid

@@ -56,16 +56,13 @@ for flavour in openmpi mpich; do
     done
 done
 
-steps_told() { grep -c '"event":"step"' "$1/metrics.jsonl"; }
-has_told() { [ "$(steps_told "$1")" -ge "$2" ]; } # FOLDER COUNT
-
 # hang NAME RANK FLAGS...   a run whose RANK stands still in the midst of training: rank 0 has told of
 # steps since the checkpoint, after which all ranks met in collectives.
 hang() {
     local name=$1 rank=$2
     shift 2
     start "$name" --watchdog 10 --checkpoint-every 1000 "$@"
-    wait_until has_told "$name" $(($(steps_told "$name") + 2)) || fail "$name does not get on"
+    goes_on "$name" || fail "$name does not go on"
     hung=$(rank_pids | sed -n "$((rank + 1))p")
     kill -STOP "$hung"
     expect_end "$name"

@@ -69,7 +69,7 @@ done
 
 # What a dead server had not saved is counted, and the same everywhere.
 start lost -n 3 --sync async --snapshot-every 1000000 --checkpoint-every 1000
-pause
+goes_on lost || fail "no step since the checkpoint, with which servers save"
 kill -KILL "$(worker 2)"
 wait_for "server 1 was restored from its snapshot at update" lost.err
 check_run
@@ -92,7 +92,7 @@ grep -q '"event":"end".*"lost_updates":0[,}]' own-worker/metrics.jsonl || fail "
 # A server dies: its part comes from its snapshot, what came after is lost, no worker ends.
 start own-server -n 2 --sync ssp:2 --server-ranks own --servers 2 --snapshot-every 1000000 \
     --checkpoint-every 1000 --lr 0.05
-pause
+goes_on "$name" || fail "no step since the checkpoint, with which servers save"
 before="$(worker 1) $(worker 2)"
 kill -KILL "$(worker 4)"
 wait_for "server 1 was restored from its snapshot at update" "$name.err"
