@@ -88,9 +88,9 @@ static void begin_generation(launch_attempt *a) {
 
 /* What servers leave in their snapshots is what the others go on with, so the next generation waits
  * until none lives. They hear of the end, or see the death that is its cause; one that does neither
- * is ended. */
+ * is ended, and what it had not saved is lost: not before even a crowded machine let it run. */
 static void follow(launch_attempt *a) {
-    static const int64_t patience_ns = 5000000000;
+    static const int64_t patience_ns = 30000000000;
     bool hurries = now() - a->over_ns > patience_ns, works = false, serves = false;
     for (int slot = 0; slot < a->slots; slot++) works = works || a->pids[slot] != 0;
     for (int slot = a->slots; slot < launch_processes(a); slot++) {

@@ -106,6 +106,7 @@ static sh_status save(shoal_run *run) {
     SH_TRY(sh_team_gather_slots(run));
     SH_TRY(sh_team_settle_states(&run->team));
     if (sh_team_leads(&run->team)) SH_TRY(sh_run_save(run));
+    SH_TRY(sh_team_wrote(&run->team, run->step));
     sh_team_drop_slots(run);
     run->saved = true;
     run->spent.checkpoint_ns += sh_run_now(run) - begin;
@@ -374,18 +375,7 @@ static sh_status finish(shoal_run *run) {
 
 static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
-static sh_status begin(shoal_run *run) {
-    SH_TRY(sh_run_begin_sparse(run));
-    SH_TRY(sh_run_loader(run, 0, &run->loader));
-    SH_TRY(sh_team_prepare(run, true));
-    SH_TRY(sh_regroup_prepare(run));
-    SH_TRY(sh_scheme_begin(run));
-    if (sh_team_leads(&run->team)) SH_TRY(sh_run_begin_files(run));
-    run->first_step = run->team.step = run->step;
-    run->loop_ns = sh_run_now(run);
-    sh_regroup_ready(run);
-    if (!sh_team_leads(&run->team)) return SH_OK;
-    sh_run_save_kernels(run);
+static void tell_begin(const shoal_run *run) {
     int64_t samples = (int64_t)sh_loader_samples(run->loader);
     int apart = sh_servers_apart(&run->config, run->team.ranks);
     char servers[48] = "";
@@ -403,7 +393,22 @@ static sh_status begin(shoal_run *run) {
         SH_WARN(&run->log, "an epoch has only %ld samples: every step takes all of them",
                 (long)samples);
     if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
-    return SH_OK;
+}
+
+static sh_status begin(shoal_run *run) {
+    bool leads = sh_team_leads(&run->team);
+    SH_TRY(sh_run_begin_sparse(run));
+    SH_TRY(sh_run_loader(run, 0, &run->loader));
+    SH_TRY(sh_team_prepare(run, true));
+    SH_TRY(sh_regroup_prepare(run));
+    SH_TRY(sh_scheme_begin(run));
+    if (leads) SH_TRY(sh_run_begin_files(run));
+    run->first_step = run->team.step = run->step;
+    run->loop_ns = sh_run_now(run);
+    sh_regroup_ready(run);
+    if (leads) sh_run_save_kernels(run);
+    if (leads) tell_begin(run);
+    return sh_team_wrote(&run->team, run->step);
 }
 
 /* A run that ends before its time says so in its own files; its caller has the error. */

@@ -18,13 +18,39 @@ sh_batch_share sh_team_share(const sh_team *team) {
     return (sh_batch_share){.low = rank, .high = rank + 1, .of = (uint32_t)team->ranks};
 }
 
+/* A step that this rank has finished does not tell: outside of bulk-synchronous training it may be
+ * ahead of rank 0. */
+static bool is_written(sh_team *team) {
+    if (team->writes && sh_engine_test(team->engine, &team->written)) team->writes = false;
+    return !team->writes;
+}
+
+static sh_status await_written(sh_team *team) {
+    if (is_written(team)) return SH_OK;
+    team->writes = false;
+    return sh_engine_wait(team->engine, &team->written);
+}
+
+sh_status sh_team_wrote(sh_team *team, int64_t step) {
+    if (team->patience == NULL) return SH_OK;
+    SH_TRY(await_written(team));
+    team->written = (sh_call){.what = SH_BARRIER, .step = step, .bucket = -1};
+    team->writes = true;
+    return sh_engine_start(team->engine, &team->written);
+}
+
+static void set_patience(sh_team *team, sh_phase phase, int64_t now_ns) {
+    team->patience->writes = !is_written(team);
+    double limit_s = sh_patience_turn(team->patience, phase, now_ns);
+    if (limit_s > 0) sh_engine_set_timeout(team->engine, (int64_t)(limit_s * 1e9));
+}
+
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step) {
     if (team->board == NULL) return;
     atomic_store_explicit(&team->board->step, step, memory_order_relaxed);
     int64_t now_ns = sh_clock_now_ns(team->seat.clock);
     sh_board_phase(team->board, phase, now_ns);
-    double limit_s = team->patience != NULL ? sh_patience_turn(team->patience, phase, now_ns) : 0;
-    if (limit_s > 0) sh_engine_set_timeout(team->engine, (int64_t)(limit_s * 1e9));
+    if (team->patience != NULL) set_patience(team, phase, now_ns);
 }
 
 void sh_team_beat(const sh_team *team) {
@@ -445,6 +471,7 @@ sh_status sh_team_check_replicas(shoal_run *run) {
 }
 
 void sh_team_fini(sh_team *team) {
+    (void)await_written(team);  // the comm task looks at it until then
     sh_reducer_destroy(team->reducer);
     sh_free(team->used);
     sh_free(team->unused);

@@ -76,6 +76,9 @@ typedef struct sh_team {
     int threads;            // 0: all cores
     sh_board_rank *board;   // NULL: one worker
     sh_patience *patience;  // NULL: somebody else's
+    sh_call written;        // where there is patience: a barrier that rank 0 comes to when its
+                            // files are written
+    bool writes;            // it is under way
     sh_seat seat;           // as it was given; zeros: one worker
     sh_shared gradients;
     sh_status status;  // of what failed inside an update
@@ -162,6 +165,10 @@ sh_status sh_team_balance(struct shoal_run *run, int64_t samples, int64_t comput
 
 /* A phase begins: the board says so, and waits get its limit. */
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);
+/* Rank 0 has written a checkpoint, or the files of a run that begins. The others call it when they
+ * have done their part: they go on at once, and are as patient as with a checkpoint until it is
+ * there. */
+sh_status sh_team_wrote(sh_team *team, int64_t step);
 /* A sign of life, in the middle of long work. */
 void sh_team_beat(const sh_team *team);
 void sh_team_fini(sh_team *team);

@@ -1,5 +1,6 @@
 #include "train/watch.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,27 +12,36 @@
 /* Before anything was measured: starting may fetch data and measure kernels, an evaluation or a
  * checkpoint may be the first of its kind. */
 static const double first_limit_s[SH_PHASES] = {600, 300, 900, 900, 900};
-enum { LIMIT_LEAST_S = 30, LIMIT_FACTOR = 20 };
+/* A disk that others keep busy may take a thousand times as long as it did for the last checkpoint.
+ */
+static const double least_limit_s[SH_PHASES] = {30, 30, 30, 300, 30};
+enum { LIMIT_FACTOR = 20 };
 
 double sh_watch_limit(const sh_watch *watch, int phase) {
     if (watch->limit_s > 0) return watch->limit_s;
     double longest = watch->longest_s[phase];
     if (longest == 0) return first_limit_s[phase];
     double limit = LIMIT_FACTOR * longest;
-    return limit > LIMIT_LEAST_S ? limit : LIMIT_LEAST_S;
+    return limit > least_limit_s[phase] ? limit : least_limit_s[phase];
+}
+
+/* The time that it took counts for the phase that ends. */
+static void end_phase(sh_patience *patience, int64_t now_ns) {
+    double *longest_s = &patience->watch.longest_s[patience->phase];
+    double took_s = (double)(now_ns - patience->since_ns) * 1e-9;
+    if (patience->since_ns != 0 && took_s > *longest_s) *longest_s = took_s;
 }
 
 double sh_patience_turn(sh_patience *patience, int phase, int64_t now_ns) {
-    // In the step after a checkpoint the others wait for rank 0, which still writes it.
-    bool writes = phase == SH_PHASE_STEP && patience->phase == SH_PHASE_CHECKPOINT;
-    patience->phase = phase;
-    if (writes) return 0;
-    double *longest_s = &patience->watch.longest_s[patience->counts_as];
-    double took_s = (double)(now_ns - patience->since_ns) * 1e-9;
-    if (patience->since_ns != 0 && took_s > *longest_s) *longest_s = took_s;
-    patience->counts_as = phase;
-    patience->since_ns = now_ns;
+    // Steps that are taken meanwhile are within the checkpoint, which ends when it is written.
+    bool writes = phase == SH_PHASE_STEP && patience->writes;
+    if (!writes) {
+        end_phase(patience, now_ns);
+        patience->phase = phase;
+        patience->since_ns = now_ns;
+    }
     double limit_s = sh_watch_limit(&patience->watch, phase);
+    if (writes) limit_s = fmax(limit_s, sh_watch_limit(&patience->watch, SH_PHASE_CHECKPOINT));
     if (limit_s <= patience->limit_s && limit_s > patience->limit_s / 2) return 0;
     return patience->limit_s = limit_s;
 }

@@ -20,8 +20,8 @@ typedef struct sh_watch {
 /* The patience of a rank that no parent watches: how long it may wait for the others. */
 typedef struct sh_patience {
     sh_watch watch;
-    int phase;         // of this rank
-    int counts_as;     // the phase whose times and limit count
+    bool writes;       // rank 0 still writes a checkpoint, for which steps may have to wait
+    int phase;         // whose time this is
     int64_t since_ns;  // when it began; 0: none has
     double limit_s;    // as last returned; at first that of the start
 } sh_patience;

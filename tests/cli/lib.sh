@@ -70,15 +70,19 @@ expect_loss() { # WANTED FOLDER
     is_close "$1" "$(train_loss "$2")" || fail "$2: loss $(train_loss "$2") instead of $1"
 }
 
-# wait_until COMMAND...   until it succeeds, for a minute at most: a loaded machine takes its time.
+# wait_until COMMAND...   until it succeeds, for three minutes at most: a loaded machine takes its time.
 wait_until() {
-    for _ in $(seq 600); do
+    for _ in $(seq 1800); do
         ! "$@" 2>/dev/null || return 0
         sleep 0.1
     done
     return 1
 }
 has_checkpoint() { compgen -G "$1/checkpoints/manifest-*.json" >/dev/null; }
+# goes_on FOLDER   its run takes more steps: two more lines of the metrics tell of some.
+steps_told() { grep -c '"event":"step"' "$1/metrics.jsonl"; }
+has_told() { [ "$(steps_told "$1")" -ge "$2" ]; } # FOLDER COUNT
+goes_on() { wait_until has_told "$1" $(($(steps_told "$1") + 2)); }
 # gone PID...   none of the processes is there any more.
 gone() {
     local pid

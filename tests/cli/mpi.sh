@@ -93,7 +93,7 @@ for flavour in openmpi mpich; do
     for signal in TERM USR1; do
         OMPI_MCA_odls_base_sigkill_timeout=$patience start "$flavour-$signal"
         kill -s "$signal" "$job"
-        timeout 60 tail --pid="$job" -f /dev/null || fail "$flavour goes on after SIG$signal"
+        timeout 120 tail --pid="$job" -f /dev/null || fail "$flavour goes on after SIG$signal"
         wait "$job" || true # launchers differ in what they return
         stopped=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$flavour-$signal/log.txt")
         [ -n "$stopped" ] || fail "$flavour: SIG$signal did not stop the run in order"
@@ -104,7 +104,7 @@ done
 # A rank that hangs: the others say for whom they wait, in what, and leave their last operations.
 # So they do when they are inside MPI's own all-reduce.
 for allreduce in ring direct mpi; do
-    start "hangs-$allreduce" --watchdog 3 --allreduce "$allreduce"
+    start "hangs-$allreduce" --watchdog 10 --allreduce "$allreduce"
     hung=$(rank_pids | sed -n 2p)
     kill -STOP "$hung"
     expect_end "hangs-$allreduce"

@@ -48,7 +48,7 @@ for flavour in openmpi mpich; do
     for scheme in async gossip; do
         OMPI_MCA_odls_base_sigkill_timeout=$patience start "$flavour-$scheme" --sync "$scheme"
         kill -TERM "$job"
-        timeout 60 tail --pid="$job" -f /dev/null || fail "$flavour $scheme goes on after SIGTERM"
+        timeout 120 tail --pid="$job" -f /dev/null || fail "$flavour $scheme goes on after SIGTERM"
         wait "$job" || true # launchers differ in what they return
         stopped=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$flavour-$scheme/log.txt")
         [ -n "$stopped" ] || fail "$flavour $scheme: SIGTERM did not stop the run in order"
@@ -56,12 +56,13 @@ for flavour in openmpi mpich; do
     done
 done
 
-# hang NAME RANK FLAGS...   a run whose RANK stands still in the midst of training.
+# hang NAME RANK FLAGS...   a run whose RANK stands still in the midst of training: rank 0 has told of
+# steps since the checkpoint, after which all ranks met in collectives.
 hang() {
     local name=$1 rank=$2
     shift 2
-    start "$name" --watchdog 5 --checkpoint-every 1000 "$@"
-    sleep 0.2 # beyond the checkpoint
+    start "$name" --watchdog 10 --checkpoint-every 1000 "$@"
+    goes_on "$name" || fail "$name does not go on"
     hung=$(rank_pids | sed -n "$((rank + 1))p")
     kill -STOP "$hung"
     expect_end "$name"

@@ -32,7 +32,7 @@ for scheme in async ssp:2 easgd:4; do
 done
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --sync async --compress fp16 -n 1 "${own[@]}" --out alone
 expect_text "1 worker of 1 thread and 1 server process"
-expect_exit 0 timeout 60 "$SHOAL" train "${common[@]}" --epochs 1 --sync ksync:1 -n 1 "${own[@]}" --out alone
+expect_exit 0 timeout 300 "$SHOAL" train "${common[@]}" --epochs 1 --sync ksync:1 -n 1 "${own[@]}" --out alone
 expect_complaint 2 "use more workers (-n 2)" \
     "$SHOAL" train "${common[@]}" --sync backup:1 -n 1 "${own[@]}" --out bad
 expect_complaint 2 "'ksync:3' is too much for 1 worker" \
@@ -42,9 +42,9 @@ expect_complaint 2 "'ksync:3' is too much for 1 worker" \
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --optimizer momentum --sync ps -n 3 --out whole
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 1 --optimizer momentum --sync ps -n 3 \
     --servers 2 "${own[@]}" --out half
-expect_exit 0 timeout 60 "$SHOAL" train half --resume --epochs 2
+expect_exit 0 timeout 300 "$SHOAL" train half --resume --epochs 2
 expect_same "whole/$model" "half/$model"
-expect_exit 0 timeout 60 "$SHOAL" train half --resume --epochs 2
+expect_exit 0 timeout 300 "$SHOAL" train half --resume --epochs 2
 expect_text "nothing to do"
 
 # start NAME FLAGS...   a long run in the background, once it has a checkpoint; `server`: its last
@@ -55,15 +55,11 @@ start() {
     "$SHOAL" train "${common[@]}" --epochs 200000 --eval-every 1000000 --checkpoint-every 100 \
         --sync async -n 2 --servers 2 "${own[@]}" --out "$name" "$@" >"$name.out" 2>"$name.err" </dev/null &
     job=$!
-    for _ in $(seq 300); do
-        compgen -G "$name/checkpoints/manifest-*.json" >/dev/null && break
-        sleep 0.1
-    done
-    compgen -G "$name/checkpoints/manifest-*.json" >/dev/null || fail "$name wrote no checkpoint"
+    wait_until has_checkpoint "$name" || fail "$name wrote no checkpoint: $(cat "$name.err")"
     [ "$(pgrep -c -P "$job")" -eq 4 ] || fail "$name has not four processes"
     server=$(pgrep -P "$job" -x shoal-3)
 }
-ended() { timeout 60 tail --pid="$job" -f /dev/null || fail "$1 goes on"; }
+ended() { timeout 120 tail --pid="$job" -f /dev/null || fail "$1 goes on"; }
 
 start stops
 kill -TERM "$job"
@@ -75,7 +71,7 @@ kill -KILL "$server"
 ended dies
 expect_text "server 1 (pid $server) was ended by signal 9" dies.err
 
-start hangs --restarts 0 --watchdog 1
+start hangs --restarts 0 --watchdog 10
 kill -STOP "$server"
 ended hangs
 expect_text "server 1 (pid $server) is stopped" hangs.err

@@ -10,10 +10,7 @@ echo "SEED=$seed"
 common=(--model mlp --data digits --threads 1 --seed 3 --kernels default --batch 48 --lr 0.1)
 
 wait_for() { # TEXT FILE
-    for _ in $(seq 600); do
-        grep -qF -- "$1" "$2" && return
-        sleep 0.1
-    done
+    wait_until grep -qF -- "$1" "$2" && return
     cat "$2"
     fail "no \"$1\" in $2"
 }
@@ -25,10 +22,7 @@ start() {
     "$SHOAL" train "${common[@]}" --steps 6000 --eval-every 1000000 --checkpoint-every 100 \
         --out "$name" "$@" >"$name.out" 2>"$name.err" &
     parent=$!
-    for _ in $(seq 600); do
-        ! compgen -G "$name/checkpoints/manifest-*.json" >/dev/null || return 0
-        sleep 0.1
-    done
+    wait_until has_checkpoint "$name" && return
     cat "$name.err"
     fail "$name wrote no checkpoint"
 }
@@ -75,7 +69,7 @@ done
 
 # What a dead server had not saved is counted, and the same everywhere.
 start lost -n 3 --sync async --snapshot-every 1000000 --checkpoint-every 1000
-pause
+goes_on lost || fail "no step since the checkpoint, with which servers save"
 kill -KILL "$(worker 2)"
 wait_for "server 1 was restored from its snapshot at update" lost.err
 check_run
@@ -98,7 +92,7 @@ grep -q '"event":"end".*"lost_updates":0[,}]' own-worker/metrics.jsonl || fail "
 # A server dies: its part comes from its snapshot, what came after is lost, no worker ends.
 start own-server -n 2 --sync ssp:2 --server-ranks own --servers 2 --snapshot-every 1000000 \
     --checkpoint-every 1000 --lr 0.05
-pause
+goes_on "$name" || fail "no step since the checkpoint, with which servers save"
 before="$(worker 1) $(worker 2)"
 kill -KILL "$(worker 4)"
 wait_for "server 1 was restored from its snapshot at update" "$name.err"
@@ -110,7 +104,7 @@ check_run
 grep -q '"event":"end".*"lost_updates":[1-9]' own-server/metrics.jsonl || fail "$name: nothing is lost"
 
 # A server that hangs is ended, and another takes its place. One worker is enough.
-start own-hung -n 1 --sync async --server-ranks own --servers 1 --watchdog 3
+start own-hung -n 1 --sync async --server-ranks own --servers 1 --watchdog 10
 stopped=$(worker 2)
 kill -STOP "$stopped"
 wait_for "(pid $stopped) is stopped" own-hung.err
@@ -169,7 +163,7 @@ finish 0
 expect_text "with 1 worker" both.err
 
 # A worker that hangs is ended, and the others go on.
-start hung -n 3 --sync async --watchdog 3
+start hung -n 3 --sync async --watchdog 10
 stopped=$(worker 3)
 kill -STOP "$stopped"
 wait_for "worker 2 (pid $stopped) is stopped" hung.err
@@ -191,9 +185,8 @@ expect_text "was ended by signal 9" none.err
 "$SHOAL" train "${common[@]}" --steps 6000 --eval-every 1000000 --checkpoint-every 1000000 -n 3 \
     --sync gossip --out early >early.out 2>early.err &
 parent=$! name=early
-for _ in $(seq 100); do
-    [ -z "$(worker 2)" ] || break
-done
+has_worker() { [ -n "$(worker "$1")" ]; }
+wait_until has_worker 2 || fail "no worker was started"
 kill -KILL "$(worker 2)"
 wait_for "restart 1 of 3" early.err
 check_run

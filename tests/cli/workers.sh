@@ -100,7 +100,7 @@ if command -v prlimit >/dev/null; then
 fi
 
 # A worker that hangs is named by the watchdog, and every rank says for whom it waits.
-start stopped --watchdog 3
+start stopped --watchdog 10
 kill -STOP "$(worker 2)"
 wait_until grep -qE "rank 0: [a-z]+ [0-9]+, waits for rank 2" stopped.err || fail "$(cat stopped.err)"
 wait_for "worker 2 (pid" stopped.err
@@ -112,10 +112,10 @@ expect_text "restart 1 of 3" stopped/log.txt
 stop
 
 # A whole team that is stopped and goes on (Ctrl-Z and fg, a suspended job) is no team that hangs.
-start suspended --watchdog 3
+start suspended --watchdog 10
 mapfile -t team < <(pgrep -P "$parent")
 kill -STOP "$parent" "${team[@]}"
-sleep 5
+sleep 12
 kill -CONT "${team[@]}" "$parent"
 lines=$(wc -l <suspended/metrics.jsonl)
 grew() { [ "$(wc -l <suspended/metrics.jsonl)" -gt "$((lines + 1))" ]; }

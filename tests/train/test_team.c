@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/memory.h"
+#include "base/task.h"
 #include "comm/engines.h"
 #include "harness.h"
 #include "train/costs.h"
@@ -53,6 +54,50 @@ TEST(team, several_that_drifted_are_counted) {
                 run_engines(4, NULL, look, &(drift){6, false}));
     CHECK_FAILS(SH_E_NUMERIC, "the parameters of 2 of 3 ranks differ from rank 0's",
                 run_engines(3, NULL, look, &(drift){6, false}));
+}
+
+/* ---- Patience while rank 0 writes a checkpoint ---- */
+
+static void take_steps(sh_team *team, int count) {
+    for (int i = 0; i < count; i++) sh_team_phase(team, SH_PHASE_STEP, i);
+}
+
+/* Rank 0 has its checkpoint when all others are many steps ahead of it. */
+static sh_status write_late(sh_engine *engine, void *argument) {
+    _Atomic int *ahead = argument;
+    sh_board_rank board = {0};
+    sh_patience patience = {0};
+    sh_team team = {.engine = engine,
+                    .rank = sh_engine_rank(engine),
+                    .ranks = sh_engine_ranks(engine),
+                    .board = &board,
+                    .patience = &patience,
+                    .seat = {.clock = &sh_clock_real}};
+    take_steps(&team, 3);
+    double step_s = patience.limit_s;
+    sh_team_phase(&team, SH_PHASE_CHECKPOINT, 3);
+    double write_s = patience.limit_s, ahead_s = write_s;
+    if (team.rank == 0)
+        while (atomic_load(ahead) < team.ranks - 1) sh_task_yield();
+    sh_status status = sh_team_wrote(&team, 3);
+    if (team.rank > 0) {
+        take_steps(&team, 10);
+        ahead_s = patience.limit_s;
+        atomic_fetch_add(ahead, 1);
+    }
+    while (status == SH_OK && team.writes) take_steps(&team, 1);
+    take_steps(&team, 2);
+    sh_team_fini(&team);
+    SH_TRY(status);
+    if (write_s > step_s && ahead_s == write_s && patience.limit_s == step_s) return SH_OK;
+    return SH_FAIL(SH_E_FORMAT, "rank %d: %g s in steps, %g while it is written, then %g",
+                   team.rank, step_s, ahead_s, patience.limit_s);
+}
+
+TEST(team, waits_longer_for_rank_0_until_its_checkpoint_is_written) {
+    _Atomic int ahead = 0;
+    const sh_engine_options options = {.task = true};
+    CHECK_OK(run_engines(3, &options, write_late, &ahead));
 }
 
 TEST(costs, are_read_as_they_were_written) {

@@ -27,23 +27,51 @@ TEST(patience, follows_the_measured_steps) {
     assert_true(sh_patience_turn(&patience, SH_PHASE_STEP, now_ns) > 1000);
 }
 
+/* Three short steps; returns when they are over. */
+static int64_t take_steps(sh_patience *patience, int64_t now_ns) {
+    for (int i = 0; i < 3; i++, now_ns += second_ns / 100)
+        sh_patience_turn(patience, SH_PHASE_STEP, now_ns);
+    return now_ns;
+}
+
 TEST(patience, knows_that_a_checkpoint_takes_longer_than_a_step) {
     sh_patience patience = {0};
-    int64_t now_ns = second_ns;
-    for (int i = 0; i < 3; i++, now_ns += second_ns / 100)
-        sh_patience_turn(&patience, SH_PHASE_STEP, now_ns);
+    int64_t now_ns = take_steps(&patience, second_ns);
     double step_s = patience.limit_s;
     // The first checkpoint has not been measured; and rank 0 writes it while the others have gone
     // on to the next step.
     double write_s = sh_patience_turn(&patience, SH_PHASE_CHECKPOINT, now_ns);
     assert_true(write_s > 2 * step_s);
+    patience.writes = true;
     assert_true(sh_patience_turn(&patience, SH_PHASE_STEP, now_ns + second_ns / 100) == 0);
     assert_true(patience.limit_s == write_s);
     // After that step the checkpoint is known, and steps have their own limit again.
+    patience.writes = false;
     sh_patience_turn(&patience, SH_PHASE_STEP, now_ns + 40 * second_ns);
     assert_true(patience.limit_s == step_s);
     double known_s = sh_patience_turn(&patience, SH_PHASE_CHECKPOINT, now_ns + 41 * second_ns);
     assert_true(known_s < write_s && known_s > 10 * 40);
+}
+
+TEST(patience, lasts_through_all_steps_that_are_taken_while_a_checkpoint_is_written) {
+    sh_patience patience = {0};
+    int64_t now_ns = take_steps(&patience, second_ns);
+    double write_s = sh_patience_turn(&patience, SH_PHASE_CHECKPOINT, now_ns);
+    patience.writes = true;
+    now_ns = take_steps(&patience, now_ns);  // ahead of rank 0, as in ssp:2
+    assert_true(patience.limit_s >= 300);
+    now_ns += 100 * second_ns;
+    patience.writes = false;
+    sh_patience_turn(&patience, SH_PHASE_STEP, now_ns);
+    assert_true(patience.limit_s < write_s);
+    assert_true(patience.watch.longest_s[SH_PHASE_STEP] < 1);
+    assert_true(patience.watch.longest_s[SH_PHASE_CHECKPOINT] >= 100);
+}
+
+TEST(patience, is_long_for_a_disk_that_was_quick_the_last_time) {
+    sh_watch watch = {.longest_s[SH_PHASE_STEP] = 0.01, .longest_s[SH_PHASE_CHECKPOINT] = 0.01};
+    assert_true(sh_watch_limit(&watch, SH_PHASE_STEP) == 30);
+    assert_true(sh_watch_limit(&watch, SH_PHASE_CHECKPOINT) == 300);
 }
 
 TEST(patience, is_what_the_user_says) {
