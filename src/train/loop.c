@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/text.h"
 #include "tensor/kernels/reduce.h"
 #include "train/regroup.h"
 #include "train/run.h"
@@ -321,8 +322,8 @@ static void report_bytes(const shoal_run *run) {
     int64_t steps = run->step > run->first_step ? run->step - run->first_step : 1;
     char less[64] = "";
     if (strcmp(run->config.compress, "none") != 0)
-        snprintf(less, sizeof less, "; %.1f times less than uncompressed",
-                 (double)run->dense_bytes / (double)run->sent_bytes);
+        sh_snprintf(less, sizeof less, "; %.1f times less than uncompressed",
+                    (double)run->dense_bytes / (double)run->sent_bytes);
     SH_INFO(&run->log, "sent by worker 0: %.2f MiB, %.1f KiB a step%s",
             (double)run->sent_bytes / 0x1p20, (double)run->sent_bytes / 0x1p10 / (double)steps,
             less);
