@@ -7,6 +7,8 @@
 
 /* Refuses a scheme that does not go with the other settings of a run. */
 sh_status sh_scheme_check_run(const shoal_run *run);
+/* Refuses an optimizer that cannot leave its momentum to a codec which wants it. */
+sh_status sh_scheme_check_momentum(const shoal_run *run);
 /* Sets options that mean nothing to the scheme back: where one set of options serves several. */
 sh_status sh_scheme_forget_others(sh_config *config);
 /* The position follows from the step, which all workers have agreed on. */

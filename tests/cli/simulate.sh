@@ -119,5 +119,5 @@ expect_complaint 1 "deadlock at" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute 10
 expect_complaint 2 "--straggler '9:4x'" "$SHOAL" simulate "${mlp[@]}" -n 3 --straggler 9:4x
 expect_complaint 2 "--compute" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute soon
 expect_complaint 2 "neither on nor off" "$SHOAL" simulate "${mlp[@]}" -n 3 --numerics maybe
-expect_complaint 1 "does not go with --compress" "$SHOAL" simulate "${mlp[@]}" -n 3 \
-    --compute 1ms --numerics off --compress fp16
+expect_complaint 2 "does not go with --balance" "$SHOAL" simulate "${mlp[@]}" -n 3 \
+    --compute 1ms --numerics off --balance
