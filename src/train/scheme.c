@@ -148,6 +148,8 @@ sh_status sh_scheme_begin(shoal_run *run) {
     return status;
 }
 
+bool sh_scheme_is_free(const shoal_run *run) { return family_of(run->scheme)->free; }
+
 void sh_scheme_aim(shoal_run *run, int64_t to) {
     run->scheme->to = to;
     run->scheme->replica.goal = to * run->team.ranks;

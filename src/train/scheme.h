@@ -17,6 +17,8 @@ void sh_run_move_to(shoal_run *run, int64_t step);
 /* Collective, when all ranks have the same parameters: makes the scheme and starts its services.
  * Does nothing for a run whose steps are bulk-synchronous. */
 sh_status sh_scheme_begin(shoal_run *run);
+/* Its workers are not in lockstep. */
+bool sh_scheme_is_free(const shoal_run *run);
 /* The workers meet again when step `to` is done. */
 void sh_scheme_aim(shoal_run *run, int64_t to);
 /* One step of this worker; the run's step and samples move to what is known of all workers. True in
