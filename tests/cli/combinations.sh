@@ -48,7 +48,8 @@ for sync in "${schemes[@]}"; do
     done
     simulate "${norm[@]}" --sync "$sync" --sync-batchnorm --out run
 done
-[ "$trained" -ge 50 ] && [ "$refused" -ge 50 ] || fail "$trained trained, $refused were refused"
+[ "$trained" -ge 50 ] || fail "only $trained trained"
+[ "$refused" -ge 50 ] || fail "only $refused were refused"
 
 # And real ones.
 for sync in "${schemes[@]}"; do
