@@ -284,17 +284,9 @@ static sh_status hand_momentum_over(shoal_run *run) {
     sh_codec codec;
     SH_TRY(sh_codec_parse(run->config.compress, &codec));
     if (run->team.engine == NULL || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
-    const char *name = run->optim.kind->name;
-    bool nesterov = strcmp(name, "nesterov") == 0;
-    if (!nesterov && strcmp(name, "sgd") != 0 && strcmp(name, "momentum") != 0) {
-        SH_FAIL(SH_E_USAGE,
-                "'%s' applies momentum itself and goes with sgd, momentum or nesterov, "
-                "not with '%s'",
-                run->config.compress, name);
-        return sh_error_hint("use --optimizer momentum");
-    }
+    SH_TRY(sh_scheme_check_momentum(run));
     run->codec_momentum = run->optim.options.momentum;
-    run->codec_nesterov = nesterov;
+    run->codec_nesterov = strcmp(run->optim.kind->name, "nesterov") == 0;
     static char sgd[] = "sgd";
     sh_optim_options plain = run->config.optim;
     plain.name = sgd;
