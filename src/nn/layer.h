@@ -70,6 +70,7 @@ struct sh_layer_kind {
     bool in_place;      // forward may write over input 0, backward over the output's gradient
     bool reshapes;      // forward and backward only rename the shape: output and input share memory
     bool fuses_relu;    // a following relu can be absorbed (op->relu)
+    bool adds_dx;       // backward adds to dx[0] where dx_added[0] says so
 };
 
 const sh_layer_kind *sh_layer_find(const char *name);  // NULL: unknown

@@ -139,6 +139,11 @@ static const net_case branches[] = {
     {"a branch of the data itself",
      "[{dense: 5, name: a}, {add: , from: [a, input]}, {concat: , from: [input, add1]}, dense]",
      VECTOR(5)},
+    {"layernorms that add to a gradient",
+     "[{embedding: 6, name: a}, layernorm, {dense: 6, name: b}, {add: , name: s, from: [b, a]}, "
+     "{layernorm: , name: n}, {dense: 6, name: c}, {add: , name: t, from: [c, s]}, {layernorm: , "
+     "name: o, from: s}, {add: , from: [o, t, n]}, {dense: 4}]",
+     TOKENS(5, 7)},
     {"tied dense layers",
      "[{dense: 6, name: a}, tanh, {dense: {units: 6, tie: a.weight}}, tanh, "
      "{dense: {units: 6, tie: a.weight, bias: false}}, dense]",
