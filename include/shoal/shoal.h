@@ -103,6 +103,13 @@ typedef struct shoal_hooks {
  * data may come without labels, and then serves shoal_run_predict alone. */
 SHOAL_API shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
                                       shoal_run **run_out);
+/* A run that evaluates and predicts with the checkpoint at `path`, as shoal_run_load takes it. What
+ * it has to know of the training data (normalisation, classes, characters) is in the checkpoint, so
+ * that data need not be there: a part that has a file of its own ("data.test") is opened alone, and
+ * only when it is asked for. A model file also tells its model, unless the config does. Older
+ * checkpoints know nothing of it: their training data is read. */
+SHOAL_API shoal_status shoal_run_open_saved(const shoal_config *config, const char *path,
+                                            const shoal_hooks *hooks, shoal_run **run_out);
 SHOAL_API void shoal_run_close(shoal_run *run);
 /* Trains to the end, with evaluation, metrics and checkpoints in the run's folder. */
 SHOAL_API shoal_status shoal_run_train(shoal_run *run);
@@ -275,7 +282,19 @@ typedef struct shoal_model_options {
 
 SHOAL_API shoal_status shoal_model_create(const shoal_model_options *options,
                                           shoal_model **model_out);
+/* The model of a checkpoint: a model file, a snapshot or a run's folder. It takes samples as they
+ * lie in the data, and scales them as its training did. Of the options (NULL: defaults) `loss`,
+ * `optimizer`, `seed` and `threads` count. Fails on files that do not tell model and data: those of
+ * other programs, and older ones. */
+SHOAL_API shoal_status shoal_model_open(const char *path, const shoal_model_options *options,
+                                        shoal_model **model_out);
 SHOAL_API void shoal_model_destroy(shoal_model *model);
+/* The shape of a sample: its dimensions go to sample_out, how many there are is returned. */
+SHOAL_API int shoal_model_sample(const shoal_model *model, int64_t sample_out[3]);
+/* Floats that shoal_model_predict writes for each sample. */
+SHOAL_API int64_t shoal_model_outputs(const shoal_model *model);
+/* Text: the characters in the order of their tokens, as UTF-8; NULL for bytes and numbers. */
+SHOAL_API const char *shoal_model_vocabulary(const shoal_model *model);
 SHOAL_API int64_t shoal_model_param_count(const shoal_model *model);
 /* One training step on `count` samples: x (count, sample...), y int32 classes (count) or float
  * values (count, outputs). The mean loss goes to loss_out unless NULL. */
@@ -287,7 +306,7 @@ SHOAL_API shoal_status shoal_model_evaluate(shoal_model *model, const void *x, c
 /* output_out (count, outputs). */
 SHOAL_API shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
                                            float *output_out);
-/* One safetensors file; any model of the same layers loads it. */
+/* One safetensors file; any model of the same layers loads it. Loading takes parameters alone. */
 SHOAL_API shoal_status shoal_model_save(shoal_model *model, const char *path);
 SHOAL_API shoal_status shoal_model_load(shoal_model *model, const char *path);
 

@@ -9,6 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/addresses.h"
+#include "base/text.h"
+
 static _Atomic uint64_t calls;  // relaxed: a statistic, orders nothing
 
 static void count_call(void) { atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed); }
@@ -39,7 +42,7 @@ char *sh_format(const char *format, ...) {
     va_start(arguments, format);
     char *text = NULL;
     count_call();
-    int length = vasprintf(&text, format, arguments);
+    int length = sh_vasprintf(&text, format, arguments);
     va_end(arguments);
     return length < 0 ? NULL : text;
 }
@@ -64,9 +67,11 @@ sh_status sh_arena_init(sh_arena *arena, const char *name, size_t size_bytes) {
     size_t slack = rounded >= huge_bytes ? huge_bytes : 0;
     unsigned char *map = mmap(NULL, rounded + slack, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
-        return SH_FAIL(SH_E_MEMORY, "cannot map %.1f MiB for %s: %s", (double)rounded / 1048576,
-                       name, strerror(errno));
+    if (map == MAP_FAILED) {
+        SH_FAIL(SH_E_MEMORY, "cannot map %.1f MiB for %s: %s", (double)rounded / 1048576, name,
+                strerror(errno));
+        return sh_addresses_hint(NULL);
+    }
     unsigned char *base = map;
     if (slack != 0) {
         base = (unsigned char *)sh_round_up((uintptr_t)map, huge_bytes);

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/option_value.h"
+#include "base/text.h"
 
 sh_node *sh_option_scalar(const char *text) {
     sh_node *node = sh_alloc(1, sizeof *node);
@@ -29,8 +30,8 @@ static sh_node *int_node(int64_t value) {
 static sh_node *real_node(double value) {
     char text[32];
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
+        sh_snprintf(text, sizeof text, "%.*g", digits, value);
+        if (sh_strtod(text, NULL) == value) break;
     }
     return sh_option_scalar(text);
 }

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 static sh_status out_of_memory(const char *shown) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for option '%s'", shown);
@@ -43,11 +44,11 @@ static const char *wanted_number(const sh_option *row, const char *what, char wa
     if (!checked)
         snprintf(wanted_out, 128, "%s", what);
     else if (row->most >= reach)
-        snprintf(wanted_out, 128, "%s, at least %.15g", what, row->least);
+        sh_snprintf(wanted_out, 128, "%s, at least %.15g", what, row->least);
     else if (row->least <= -reach)
-        snprintf(wanted_out, 128, "%s, at most %.15g", what, row->most);
+        sh_snprintf(wanted_out, 128, "%s, at most %.15g", what, row->most);
     else
-        snprintf(wanted_out, 128, "%s from %.15g to %.15g", what, row->least, row->most);
+        sh_snprintf(wanted_out, 128, "%s from %.15g to %.15g", what, row->least, row->most);
     return wanted_out;
 }
 
@@ -64,7 +65,7 @@ static bool parse_decimal(const char *text, double *value_out, const char **rest
         return false;
     if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X')) return false;
     char *end;
-    *value_out = strtod(text, &end);
+    *value_out = sh_strtod(text, &end);
     *rest_out = end;
     return isfinite(*value_out);
 }

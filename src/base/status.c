@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/text.h"
+
 static _Thread_local sh_error thread_error;
 static _Thread_local sh_error *lent;  // of the coroutine that runs, or NULL
 
@@ -28,7 +30,7 @@ sh_status sh_error_set(sh_status code, const char *file, int line, const char *f
     sh_error error = {.code = code, .file = file, .line = line};
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error.text, sizeof error.text, format, arguments);
+    sh_vsnprintf(error.text, sizeof error.text, format, arguments);
     va_end(arguments);
     *last() = error;
     return code;
@@ -38,7 +40,7 @@ sh_status(sh_error_hint)(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     sh_error *own = last();
-    vsnprintf(own->hint, sizeof own->hint, format, arguments);
+    sh_vsnprintf(own->hint, sizeof own->hint, format, arguments);
     va_end(arguments);
     return own->code;
 }

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "base/addresses.h"
 #include "base/fiber.h"
 #include "base/memory.h"
 
@@ -45,7 +46,8 @@ static sh_status start(sh_task *task) {
                               task, &task->fiber);
     int error = pthread_create(&task->thread, NULL, thread_main, task);
     if (error == 0) return SH_OK;
-    return SH_FAIL(SH_E_IO, "cannot start task '%s': %s", task->name, strerror(error));
+    SH_FAIL(SH_E_IO, "cannot start task '%s': %s", task->name, strerror(error));
+    return sh_addresses_hint(NULL);  // a thread's stack takes 8 MiB of them
 }
 
 sh_status sh_task_spawn(const char *name, sh_task_body body, void *argument, sh_task **task_out) {

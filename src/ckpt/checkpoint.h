@@ -32,6 +32,7 @@ typedef struct sh_checkpoint_info {
     char *data;       // fingerprint of the training data
     char *model;      // the model as YAML; also a note in the model file
     char *kernels;    // kernel choices, opaque
+    char *facts;      // of the training data, opaque; a note in the model file alone
 } sh_checkpoint_info;
 
 /* Frees the texts of an info that was read. */
@@ -68,7 +69,7 @@ static inline const sh_param_list *sh_checkpoint_slot_params(const sh_checkpoint
  * folder at a time. */
 sh_status sh_checkpoint_save(const char *folder, const sh_checkpoint *checkpoint, int keep);
 
-/* Parameters, state and the model's text alone, as one file. */
+/* Parameters, state, the model's text and the facts alone, as one file. */
 sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkpoint);
 
 /* The manifest to go on from. `path` is a run's folder, its checkpoints folder or a manifest. In a
@@ -90,5 +91,9 @@ sh_status sh_checkpoint_load_model(const char *path, const sh_log *log, const sh
 
 /* The model's YAML that a model file (or a snapshot) carries. sh_free it. */
 sh_status sh_checkpoint_model_text(const char *path, const sh_log *log, char **text_out);
+/* The facts of its training data, and the name of the model file; NULL both where it has none, as
+ * older ones and those of other programs. sh_free them. */
+sh_status sh_checkpoint_facts_text(const char *path, const sh_log *log, char **text_out,
+                                   char **file_out);
 
 #endif

@@ -242,25 +242,40 @@ out:
     return status;
 }
 
-sh_status sh_checkpoint_model_text(const char *path, const sh_log *log, char **text_out) {
-    char *file;
-    SH_TRY(model_file(path, log, &file));
+/* A note of a model file, NULL: it has none. */
+static sh_status read_note(const char *file, const char *key, char **text_out) {
     sh_safetensors tensors = {0};
-    sh_status status;
-    SH_TRY_OUT(sh_safetensors_open(file, &tensors));
-    const char *note = sh_safetensors_note(&tensors, "shoal.model");
-    if (note == NULL) {
+    SH_TRY(sh_safetensors_open(file, &tensors));
+    const char *note = sh_safetensors_note(&tensors, key);
+    *text_out = note != NULL ? sh_strdup(note) : NULL;
+    bool failed = note != NULL && *text_out == NULL;
+    sh_safetensors_close(&tensors);
+    return failed ? no_memory() : SH_OK;
+}
+
+sh_status sh_checkpoint_model_text(const char *path, const sh_log *log, char **text_out) {
+    char *file, *text = NULL;
+    SH_TRY(model_file(path, log, &file));
+    sh_status status = read_note(file, "shoal.model", &text);
+    if (status == SH_OK && text == NULL) {
         SH_FAIL(SH_E_FORMAT, "'%s' does not say which model it belongs to", file);
         status = sh_error_hint("name the model as well");
-        goto out;
     }
-    char *text = sh_strdup(note);
-    if (text == NULL)
-        status = no_memory();
-    else
-        *text_out = text;
-out:
-    sh_safetensors_close(&tensors);
+    if (status == SH_OK) *text_out = text;
     sh_free(file);
+    return status;
+}
+
+sh_status sh_checkpoint_facts_text(const char *path, const sh_log *log, char **text_out,
+                                   char **file_out) {
+    char *file, *text = NULL;
+    SH_TRY(model_file(path, log, &file));
+    sh_status status = read_note(file, "shoal.data", &text);
+    bool found = status == SH_OK && text != NULL;
+    if (status == SH_OK) {
+        *text_out = text;
+        *file_out = found ? file : NULL;
+    }
+    if (!found) sh_free(file);
     return status;
 }

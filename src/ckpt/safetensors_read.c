@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/json.h"
+#include "base/text.h"
 
 #define FAIL_FORMAT(source, ...) fail_format((source), __LINE__, __VA_ARGS__)
 
@@ -15,7 +16,7 @@ __attribute__((format(printf, 3, 4))) static sh_status fail_format(const char *s
     char text[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    sh_vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     sh_error_set(SH_E_FORMAT, __FILE__, line, "'%.300s' is not a sound safetensors file: %s",
                  source, text);

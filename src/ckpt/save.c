@@ -31,8 +31,12 @@ sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkp
     size_t at = describe(checkpoint->params, checkpoint->weights, entries);
     describe(checkpoint->state, checkpoint->state_values, entries + at);
     // "format: pt" is what PyTorch's own tools look for: it says how tensors are laid out.
-    const sh_tensor_note notes[] = {{"format", "pt"}, {"shoal.model", checkpoint->info.model}};
-    size_t note_count = checkpoint->info.model != NULL ? 2 : 1;
+    sh_tensor_note notes[3] = {{"format", "pt"}};
+    size_t note_count = 1;
+    if (checkpoint->info.model != NULL)
+        notes[note_count++] = (sh_tensor_note){"shoal.model", checkpoint->info.model};
+    if (checkpoint->info.facts != NULL)
+        notes[note_count++] = (sh_tensor_note){"shoal.data", checkpoint->info.facts};
     sh_status status = sh_safetensors_write(path, entries, count, notes, note_count);
     sh_free(entries);
     return status;

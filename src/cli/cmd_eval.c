@@ -54,7 +54,7 @@ const sh_command sh_command_eval = {
     .usage =
         "  shoal eval CHECKPOINT [--data DATA] [--key value]...\n\n"
         "CHECKPOINT is a run's folder, one of its checkpoints, or a model file; a model file\n"
-        "that lies in no run's folder needs --model and --data.\n",
+        "that lies in no run's folder needs --data. The training data need not be there.\n",
     .options = {rows, SH_COUNT(rows)},
     .options_bytes = sizeof(eval_options),
     .takes_run_options = true,

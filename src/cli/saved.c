@@ -11,8 +11,9 @@ const char *sh_part_choice(size_t index) {
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
-/* With the run file at hand, other data takes the place of the test data, so that its scale and its
- * vocabulary are those the model learned with. Without one the data has to speak for itself. */
+/* Other data takes the place of the test data: its scale and its vocabulary are those the model
+ * learned with. Where neither the checkpoint nor a run file tells these, the data has to speak for
+ * itself. */
 static shoal_status use_data(const sh_args *args, const char *data, bool has_run_file) {
     if (data == NULL) return SHOAL_OK;
     if (!has_run_file) CLI_TRY(shoal_config_set(args->config, "data.train", data));
@@ -35,12 +36,5 @@ shoal_status sh_saved_open(sh_args *args, const sh_saved_options *options, shoal
     if (status != SHOAL_OK) return status;
 
     shoal_hooks hooks = sh_args_hooks(args);
-    shoal_run *run = NULL;
-    CLI_TRY(shoal_run_open(args->config, &hooks, &run));
-    status = shoal_run_load(run, checkpoint);
-    if (status != SHOAL_OK)
-        shoal_run_close(run);
-    else
-        *run_out = run;
-    return status;
+    return shoal_run_open_saved(args->config, checkpoint, &hooks, run_out);
 }

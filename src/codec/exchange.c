@@ -55,7 +55,7 @@ static sh_status take_memory(sh_exchange *exchange) {
     int states = sh_codec_states(&exchange->codec);
     needs n = needs_of(exchange);
     size_t bytes = (size_t)states * n.state_bytes + n.factor_bytes + n.between_bytes + n.work_bytes;
-    if (bytes == 0) return SH_OK;
+    if (bytes == 0 || exchange->options.gradients == NULL) return SH_OK;
     SH_TRY(sh_arena_init(&exchange->arena, "codec state", bytes));
     for (int s = 0; s < states; s++)
         exchange->states[s] = sh_arena_take(&exchange->arena, n.state_bytes);
@@ -92,7 +92,7 @@ static size_t room_of(const sh_exchange *exchange, const sh_coded_bucket *bucket
 /* Messages lie in memory that peers on the same node can map: there they are not sent at all. */
 static sh_status share_messages(sh_exchange *exchange) {
     size_t bytes = 0;
-    if (exchange->codec.kind == NULL) return SH_OK;
+    if (exchange->codec.kind == NULL || exchange->options.gradients == NULL) return SH_OK;
     for (size_t i = 0; i < exchange->options.bucket_count; i++)
         bytes += room_of(exchange, &exchange->buckets[i]);
     if (bytes == 0) return SH_OK;

@@ -13,6 +13,8 @@
  * A codec with states may deliver parts of earlier gradients, so a parameter that no rank used in
  * this step can get a gradient other than zero; leaving it untouched would lose that part.
  *
+ * Without gradients only time passes: messages have their sizes and no contents.
+ *
  * The main task's alone. */
 #ifndef SH_CODEC_EXCHANGE_H
 #define SH_CODEC_EXCHANGE_H
@@ -32,7 +34,7 @@ typedef struct sh_exchange_options {
     sh_engine *engine;
     const sh_codec *codec;        // copied; kind NULL: a plain all-reduce of floats
     const sh_param_list *params;  // kept
-    float *gradients;             // the whole block; kept
+    float *gradients;             // the whole block; kept. NULL: timing only
     const sh_shared *shared;      // that holds it; NULL: private memory
     const sh_exchange_bucket *buckets;
     size_t bucket_count;
@@ -73,7 +75,7 @@ enum { SH_EXCHANGE_STATES = 3 };
 typedef struct sh_exchange_state {
     const char *name;             // "residual", "velocity", "factors"
     const sh_param_list *params;  // names, shapes and places in the block
-    float *block;
+    float *block;                 // NULL: timing only
 } sh_exchange_state;
 
 /* Returns how many there are; their contents may be overwritten between steps (resume). */

@@ -60,7 +60,8 @@ static sh_call call_of(const sh_exchange *exchange, const sh_coded_bucket *bucke
     if (kind == NULL) {
         const sh_param *low = &exchange->options.params->items[bucket->first];
         const sh_param *high = low + bucket->count - 1;
-        call.data = exchange->options.gradients + low->offset;
+        if (bucket->count > 0 && exchange->options.gradients != NULL)
+            call.data = exchange->options.gradients + low->offset;
         call.count = bucket->count > 0 ? high->offset + high->count - low->offset : 0;
         call.dtype = SH_DTYPE_F32;
         call.shared = exchange->options.shared;
@@ -96,7 +97,7 @@ static void start_round(sh_exchange *exchange, size_t index) {
         exchange->stats.message_bytes += bytes;
         // Blocks of ranks begin on cache lines of their own.
         bucket->message_bytes = kind->gathers ? sh_round_up(bytes, SH_ALIGN) : bytes;
-        encode(exchange, bucket);
+        if (exchange->options.gradients != NULL) encode(exchange, bucket);
         exchange->stats.codec_ns += now(exchange) - begin;
     }
     bucket->call = call_of(exchange, bucket, index);
@@ -151,7 +152,7 @@ static void arrive(sh_exchange *exchange, sh_coded_bucket *bucket) {
     const sh_codec_kind *kind = exchange->codec.kind;
     sh_status status = sh_engine_wait(exchange->options.engine, &bucket->call);  // at once
     exchange->stats.sent_bytes += bucket->call.sent_bytes;
-    if (status == SH_OK && kind != NULL) {
+    if (status == SH_OK && kind != NULL && exchange->options.gradients != NULL) {
         int64_t begin = now(exchange);
         status = decode(exchange, bucket);
         exchange->stats.codec_ns += now(exchange) - begin;

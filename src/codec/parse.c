@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/option.h"
+#include "base/text.h"
 #include "codec/codec.h"
 
 static const char *name_at(const void *names, size_t index) {
@@ -25,9 +26,9 @@ static sh_status refuse_name(const char *name) {
 /* An amount as a user would write it. */
 static const char *amount_text(const sh_codec_kind *kind, double amount, char text_out[24]) {
     if (kind->amount_whole)
-        snprintf(text_out, 24, "%.0f", amount);
+        sh_snprintf(text_out, 24, "%.0f", amount);
     else
-        snprintf(text_out, 24, "%.9g%%", 100 * amount);
+        sh_snprintf(text_out, 24, "%.9g%%", 100 * amount);
     return text_out;
 }
 
@@ -45,7 +46,7 @@ static sh_status refuse_amount(const sh_codec_kind *kind, const char *amount) {
 static bool read_amount(const sh_codec_kind *kind, const char *text, double *amount_out) {
     char *end;
     if (text[0] == '\0' || text[strspn(text, "0123456789.eE-+%")] != '\0') return false;
-    double amount = strtod(text, &end);
+    double amount = sh_strtod(text, &end);
     if (end == text) return false;
     if (*end == '%' && !kind->amount_whole) {
         amount /= 100;

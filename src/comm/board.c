@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
+
 static const char *const phase_names[] = {"start", "step", "evaluation", "checkpoint", "end"};
 
 const char *sh_phase_name(int phase) {
@@ -54,7 +56,7 @@ static void append(char *text, size_t size, const char *format, ...) {
     size_t used = strlen(text);
     __builtin_va_list arguments;
     __builtin_va_start(arguments, format);
-    vsnprintf(text + used, size - used, format, arguments);
+    sh_vsnprintf(text + used, size - used, format, arguments);
     __builtin_va_end(arguments);
 }
 

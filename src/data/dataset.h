@@ -62,22 +62,25 @@ typedef struct sh_data_team {
 typedef struct sh_data_options {
     char *train, *test, *validation;  // a name (mnist, digits, shakespeare, synthetic:...) or a
                                       // path; %r in it stands for the rank, %% for a percent sign
-    double hold_out;     // part of the training data kept for validation when there is none; NaN:
-                         // not set, which is 0, or for text without a test part a tenth
-    char *labels;        // a label file for `train`, where it does not lie beside the samples; %r
-    char *label_column;  // CSV: name or index from 0, negative from the end, or "none"; default
-                         // the last
-    char *targets;       // "auto" (whole numbers are classes), "classes" or "values"; NULL: auto
-    int64_t context;     // text: tokens per sample
-    char *tokens;        // text: "chars" or "bytes"
-    char *normalise;     // "auto" (mean and deviation of the training set), "none", "unit" (0..1)
-    int64_t crop;        // random crop after padding by this many pixels, 0: none
-    bool flip;           // random horizontal flip
-    char *folder;        // the data cache
-    uint64_t seed;       // for splits
+    double hold_out;       // part of the training data kept for validation when there is none; NaN:
+                           // not set, which is 0, or for text without a test part a tenth
+    double hold_out_test;  // the same for testing; only where there is no other test part
+    char *labels;          // a label file for `train`, where it does not lie beside the samples; %r
+    char *label_column;    // CSV: name or index from 0, negative from the end, or "none"; default
+                           // the last
+    char *targets;         // "auto" (whole numbers are classes), "classes" or "values"; NULL: auto
+    int64_t context;       // text: tokens per sample
+    char *tokens;          // text: "chars" or "bytes"
+    char *normalise;       // "auto" (mean and deviation of the training set), "none", "unit" (0..1)
+    int64_t crop;          // random crop after padding by this many pixels, 0: none
+    bool flip;             // random horizontal flip
+    char *folder;          // the data cache
+    uint64_t seed;         // for splits
     const int64_t *ignore;     // label that does not count and is no class; NULL: all do
     const sh_data_team *team;  // NULL: alone
     int parts;  // alone: parts that %r stands for, all of them read; 0 and 1: the first one
+    const struct sh_data *known;  // what a model learned from (facts.h): the data has to fit that,
+                                  // and nothing is measured; NULL: the training set decides
 } sh_data_options;
 
 /* The three parts of the data a run uses. `validation` may be NULL; `test` falls back to the
@@ -86,6 +89,7 @@ typedef struct sh_data_options {
  * evaluates on another asks for them with sh_data_need_targets. */
 typedef struct sh_data {
     sh_dataset *train, *validation, *test;
+    sh_data_info info;  // of the training set
     sh_normal normal;
     char *vocabulary;  // text: the characters in token order (UTF-8); NULL for bytes and numbers
     uint64_t fingerprint;  // of the training data, to refuse a resume on other data; of all parts
@@ -93,6 +97,11 @@ typedef struct sh_data {
 } sh_data;
 
 sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_data *data_out);
+/* Opens a part, "train", "validation" or "test", for `options->known`, which `data` begins as a
+ * copy of. One that has a file of its own needs no other; otherwise all are opened, as above.
+ * Nothing to do where it is open; a part that there is not stays NULL. */
+sh_status sh_data_open_part(const sh_data_options *options, const char *part, const sh_log *log,
+                            sh_data *data);
 /* Fails where a part (NULL is welcome) has samples alone, which are enough only to predict. */
 sh_status sh_data_need_targets(const sh_dataset *dataset, const char *part);
 /* Collective: parts of the data are with others than before, or with nobody: those of this team are

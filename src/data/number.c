@@ -1,14 +1,8 @@
 #include "data/number.h"
 
-#include <locale.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
-static locale_t plain;
-static pthread_once_t plain_once = PTHREAD_ONCE_INIT;
-
-static void make_plain(void) { plain = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
+#include "base/text.h"
 
 static bool is_digit(uint8_t c) { return c >= '0' && c <= '9'; }
 
@@ -25,9 +19,8 @@ static bool take_slowly(const uint8_t **at_inout, const uint8_t *end, double *nu
     while (at + length < end && length < sizeof text - 1 && can_belong(at[length])) length++;
     memcpy(text, at, length);
     text[length] = '\0';
-    pthread_once(&plain_once, make_plain);
     char *rest = text;
-    *number_out = plain != (locale_t)0 ? strtod_l(text, &rest, plain) : strtod(text, &rest);
+    *number_out = sh_strtod(text, &rest);
     *at_inout += rest - text;
     return rest != text;
 }

@@ -1,12 +1,12 @@
 /* Opening the data of a run: the parts, their split, one normalisation, and whether they fit. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/rng.h"
+#include "data/facts.h"
+#include "data/fit.h"
 #include "data/parts.h"
-#include "data/view.h"
+#include "data/split.h"
 
 static const double TEXT_HOLD_OUT = 0.1;
 
@@ -15,94 +15,17 @@ typedef struct opened {
     bool train_has_parts;
 } opened;
 
-static sh_status fail_parts(const sh_source *a, const sh_source *b, const char *what) {
-    SH_FAIL(SH_E_SHAPE, "'%s' does not fit the training data '%s': %s", b->name, a->name, what);
-    return sh_error_hint("'shoal data info' shows what a file holds");
-}
-
-/* Labels above the classes of training would index past the last output. */
-static sh_status check_labels(const sh_source *train, const sh_source *part,
-                              const int64_t *ignore) {
-    for (size_t i = 0; i < part->stored; i++)
-        if (part->labels[i] >= train->info.classes &&
-            (ignore == NULL || part->labels[i] != *ignore)) {
-            SH_FAIL(SH_E_FORMAT,
-                    "'%s': sample %zu has label %d, but training has classes 0 to %lld", part->name,
-                    i, part->labels[i], (long long)train->info.classes - 1);
-            return sh_error_hint("check that both files belong together");
-        }
-    return SH_OK;
-}
-
-static sh_status check_part(const sh_data_options *options, const sh_source *train,
-                            sh_source *part) {
-    if (part == NULL) return SH_OK;
-    if (!sh_shape_equal(&train->info.sample, &part->info.sample)) {
-        char a[SH_SHAPE_TEXT], b[SH_SHAPE_TEXT], what[2 * SH_SHAPE_TEXT + 32];
-        snprintf(what, sizeof what, "samples of shape %s against %s",
-                 sh_shape_text(&part->info.sample, b), sh_shape_text(&train->info.sample, a));
-        return fail_parts(train, part, what);
+/* The training data decides what the others must be like, unless a model knows that already. */
+static sh_status open_train(const sh_data_options *options, opened *o) {
+    sh_read read = {
+        .path = options->train, .options = options, .target = sh_wanted_target(options)};
+    sh_learned known = {0};
+    if (options->known != NULL) {
+        known = sh_learned_from(options->known);
+        read = sh_read_beside(options, options->train, &known);
     }
-    if (train->info.tokens != part->info.tokens) return fail_parts(train, part, "text and numbers");
-    part->info.classes = train->info.classes;
-    if (part->info.target == SH_TARGET_NONE) return SH_OK;  // enough to predict
-    if (train->info.target != part->info.target)
-        return fail_parts(train, part, "another kind of target");
-    if (train->info.values != part->info.values)
-        return fail_parts(train, part, "another number of targets per sample");
-    if (train->info.target == SH_TARGET_CLASS) SH_TRY(check_labels(train, part, options->ignore));
-    return SH_OK;
-}
-
-/* What the user says that targets are; NONE: the reader decides. */
-static sh_target wanted_target(const sh_data_options *options) {
-    const char *name = options != NULL ? options->targets : NULL;
-    if (name == NULL || strcmp(name, "auto") == 0) return SH_TARGET_NONE;
-    return strcmp(name, "values") == 0 ? SH_TARGET_VALUES : SH_TARGET_CLASS;
-}
-
-/* Data that comes with its kind of target (a text, a data set by name) cannot be asked for another.
- */
-static sh_status check_target(const sh_source *source, sh_target wanted) {
-    static const char *const names[] = {"no targets", "classes", "values", "tokens"};
-    sh_target found = source->info.target;
-    if (wanted == SH_TARGET_NONE || found == SH_TARGET_NONE || found == wanted) return SH_OK;
-    SH_FAIL(SH_E_USAGE, "'%s' has %s as its targets, not %s", source->name, names[found],
-            names[wanted]);
-    return sh_error_hint("leave out data.targets (--targets)");
-}
-
-/* How to read what is to be used beside the training data. */
-static sh_read read_beside(const sh_data_options *options, const char *path,
-                           const sh_source *train) {
-    sh_read read = {.path = path, .part = SH_PART_TEST, .options = options};
-    read.vocabulary = train->vocabulary;
-    read.target = train->info.target == SH_TARGET_TOKENS ? SH_TARGET_NONE : train->info.target;
-    if (train->info.sample.rank == 1 && !train->info.tokens) read.width = train->info.sample.dim[0];
-    return read;
-}
-
-static sh_status open_part(const sh_data_options *options, const char *key, const char *path,
-                           const sh_source *train, sh_source **source_out) {
-    sh_read read = read_beside(options, path, train);
-    SH_TRY(sh_parts_open(&read, key, NULL, source_out));
-    // A file of its own need not be in parts: the arrays x and y of an NPZ file.
-    if (*source_out == NULL && strcmp(key, "data.train") != 0) {
-        read.part = SH_PART_TRAIN;
-        SH_TRY(sh_parts_open(&read, key, NULL, source_out));
-    }
-    sh_status status = check_part(options, train, *source_out);
-    if (status != SH_OK) {
-        sh_source_release(*source_out);
-        *source_out = NULL;
-    }
-    return status;
-}
-
-static sh_status open_sources(const sh_data_options *options, opened *o) {
-    sh_read read = {.path = options->train, .part = SH_PART_TRAIN, .options = options};
+    read.part = SH_PART_TRAIN;
     read.labels = options->labels;  // those of other parts lie beside them
-    read.target = wanted_target(options);
     SH_TRY(sh_parts_open(&read, "data.train", &o->train_has_parts, &o->train));
     if (o->train == NULL) {
         SH_FAIL(SH_E_FORMAT, "'%s' has neither an array x nor x_train", options->train);
@@ -112,118 +35,72 @@ static sh_status open_sources(const sh_data_options *options, opened *o) {
         SH_FAIL(SH_E_FORMAT, "'%s' has no labels to train on", options->train);
         return sh_error_hint("name the label file with 'data: {labels: FILE}'");
     }
-    SH_TRY(check_target(o->train, read.target));
+    if (options->known != NULL) return sh_check_part(options, &known, o->train);
+    SH_TRY(sh_check_target(o->train, read.target));
     if (o->train->info.target == SH_TARGET_CLASS && o->train->info.classes == 0) {
         SH_FAIL(SH_E_FORMAT, "every label of '%s' is %lld, which does not count", options->train,
                 (long long)*options->ignore);
         return sh_error_hint("loss.ignore (--ignore) names another one");
     }
+    return SH_OK;
+}
+
+static sh_status open_sources(const sh_data_options *options, opened *o) {
+    SH_TRY(open_train(options, o));
+    sh_learned train = sh_learned_of(o->train);
     if (options->test != NULL)
-        SH_TRY(open_part(options, "data.test", options->test, o->train, &o->test));
+        SH_TRY(sh_open_part(options, "data.test", options->test, &train, &o->test));
     else if (o->train_has_parts)
-        SH_TRY(open_part(options, "data.train", options->train, o->train, &o->test));
+        SH_TRY(sh_open_part(options, "data.train", options->train, &train, &o->test));
     if (options->validation != NULL)
         SH_TRY(
-            open_part(options, "data.validation", options->validation, o->train, &o->validation));
+            sh_open_part(options, "data.validation", options->validation, &train, &o->validation));
     return SH_OK;
 }
 
-static sh_status view_all(sh_source *source, sh_dataset **dataset_out) {
-    if (source == NULL) return SH_OK;
-    size_t count = source->info.tokens ? source->stored : source->info.count;
-    return sh_view_create(source, 0, count, NULL, dataset_out);
-}
-
-/* Text is split in place, the end held out: its windows overlap, so a random choice would leak. */
-static sh_status split_text(sh_source *source, double part, sh_data *data) {
-    size_t context = (size_t)source->info.sample.dim[0], count = source->stored;
-    size_t held = (size_t)(part * (double)count);
-    if (held <= context || count - held <= context) {
-        SH_FAIL(SH_E_SHAPE,
-                "'%s' has %zu tokens; holding out %zu leaves less than a context of "
-                "%zu",
-                source->name, count, held, context);
-        return sh_error_hint("use a longer text, a shorter context, or a validation file");
+/* The test part can be held out only where there is no other. */
+static sh_status check_hold_out_test(const sh_data_options *options, const opened *o) {
+    if (!(options->hold_out_test >= 0 && options->hold_out_test < 1))
+        return SH_FAIL(SH_E_USAGE, "hold_out_test %g is not in [0, 1)", options->hold_out_test);
+    // A model's training set stays what it was, whatever else is to be tested on.
+    if (options->hold_out_test == 0 || o->test == NULL || options->known != NULL) return SH_OK;
+    if (options->test != NULL) {
+        SH_FAIL(SH_E_USAGE, "both test data, '%s', and hold_out_test are given", options->test);
+        return sh_error_hint("leave out one of them");
     }
-    SH_TRY(sh_view_create(source, 0, count - held, NULL, &data->train));
-    return sh_view_create(source, count - held, held, NULL, &data->validation);
+    SH_FAIL(SH_E_USAGE, "'%s' brings a test part, and hold_out_test asks for another",
+            options->train);
+    return sh_error_hint("leave out hold_out_test (--hold-out-test)");
 }
 
-static int compare_u32(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* A source that is not in parts counts as one. */
-static size_t part_count(const sh_source *source) {
-    return source->part_count > 0 ? (size_t)source->part_count : 1;
-}
-
-static size_t part_size(const sh_source *source, size_t i) {
-    return source->part_count > 0 ? source->part_sizes[i] : source->info.count;
-}
-
-static size_t held_of(size_t count, double part) { return (size_t)llround(part * (double)count); }
-
-static sh_status count_held(const sh_source *source, double part, size_t *held_out) {
-    *held_out = 0;
-    for (size_t i = 0; i < part_count(source); i++) {
-        size_t count = part_size(source, i), held = held_of(count, part);
-        *held_out += held;
-        if (held > 0 && held < count && source->info.count <= UINT32_MAX) continue;
-        SH_FAIL(SH_E_USAGE, "cannot hold out %g of the %zu samples of '%s'", part, count,
-                source->name);
-        return sh_error_hint("both parts need at least one sample");
+/* Which parts of the training data are held out. */
+static sh_status choose_split(const sh_data_options *options, const opened *o, sh_split *split) {
+    SH_TRY(check_hold_out_test(options, o));
+    double part = options->hold_out, test = options->hold_out_test;
+    // Unless told otherwise, a text without any other part keeps its end for validation.
+    if (isnan(part))
+        part = o->train->info.tokens && o->test == NULL && test == 0 ? TEXT_HOLD_OUT : 0;
+    if (!(part >= 0 && part < 1)) return SH_FAIL(SH_E_USAGE, "hold_out %g is not in [0, 1)", part);
+    if (o->validation != NULL) part = 0;
+    if (part + test >= 1) {
+        SH_FAIL(SH_E_USAGE, "hold_out %g and hold_out_test %g leave nothing to train on", part,
+                test);
+        return sh_error_hint("together they are below 1");
     }
+    *split = (sh_split){.validation = part, .test = test, .seed = options->seed};
     return SH_OK;
-}
-
-/* A random part by the seed; both lists in file order, which is kind to mapped files. Where the
- * data lies in parts, each is split by itself, whoever holds it. */
-static sh_status split_samples(sh_source *source, double part, uint64_t seed, sh_data *data) {
-    size_t count = source->info.count, held = 0;
-    SH_TRY(count_held(source, part, &held));
-    uint32_t *train = sh_alloc(count, sizeof *train);
-    uint32_t *validation = sh_alloc(held, sizeof *validation);
-    if (train == NULL || validation == NULL) {
-        sh_free(train);
-        sh_free(validation);
-        return SH_FAIL(SH_E_MEMORY, "out of memory for splitting '%s'", source->name);
-    }
-    for (size_t i = 0, first = 0, kept = 0; i < part_count(source); i++) {
-        size_t size = part_size(source, i), keep = size - held_of(size, part);
-        sh_rng rng =
-            sh_rng_stream(seed, SH_RNG_SPLIT, (uint32_t)source->first_part + (uint32_t)i, 0);
-        sh_rng_shuffle(&rng, train + kept, size);
-        for (size_t k = kept; k < kept + size; k++) train[k] += (uint32_t)first;
-        memcpy(validation + (first - kept), train + kept + keep, (size - keep) * sizeof *train);
-        kept += keep;
-        first += size;
-    }
-    qsort(train, count - held, sizeof *train, compare_u32);
-    qsort(validation, held, sizeof *validation, compare_u32);
-    sh_status status = sh_view_create(source, 0, held, validation, &data->validation);
-    if (status != SH_OK) {
-        sh_free(train);
-        return status;
-    }
-    return sh_view_create(source, 0, count - held, train, &data->train);
 }
 
 static sh_status make_views(const sh_data_options *options, opened *o, sh_data *data) {
-    double part = options->hold_out;
-    // Unless told otherwise, a text without any other part keeps its end for validation.
-    if (isnan(part)) part = o->train->info.tokens && o->test == NULL ? TEXT_HOLD_OUT : 0;
-    if (!(part >= 0 && part < 1)) return SH_FAIL(SH_E_USAGE, "hold_out %g is not in [0, 1)", part);
-    if (o->validation != NULL || part == 0) {
-        SH_TRY(view_all(o->train, &data->train));
-        SH_TRY(view_all(o->validation, &data->validation));
-    } else if (o->train->info.tokens) {
-        SH_TRY(split_text(o->train, part, data));
-    } else {
-        SH_TRY(split_samples(o->train, part, options->seed, data));
+    sh_split split;
+    SH_TRY(choose_split(options, o, &split));
+    SH_TRY(sh_split_make(o->train, &split, data));
+    SH_TRY(sh_view_all(o->validation, &data->validation));
+    if (o->test != NULL) {
+        sh_dataset_destroy(data->test);
+        data->test = NULL;
+        SH_TRY(sh_view_all(o->test, &data->test));
     }
-    SH_TRY(view_all(o->test, &data->test));
     if (data->test == NULL) data->test = data->validation;
     return SH_OK;
 }
@@ -231,27 +108,42 @@ static sh_status make_views(const sh_data_options *options, opened *o, sh_data *
 /* What is held out of a part is a part itself. */
 static sh_status spread_parts(const sh_data_team *team, const opened *o, sh_data *data) {
     const sh_source *validation = o->validation != NULL ? o->validation : o->train;
+    const sh_source *test = o->test != NULL || data->test == data->validation ? o->test : o->train;
     sh_dataset *sets[] = {
         sh_source_is_part(o->train, team) ? data->train : NULL,
         sh_source_is_part(validation, team) ? data->validation : NULL,
-        sh_source_is_part(o->test, team) ? data->test : NULL,
+        sh_source_is_part(test, team) ? data->test : NULL,
     };
     if (sets[0] == NULL && sets[1] == NULL && sets[2] == NULL) return SH_OK;
     return sh_parts_exchange_sizes(team, sets, SH_COUNT(sets), &data->part_sizes);
 }
 
+/* As a model knows it, or measured. */
+static sh_status take_facts(const sh_data_options *options, const sh_source *train,
+                            const sh_data_team *team, sh_data *data) {
+    data->info = data->train->info;
+    if (options->known != NULL) {
+        sh_data facts;
+        SH_TRY(sh_facts_copy(options->known, &facts));
+        data->normal = facts.normal;
+        data->vocabulary = facts.vocabulary;
+        return SH_OK;
+    }
+    SH_TRY(sh_view_measure(data->train, options->normalise, team, &data->normal));
+    if (train->vocabulary == NULL) return SH_OK;
+    data->vocabulary = sh_strdup(train->vocabulary);
+    return data->vocabulary != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
+}
+
 static sh_status finish(const sh_data_options *options, const sh_source *train, sh_data *data) {
     const sh_data_team *team = sh_source_is_part(train, options->team) ? options->team : NULL;
-    SH_TRY(sh_view_measure(data->train, options->normalise, team, &data->normal));
+    SH_TRY(take_facts(options, train, team, data));
     SH_TRY(sh_view_normalise(data->train, &data->normal));
     if (data->validation != NULL) SH_TRY(sh_view_normalise(data->validation, &data->normal));
     if (data->test != NULL && data->test != data->validation)
         SH_TRY(sh_view_normalise(data->test, &data->normal));
     data->fingerprint = sh_view_fingerprint(data->train);
-    if (team != NULL) SH_TRY(sh_parts_fingerprint(team, &data->fingerprint));
-    if (train->vocabulary == NULL) return SH_OK;
-    data->vocabulary = sh_strdup(train->vocabulary);
-    return data->vocabulary != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
+    return team != NULL ? sh_parts_fingerprint(team, &data->fingerprint) : SH_OK;
 }
 
 static void describe(const sh_log *log, const char *part, const sh_dataset *dataset) {
@@ -299,6 +191,59 @@ out:
     return status;
 }
 
+/* A model's own length of context and kind of tokens count, whatever the options say. */
+static sh_data_options options_for(const sh_data_options *options) {
+    static char chars[] = "chars", bytes[] = "bytes";
+    sh_data_options made = *options;
+    if (!options->known->info.tokens) return made;
+    made.context = options->known->info.sample.dim[0];
+    made.tokens = options->known->vocabulary != NULL ? chars : bytes;
+    return made;
+}
+
+/* A part that has a file of its own. */
+static sh_status open_alone(const sh_data_options *options, const char *key, const char *path,
+                            sh_dataset **dataset_out) {
+    sh_learned known = sh_learned_from(options->known);
+    sh_source *source = NULL;
+    sh_dataset *dataset = NULL;
+    SH_TRY(sh_open_part(options, key, path, &known, &source));
+    if (source == NULL) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", path);
+    sh_status status = sh_view_all(source, &dataset);
+    sh_source_release(source);
+    if (status == SH_OK) status = sh_view_normalise(dataset, &options->known->normal);
+    if (status == SH_OK)
+        *dataset_out = dataset;
+    else
+        sh_dataset_destroy(dataset);
+    return status;
+}
+
+static sh_status open_all(const sh_data_options *options, const sh_log *log, sh_data *data) {
+    sh_data whole;
+    sh_status status = sh_data_open(options, log, &whole);
+    if (status == SH_E_IO && options->train != NULL)
+        return sh_error_hint(
+            "the model does without its training data: name other data with --data");
+    SH_TRY(status);
+    sh_data_close(data);
+    *data = whole;
+    return SH_OK;
+}
+
+sh_status sh_data_open_part(const sh_data_options *options, const char *part, const sh_log *log,
+                            sh_data *data) {
+    bool is_test = strcmp(part, "test") == 0, is_validation = strcmp(part, "validation") == 0;
+    const char *path = is_test ? options->test : is_validation ? options->validation : NULL;
+    sh_dataset **set = is_test ? &data->test : &data->validation;
+    if (data->train != NULL || (path != NULL && *set != NULL)) return SH_OK;
+    sh_data_options made = options_for(options);
+    if (path == NULL) return open_all(&made, log, data);
+    SH_TRY(open_alone(&made, is_test ? "data.test" : "data.validation", path, set));
+    describe(log, part, *set);
+    return SH_OK;
+}
+
 sh_status sh_data_need_targets(const sh_dataset *dataset, const char *part) {
     if (dataset == NULL || dataset->info.target != SH_TARGET_NONE) return SH_OK;
     SH_FAIL(SH_E_SHAPE, "the %s data '%s' has no labels", part, sh_view_source(dataset)->name);
@@ -334,7 +279,7 @@ sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *optio
     sh_read read = {
         .path = path_or_name, .part = SH_PART_TEST, .options = options, .vocabulary = vocabulary};
     read.labels = options != NULL ? options->labels : NULL;
-    read.target = wanted_target(options);
+    read.target = sh_wanted_target(options);
     if (normal != NULL) read.width = (int64_t)normal->count;
     sh_source *source = NULL;
     sh_dataset *dataset = NULL;
@@ -344,8 +289,8 @@ sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *optio
         SH_TRY(sh_source_open(&read, NULL, &source));
         if (source == NULL) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", path_or_name);
     }
-    sh_status status = check_target(source, read.target);
-    if (status == SH_OK) status = view_all(source, &dataset);
+    sh_status status = sh_check_target(source, read.target);
+    if (status == SH_OK) status = sh_view_all(source, &dataset);
     if (status == SH_OK) status = sh_view_normalise(dataset, normal);
     sh_source_release(source);
     if (status != SH_OK) {
@@ -362,15 +307,19 @@ static sh_status open_both(const char *path_or_name, const sh_data_options *opti
                     .part = SH_PART_TRAIN,
                     .options = options,
                     .labels = options->labels,
-                    .target = wanted_target(options)};
+                    .target = sh_wanted_target(options)};
     SH_TRY(sh_source_open(&read, &o->train_has_parts, &o->train));
-    if (o->train != NULL) SH_TRY(check_target(o->train, read.target));
+    if (o->train != NULL) SH_TRY(sh_check_target(o->train, read.target));
     if (!o->train_has_parts) return SH_OK;
     read.part = SH_PART_TEST;
-    if (o->train != NULL) read = read_beside(options, path_or_name, o->train);
+    sh_learned train = {0};
+    if (o->train != NULL) {
+        train = sh_learned_of(o->train);
+        read = sh_read_beside(options, path_or_name, &train);
+    }
     SH_TRY(sh_source_open(&read, NULL, &o->test));
-    if (o->train != NULL) return check_part(options, o->train, o->test);
-    if (o->test != NULL) return check_target(o->test, read.target);
+    if (o->train != NULL) return sh_check_part(options, &train, o->test);
+    if (o->test != NULL) return sh_check_target(o->test, read.target);
     SH_FAIL(SH_E_FORMAT, "'%s' has no array x, x_train or x_test", path_or_name);
     return sh_error_hint("numpy.savez('data.npz', x=..., y=...)");
 }
@@ -381,8 +330,8 @@ sh_status sh_dataset_open_parts(const char *path_or_name, const sh_data_options 
     sh_dataset_parts parts = {0};
     sh_status status = open_both(path_or_name, options, &o);
     parts.whole = !o.train_has_parts;
-    if (status == SH_OK) status = view_all(o.train, &parts.train);
-    if (status == SH_OK) status = view_all(o.test, &parts.test);
+    if (status == SH_OK) status = sh_view_all(o.train, &parts.train);
+    if (status == SH_OK) status = sh_view_all(o.test, &parts.test);
     sh_source_release(o.train);
     sh_source_release(o.test);
     if (status != SH_OK)

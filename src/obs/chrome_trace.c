@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 enum { BUFFER_BYTES = 1 << 16, EVENT_BYTES_MAX = 1024, NAME_BYTES_MAX = 256, THREADS_MAX = 64 };
 
@@ -52,7 +53,8 @@ __attribute__((format(printf, 2, 3))) static void add(sh_chrome_trace *trace, co
     if (BUFFER_BYTES - trace->used_bytes < EVENT_BYTES_MAX) flush(trace);
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(trace->buffer + trace->used_bytes, EVENT_BYTES_MAX, format, arguments);
+    int length =
+        sh_vsnprintf(trace->buffer + trace->used_bytes, EVENT_BYTES_MAX, format, arguments);
     va_end(arguments);
     SH_ASSERT(length >= 0 && length < EVENT_BYTES_MAX);
     trace->used_bytes += (size_t)length;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 enum {
     LEFT = 64,       // the frame's distance from the edge: room for the numbers
@@ -176,27 +177,27 @@ static void put_number(const drawing *d, const span *scale, double value) {
     int digits = step < 1 ? (int)ceil(-log10(step) - 1e-9) : 0;
     double shown = round(value / scale->step) * step;
     if (step >= 1e6 || digits > 6)
-        fprintf(d->file, "%.3g", shown);
+        sh_fprintf(d->file, "%.3g", shown);
     else
-        fprintf(d->file, "%.*f", digits, shown == 0 ? 0.0 : shown);
+        sh_fprintf(d->file, "%.*f", digits, shown == 0 ? 0.0 : shown);
 }
 
 static void draw_ticks(const drawing *d) {
     for (int i = 0; i <= TICKS_MOST + 1; i++) {
         double x = (ceil(d->x.low / d->x.step - 1e-9) + i) * d->x.step;
         if (x > d->x.high + 1e-9 * d->x.step) break;
-        fprintf(d->file, "<path class=\"grid\" d=\"M%.1f %dv%d\"/>", across(d, x), TOP, HIGH);
-        fprintf(d->file, "<text class=\"number\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">",
-                across(d, x), TOP + HIGH + 18);
+        sh_fprintf(d->file, "<path class=\"grid\" d=\"M%.1f %dv%d\"/>", across(d, x), TOP, HIGH);
+        sh_fprintf(d->file, "<text class=\"number\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">",
+                   across(d, x), TOP + HIGH + 18);
         put_number(d, &d->x, x);
         fputs("</text>\n", d->file);
     }
     for (int i = 0; i <= TICKS_MOST + 1; i++) {
         double y = d->y.low + i * d->y.step;
         if (y > d->y.high + 1e-9 * d->y.step) break;
-        fprintf(d->file, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>", LEFT, down(d, y), WIDE);
-        fprintf(d->file, "<text class=\"number\" text-anchor=\"end\" x=\"%d\" y=\"%.1f\">",
-                LEFT - 8, down(d, y) + 4);
+        sh_fprintf(d->file, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>", LEFT, down(d, y), WIDE);
+        sh_fprintf(d->file, "<text class=\"number\" text-anchor=\"end\" x=\"%d\" y=\"%.1f\">",
+                   LEFT - 8, down(d, y) + 4);
         put_number(d, &d->y, y);
         fputs("</text>\n", d->file);
     }
@@ -241,8 +242,8 @@ static void draw_line(const drawing *d, size_t index) {
         }
         bool next = k + 1 < line->count && is_point(&line->points[k + 1]);
         alone = !joined && !next;
-        fprintf(d->file, "%s%.1f %.1f%s", joined ? "L" : "M", across(d, point->x),
-                down(d, point->y), alone ? "m-3 0h6m-3 -3v6" : "");
+        sh_fprintf(d->file, "%s%.1f %.1f%s", joined ? "L" : "M", across(d, point->x),
+                   down(d, point->y), alone ? "m-3 0h6m-3 -3v6" : "");
         joined = true;
     }
     fputs("\"><title>", d->file);
@@ -252,8 +253,8 @@ static void draw_line(const drawing *d, size_t index) {
 
 static void draw_mark(const drawing *d) {
     if (!is_number(d->plot->mark)) return;
-    fprintf(d->file, "<path class=\"mark\" stroke-dasharray=\"1 4\" d=\"M%d %.1fh%d\"/>\n", LEFT,
-            down(d, d->plot->mark), WIDE);
+    sh_fprintf(d->file, "<path class=\"mark\" stroke-dasharray=\"1 4\" d=\"M%d %.1fh%d\"/>\n", LEFT,
+               down(d, d->plot->mark), WIDE);
 }
 
 static void legend_text(const drawing *d, int y, const char *name) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 enum { PART_BYTES = 48, PARTS_MAX = 8 };
 
@@ -59,14 +60,14 @@ static void add_count(part_list *list, int weight, const char *name, int64_t at,
 static void add_loss(part_list *list, int weight, const char *name, double value) {
     if (isnan(value)) return;
     bool plain = value == 0 || (fabs(value) >= 1e-3 && fabs(value) < 1e4);
-    snprintf(add_part(list, weight), PART_BYTES, plain ? "%s %.4f" : "%s %.3e", name, value);
+    sh_snprintf(add_part(list, weight), PART_BYTES, plain ? "%s %.4f" : "%s %.3e", name, value);
 }
 
 static void add_accuracy(part_list *list, int weight, double accuracy) {
     if (isnan(accuracy)) return;
     line_part *part = new_part(list, weight);
-    snprintf(part->text, PART_BYTES, "accuracy %.2f %%", 100 * accuracy);
-    snprintf(part->brief, PART_BYTES, "acc %.2f%%", 100 * accuracy);
+    sh_snprintf(part->text, PART_BYTES, "accuracy %.2f %%", 100 * accuracy);
+    sh_snprintf(part->brief, PART_BYTES, "acc %.2f%%", 100 * accuracy);
 }
 
 /* A speed of nothing is none: it has not been measured yet. */
@@ -74,8 +75,8 @@ static void add_rate(part_list *list, int weight, double samples_per_s) {
     if (!isfinite(samples_per_s) || samples_per_s <= 0) return;
     line_part *part = new_part(list, weight);
     int digits = samples_per_s < 99.5 ? 1 : 0;
-    snprintf(part->text, PART_BYTES, "%.*f samples/s", digits, samples_per_s);
-    snprintf(part->brief, PART_BYTES, "%.*f/s", digits, samples_per_s);
+    sh_snprintf(part->text, PART_BYTES, "%.*f samples/s", digits, samples_per_s);
+    sh_snprintf(part->brief, PART_BYTES, "%.*f/s", digits, samples_per_s);
 }
 
 static void add_time(part_list *list, int weight, const char *format, double seconds) {

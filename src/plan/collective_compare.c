@@ -1,6 +1,7 @@
 /* All algorithms of a collective side by side, and which wins at which size. */
 #include <stdio.h>
 
+#include "base/text.h"
 #include "plan/collective.h"
 #include "plan/units.h"
 
@@ -27,7 +28,7 @@ static void print_rivals(const sh_shown *shown, FILE *file) {
             continue;
         }
         sh_terms t = sh_terms_of(row, &shown->topology, 1, &shown->links);
-        fprintf(file, "%-17s %8g %8.3g %9.3g", row->name, t.messages, t.sent, t.reduced);
+        sh_fprintf(file, "%-17s %8g %8.3g %9.3g", row->name, t.messages, t.sent, t.reduced);
         for (size_t k = 0; k < SH_COUNT(sizes); k++)
             fprintf(file, " %10s",
                     sh_seconds_text(
@@ -68,13 +69,13 @@ static void print_reason(const sh_shown *shown, const sh_algorithm *winner,
     sh_terms b = sh_terms_of(other, topology, 1, &shown->links);
     bool mixed = is_mixed(topology);
     if (a.latency_s < b.latency_s && a.messages <= b.messages)
-        fprintf(file, "%g messages in a row, not %g as %s", a.messages, b.messages, other->name);
+        sh_fprintf(file, "%g messages in a row, not %g as %s", a.messages, b.messages, other->name);
     else if (a.latency_s < b.latency_s)
         fprintf(file, "fewer slow messages between nodes than %s", other->name);
     else if (mixed)
         fprintf(file, "fewer bytes on the slow wires than %s", other->name);
     else
-        fprintf(file, "%.3g n bytes, not %.3g n as %s", a.sent, b.sent, other->name);
+        sh_fprintf(file, "%.3g n bytes, not %.3g n as %s", a.sent, b.sent, other->name);
 }
 
 static void print_ranges(const sh_shown *shown, FILE *file) {

@@ -3,12 +3,13 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "plan/collective.h"
 #include "plan/play.h"
 
 static void print_number(double number, FILE *file) {
     if (isfinite(number))
-        fprintf(file, "%.17g", number);
+        sh_fprintf(file, "%.17g", number);
     else
         fprintf(file, "null");
 }
@@ -98,15 +99,15 @@ static void print_cost(const sh_shown *shown, FILE *file) {
     sh_traffic traffic = sh_traffic_of(shown);
     sh_terms t =
         sh_terms_of(shown->algorithm, &shown->topology, sh_shown_bytes(shown), &shown->links);
-    fprintf(file,
-            ",\"messages\":%.0f,\"messages_per_rank\":[%d,%d],\"sent_bytes\":%.0f,"
-            "\"sent_bytes_per_rank\":[%.0f,%.0f]",
-            traffic.messages, traffic.least, traffic.most, traffic.bytes, traffic.bytes_least,
-            traffic.bytes_most);
-    fprintf(file,
-            ",\"cost\":{\"messages\":%.17g,\"sent\":%.17g,\"reduced\":%.17g,\"latency_s\":%.17g,"
-            "\"bandwidth_s\":%.17g,\"reduction_s\":%.17g,\"total_s\":%.17g}",
-            t.messages, t.sent, t.reduced, t.latency_s, t.bandwidth_s, t.reduction_s, t.total_s);
+    sh_fprintf(file,
+               ",\"messages\":%.0f,\"messages_per_rank\":[%d,%d],\"sent_bytes\":%.0f,"
+               "\"sent_bytes_per_rank\":[%.0f,%.0f]",
+               traffic.messages, traffic.least, traffic.most, traffic.bytes, traffic.bytes_least,
+               traffic.bytes_most);
+    sh_fprintf(file,
+               ",\"cost\":{\"messages\":%.17g,\"sent\":%.17g,\"reduced\":%.17g,\"latency_s\":%.17g,"
+               "\"bandwidth_s\":%.17g,\"reduction_s\":%.17g,\"total_s\":%.17g}",
+               t.messages, t.sent, t.reduced, t.latency_s, t.bandwidth_s, t.reduction_s, t.total_s);
 }
 
 static void print_ranges(const sh_shown *shown, FILE *file) {
@@ -114,8 +115,9 @@ static void print_ranges(const sh_shown *shown, FILE *file) {
     int count = sh_size_ranges(shown->algorithm->does, &shown->topology, &shown->links, ranges);
     fprintf(file, ",\"cheapest\":[");
     for (int i = 0; i < count; i++) {
-        fprintf(file, "%s{\"algorithm\":\"%s\",\"from_bytes\":%.0f,\"to_bytes\":", i > 0 ? "," : "",
-                ranges[i].algorithm->name, ranges[i].from_bytes);
+        sh_fprintf(file,
+                   "%s{\"algorithm\":\"%s\",\"from_bytes\":%.0f,\"to_bytes\":", i > 0 ? "," : "",
+                   ranges[i].algorithm->name, ranges[i].from_bytes);
         print_number(isfinite(ranges[i].to_bytes) ? floor(ranges[i].to_bytes) : INFINITY, file);
         fputc('}', file);
     }

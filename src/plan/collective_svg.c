@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "plan/collective.h"
 #include "plan/play.h"
 #include "plan/units.h"
@@ -54,8 +55,8 @@ static void values_text(const sh_play *play, const double *x, int rank, int bloc
     text_out[0] = '\0';
     for (size_t i = 0; i < range.count && i < 3; i++) {
         size_t length = strlen(text_out);
-        snprintf(text_out + length, CELL_TEXT - length, "%s%.4g", i > 0 ? " " : "",
-                 x[(size_t)rank * play->elements + range.first + i]);
+        sh_snprintf(text_out + length, CELL_TEXT - length, "%s%.4g", i > 0 ? " " : "",
+                    x[(size_t)rank * play->elements + range.first + i]);
     }
     if (range.count > 3) strcat(text_out, " ..");
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "plan/collective.h"
 #include "plan/play.h"
 #include "plan/units.h"
@@ -96,8 +97,8 @@ static void print_work(const sh_play *play, int rank, const sh_moves *moves, FIL
             return;
         }
         if (moves->then == SH_THEN_REDUCE)
-            fprintf(file, "%.10g + %.10g = ", play->before[row + i], play->before[from + i]);
-        fprintf(file, "%.10g", play->now[row + i]);
+            sh_fprintf(file, "%.10g + %.10g = ", play->before[row + i], play->before[from + i]);
+        sh_fprintf(file, "%.10g", play->now[row + i]);
     }
 }
 
@@ -140,7 +141,7 @@ static void print_buffers(const sh_shown *shown, const sh_play *play, int width,
             for (size_t i = 0; i < range.count; i++) {
                 char text[SH_UNIT_TEXT] = ".";
                 if (sh_play_shows(play, r, b))
-                    snprintf(text, sizeof text, "%s%.6g", fresh ? "*" : "", play->now[at + i]);
+                    sh_snprintf(text, sizeof text, "%s%.6g", fresh ? "*" : "", play->now[at + i]);
                 fprintf(file, " %9s", text);
             }
         }
@@ -190,7 +191,7 @@ static sh_status print_result(const sh_shown *shown, FILE *file) {
         else
             fprintf(file, "result of %s ", sh_shown_rank(shown, r, name));
         for (size_t i = range.first; i < range.first + range.count; i++)
-            fprintf(file, " %.10g", play.now[(size_t)r * play.elements + i]);
+            sh_fprintf(file, " %.10g", play.now[(size_t)r * play.elements + i]);
         fprintf(file, "%s\n", alike && shown->topology.ranks > 1 ? "  on every rank" : "");
     }
     sh_play_fini(&play);
@@ -200,7 +201,7 @@ static sh_status print_result(const sh_shown *shown, FILE *file) {
 static void print_traffic(const sh_shown *shown, FILE *file) {
     sh_traffic t = sh_traffic_of(shown);
     char all[SH_UNIT_TEXT], least[SH_UNIT_TEXT], most[SH_UNIT_TEXT];
-    fprintf(file, "messages   %.0f in all, ", t.messages);
+    sh_fprintf(file, "messages   %.0f in all, ", t.messages);
     if (t.least == t.most)
         fprintf(file, "%d sent by each rank\n", t.most);
     else
@@ -232,7 +233,8 @@ static void print_term(const char *name, double times, const char *what, double 
                        FILE *file) {
     char text[SH_UNIT_TEXT];
     if (seconds <= 0) return;
-    fprintf(file, "  %-9s %7.4g %-17s %10s\n", name, times, what, sh_seconds_text(seconds, text));
+    sh_fprintf(file, "  %-9s %7.4g %-17s %10s\n", name, times, what,
+               sh_seconds_text(seconds, text));
 }
 
 static void print_cost(const sh_shown *shown, FILE *file) {

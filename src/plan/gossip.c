@@ -1,13 +1,14 @@
 #include "plan/gossip.h"
 
 #include "base/json.h"
+#include "base/text.h"
 
 static void print_row(const sh_graph *graph, int row, FILE *file) {
     fprintf(file, "  %4d ", row);
     for (int column = 0; column < graph->ranks; column++) {
         double weight = sh_graph_mixing(graph, row, column);
         if (weight > 0)
-            fprintf(file, " %.3f", weight);
+            sh_fprintf(file, " %.3f", weight);
         else
             fprintf(file, "     .");
     }
@@ -29,11 +30,11 @@ static void print_matrix(const sh_graph *graph, FILE *file) {
 }
 
 static void print_meaning(double second, FILE *file) {
-    fprintf(file, "second eigenvalue (modulus): %.3f\n", second);
+    sh_fprintf(file, "second eigenvalue (modulus): %.3f\n", second);
     if (second > 0)
-        fprintf(file,
-                "disagreement falls at least by that factor each round: by e in %.1f rounds\n",
-                sh_graph_rounds(second));
+        sh_fprintf(file,
+                   "disagreement falls at least by that factor each round: by e in %.1f rounds\n",
+                   sh_graph_rounds(second));
     else
         fprintf(file, "one round makes all models equal\n");
 }
@@ -46,8 +47,8 @@ static sh_status print_all(const sh_graph *shown, FILE *file) {
         sh_graph graph;
         SH_TRY(sh_graph_find(kind->name, shown->ranks, &graph));
         double second = sh_graph_second(&graph);
-        fprintf(file, "%-12s  %10d  %10.3f  %11.1f\n", kind->name, graph.degree, second,
-                second > 0 ? sh_graph_rounds(second) : 1.0);
+        sh_fprintf(file, "%-12s  %10d  %10.3f  %11.1f\n", kind->name, graph.degree, second,
+                   second > 0 ? sh_graph_rounds(second) : 1.0);
     }
     return SH_OK;
 }
@@ -56,9 +57,9 @@ sh_status sh_gossip_text(const sh_graph *graph, FILE *file) {
     fprintf(file, "%s of %d workers%s: %s\n", graph->kind->name, graph->ranks,
             graph->kind->symmetric ? "" : ", directed", graph->kind->help);
     if (graph->kind->grid) fprintf(file, "grid: %d x %d\n", graph->rows, graph->columns);
-    fprintf(file, "each sends its model to %d other%s a step and weighs %d models by %.3f\n\n",
-            graph->degree, graph->degree == 1 ? "" : "s", graph->degree + 1,
-            sh_graph_weight(graph));
+    sh_fprintf(file, "each sends its model to %d other%s a step and weighs %d models by %.3f\n\n",
+               graph->degree, graph->degree == 1 ? "" : "s", graph->degree + 1,
+               sh_graph_weight(graph));
     print_matrix(graph, file);
     fprintf(file, "\n");
     print_meaning(sh_graph_second(graph), file);

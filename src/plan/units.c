@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "data/number.h"
 
 typedef struct unit {
@@ -70,9 +71,9 @@ static const char *with_unit(double value, const unit *units, char text_out[SH_U
         if (value >= u->factor * 0.9995) best = u;
     double number = value / best->factor;
     if (number < 999.5)
-        snprintf(text_out, SH_UNIT_TEXT, "%.3g %s", number, best->name);
+        sh_snprintf(text_out, SH_UNIT_TEXT, "%.3g %s", number, best->name);
     else
-        snprintf(text_out, SH_UNIT_TEXT, "%.0f %s", number, best->name);
+        sh_snprintf(text_out, SH_UNIT_TEXT, "%.0f %s", number, best->name);
     return text_out;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "sim/sim_internal.h"
 
 void sh_sim_keep_cause(sh_sim *sim, sh_status status) {
@@ -73,7 +74,7 @@ static void append(char *text, size_t size, const char *format, ...) {
     size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + used, size - used, format, arguments);
+    sh_vsnprintf(text + used, size - used, format, arguments);
     va_end(arguments);
 }
 

@@ -115,8 +115,10 @@ static sh_status take_memory(sh_choco *choco) {
 static sh_status make(sh_choco *choco, double gamma) {
     const sh_replica *replica = choco->replica;
     SH_TRY(sh_ps_shard_init(&choco->all, replica->params, "range", 0, 1));
-    SH_TRY(sh_ps_coder_init(&choco->coder, replica->codec, &choco->all, replica->seed, true));
+    bool computes = replica->weights != NULL;
+    SH_TRY(sh_ps_coder_init(&choco->coder, replica->codec, &choco->all, replica->seed, computes));
     choco->bytes = choco->coder.bytes + choco->all.params.count * sizeof(float);
+    if (!computes) return SH_OK;
     SH_TRY(take_memory(choco));
     if (gamma == 0) SH_TRY(usual_gamma(replica->codec, &gamma));
     choco->gamma = (float)(gamma * sh_graph_weight(choco->graph));
@@ -151,6 +153,7 @@ void sh_choco_destroy(sh_choco *choco) {
 }
 
 void sh_choco_reset(sh_choco *choco) {
+    if (choco->own == NULL) return;
     size_t total = choco->all.params.total;
     sh_vector()->copy(choco->replica->weights, choco->own, total);
     sh_vector()->copy(choco->own, choco->others, total);
@@ -160,7 +163,7 @@ void sh_choco_reset(sh_choco *choco) {
 size_t sh_choco_bytes(const sh_choco *choco) { return choco->bytes; }
 
 void *sh_choco_room(sh_choco *choco, int edge) {
-    return choco->messages + (size_t)(1 + edge) * choco->room;
+    return choco->messages != NULL ? choco->messages + (size_t)(1 + edge) * choco->room : NULL;
 }
 
 /* ---- Writing ---- */
@@ -175,6 +178,8 @@ static void follow(const sh_choco *choco, const float *scales, float *copy) {
 sh_status sh_choco_write(sh_choco *choco, const void **message_out) {
     const sh_replica *replica = choco->replica;
     const sh_param_list *params = &choco->all.params;
+    *message_out = choco->messages;
+    if (choco->messages == NULL) return SH_OK;
     sh_ps_encode_lag(&choco->coder, replica->rank, replica->step, replica->weights, choco->own,
                      choco->lag);
     memcpy(choco->messages, choco->coder.message, choco->coder.bytes);
@@ -187,7 +192,6 @@ sh_status sh_choco_write(sh_choco *choco, const void **message_out) {
     }
     memcpy(choco->messages + choco->coder.bytes, scales, params->count * sizeof *scales);
     follow(choco, scales, choco->own);
-    *message_out = choco->messages;
     return SH_OK;
 }
 

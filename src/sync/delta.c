@@ -7,8 +7,9 @@
 struct sh_delta {
     sh_replica *replica;
     sh_exchange *exchange;
-    float *anchor;    // a
-    float *residual;  // the exchange's; NULL: none
+    float *anchor;    // a; NULL: timing only
+    bool feeds_back;  // there is a residual
+    float *residual;  // the exchange's; NULL: none, or timing only
     float *kept;      // the sum of all workers' as the last meeting left it
 };
 
@@ -26,8 +27,9 @@ static void take_kept(sh_delta *delta) {
 
 static sh_status make(sh_delta *delta) {
     sh_replica *replica = delta->replica;
-    delta->anchor = sh_alloc(replica->params->total + 1, sizeof *delta->anchor);
-    if (delta->anchor == NULL) return out_of_memory();
+    bool computes = replica->weights != NULL;
+    if (computes) delta->anchor = sh_alloc(replica->params->total + 1, sizeof *delta->anchor);
+    if (computes && delta->anchor == NULL) return out_of_memory();
     sh_delta_rebase(delta);
     const sh_exchange_bucket all = {.count = replica->params->count};
     const sh_exchange_options options = {.engine = replica->engine,
@@ -40,8 +42,8 @@ static sh_status make(sh_delta *delta) {
                                          .clock = replica->clock};
     SH_TRY(sh_exchange_create(&options, &delta->exchange));
     sh_exchange_state states[SH_EXCHANGE_STATES];
-    bool feeds_back = sh_codec_states(replica->codec) > 0;
-    if (feeds_back && sh_exchange_states(delta->exchange, states) > 0)
+    delta->feeds_back = sh_codec_states(replica->codec) > 0;
+    if (delta->feeds_back && sh_exchange_states(delta->exchange, states) > 0)
         delta->residual = states[0].block;
     take_kept(delta);
     return SH_OK;
@@ -49,8 +51,7 @@ static sh_status make(sh_delta *delta) {
 
 sh_status sh_delta_create(sh_replica *replica, float *kept, sh_delta **delta_out) {
     *delta_out = NULL;
-    if (replica->codec->kind == NULL || replica->ranks == 1 || replica->weights == NULL)
-        return SH_OK;
+    if (replica->codec->kind == NULL || replica->ranks == 1) return SH_OK;
     sh_delta *delta = sh_alloc(1, sizeof *delta);
     if (delta == NULL) return out_of_memory();
     *delta = (sh_delta){.replica = replica, .kept = kept};
@@ -71,7 +72,7 @@ void sh_delta_destroy(sh_delta *delta, bool failed) {
 }
 
 void sh_delta_rebase(sh_delta *delta) {
-    if (delta == NULL) return;
+    if (delta == NULL || delta->anchor == NULL) return;
     sh_vector()->copy(delta->replica->weights, delta->anchor, delta->replica->params->total);
 }
 
@@ -92,7 +93,7 @@ sh_status sh_delta_average(sh_delta *delta) {
     sh_replica *replica = delta->replica;
     float *change = replica->gradients, *weights = replica->weights;
     const float *anchor = delta->anchor, part = 1.0F / (float)replica->ranks;
-    const size_t total = replica->params->total;
+    const size_t total = anchor != NULL ? replica->params->total : 0;
     for (size_t i = 0; i < total; i++) change[i] = (weights[i] - anchor[i]) * part;
     SH_TRY(exchange(delta));
     for (size_t i = 0; i < total; i++) weights[i] = anchor[i] + change[i];
@@ -100,9 +101,9 @@ sh_status sh_delta_average(sh_delta *delta) {
 }
 
 sh_status sh_delta_settle(sh_delta *delta) {
-    if (delta == NULL || delta->residual == NULL) return SH_OK;
+    if (delta == NULL || !delta->feeds_back) return SH_OK;
     SH_TRY(sh_exchange_settle(delta->exchange));
-    if (delta->kept == NULL) return SH_OK;
+    if (delta->kept == NULL || delta->residual == NULL) return SH_OK;
     size_t total = delta->replica->params->total;
     sh_vector()->copy(delta->residual, delta->kept, total);
     sh_vector()->scale(delta->kept, (float)delta->replica->ranks, total);

@@ -49,7 +49,7 @@ static sh_status gossip_create(sh_sync *sync) {
     size_t degree = (size_t)g->graph.degree, total = replica->params->total;
     g->sends = sh_alloc(degree, sizeof *g->sends);
     g->receives = sh_alloc(degree, sizeof *g->receives);
-    bool coded = replica->codec->kind != NULL && replica->weights != NULL;
+    bool coded = replica->codec->kind != NULL;
     bool whole = !coded && replica->weights != NULL;
     if (whole) g->models = sh_alloc(degree * total, sizeof *g->models);
     if (g->sends == NULL || g->receives == NULL || (whole && g->models == NULL))

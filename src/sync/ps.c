@@ -33,7 +33,8 @@ static sh_status check_codec(sh_scheme scheme, const sh_sync_terms *terms) {
     const char *why = NULL;
     if (kind->rounds > 1) why = "needs the sum over all workers in two rounds";
     if (kind->owns_momentum) why = "keeps the momentum that the servers have";
-    if (scheme.kind == &sh_sync_easgd) why = "compresses gradients, and this sends weights";
+    if (kind->owns_momentum && scheme.kind == &sh_sync_easgd)
+        why = "keeps the momentum of gradients, and weights travel";
     if (why == NULL) return SH_OK;
     SH_FAIL(SH_E_USAGE, "codec '%s' does not go with scheme '%s': it %s", kind->name,
             scheme.kind->name, why);

@@ -44,7 +44,8 @@ static inline size_t sh_ps_shard_bytes(const sh_ps_shard *shard) {
  * A push is the gradient, with what the codec left out fed back by the worker. A pull is what the
  * server's weights are ahead of those that the worker has, which the server knows: whatever the
  * codec leaves out is still missing at the next pull. That needs a codec that comes nearer with
- * every message, so those that are right on average only (qsgd, terngrad) serve pushes alone. */
+ * every message, so those that are right on average only (qsgd, terngrad) serve pushes alone.
+ * Elastic averaging pushes a difference, too (sync/ps_elastic.h). */
 
 typedef struct sh_ps_coder {
     sh_codec codec;  // kind NULL: values travel as they are
@@ -66,15 +67,11 @@ void sh_ps_coder_fini(sh_ps_coder *coder);
 void sh_ps_encode(sh_ps_coder *coder, int rank, int64_t step, const float *x);
 sh_status sh_ps_decode(sh_ps_coder *coder, int rank, int64_t step, const char *message,
                        float *x_out);
-/* The difference now - known, without feedback; `lag` is room for it. */
+/* The same without feedback: what was left out of an earlier message is not in it. */
+void sh_ps_encode_alone(sh_ps_coder *coder, int rank, int64_t step, const float *x);
+/* The difference now - known, alone; `lag` is room for it. */
 void sh_ps_encode_lag(sh_ps_coder *coder, int rank, int64_t step, const float *now,
                       const float *known, float *lag);
-/* What pulls travel with: the codec, or none. */
-static inline sh_codec sh_ps_pull_codec(const sh_codec *codec) {
-    bool nears = codec->kind != NULL && codec->kind->feedback != SH_FEEDBACK_NEVER;
-    return nears ? *codec : (sh_codec){0};
-}
-
 /* ---- What a scheme promises ---- */
 
 typedef struct sh_ps_policy {
@@ -89,6 +86,26 @@ typedef struct sh_ps_policy {
     int64_t period;       // steps between two pulls
     int64_t push_every;   // gradients that are added up before they are pushed; 0: one
 } sh_ps_policy;
+
+/* What differences travel with: the form of the codec that comes nearer with every message, which
+ * is the one that feedback goes with, whether or not gradients have any. */
+static inline sh_codec sh_ps_nearing(const sh_codec *codec) {
+    sh_codec nearing = *codec;
+    if (codec->kind != NULL && codec->kind->feedback == SH_FEEDBACK_USUAL)
+        nearing.options.error_feedback = true;
+    return nearing;
+}
+
+/* What pulls travel with: the codec, or none. */
+static inline sh_codec sh_ps_pull_codec(const sh_codec *codec) {
+    bool nears = codec->kind != NULL && codec->kind->feedback != SH_FEEDBACK_NEVER;
+    return nears ? sh_ps_nearing(codec) : (sh_codec){0};
+}
+
+/* What pushes travel with. */
+static inline sh_codec sh_ps_push_codec(const sh_ps_policy *policy, const sh_codec *codec) {
+    return policy->elastic > 0 ? sh_ps_nearing(codec) : *codec;
+}
 
 /* The version of a shard when all workers together have done `steps` steps each. */
 static inline int64_t sh_ps_version_at(const sh_ps_policy *policy, int64_t steps, int workers) {

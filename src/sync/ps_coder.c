@@ -95,10 +95,14 @@ sh_status sh_ps_decode(sh_ps_coder *coder, int rank, int64_t step, const char *m
     return SH_OK;
 }
 
+void sh_ps_encode_alone(sh_ps_coder *coder, int rank, int64_t step, const float *x) {
+    sh_vector()->fill(coder->state, 0, coder->shard->params.total);
+    sh_ps_encode(coder, rank, step, x);
+}
+
 void sh_ps_encode_lag(sh_ps_coder *coder, int rank, int64_t step, const float *now,
                       const float *known, float *lag) {
     size_t total = coder->shard->params.total;
     for (size_t i = 0; i < total; i++) lag[i] = now[i] - known[i];
-    sh_vector()->fill(coder->state, 0, total);
-    sh_ps_encode(coder, rank, step, lag);
+    sh_ps_encode_alone(coder, rank, step, lag);
 }

@@ -1,3 +1,4 @@
+#include "sync/ps_elastic.h"
 #include "sync/ps_exact.h"
 #include "tensor/kernels/vector.h"
 
@@ -51,17 +52,25 @@ static sh_status push_exact(sh_sync *sync, ps_link *link, int server) {
                     link->push.bytes);
 }
 
+/* What is pushed, as it travels. */
+static sh_status write_push(const sh_sync *sync, ps_worker *w, ps_link *link, void **message_out) {
+    const sh_replica *replica = sync->replica;
+    bool coded = link->push.codec.kind != NULL, empty = link->shard.params.count == 0;
+    float *block = ps_pushed_block(sync, w);
+    float *data = ps_place_of(link, block, link->pushes);
+    *message_out = coded ? (void *)link->push.message : (void *)data;
+    if (block == NULL || empty) return SH_OK;
+    if (w->seen != NULL) return ps_elastic_write(sync, w, link);
+    if (!link->shard.straight) sh_ps_shard_take(&link->shard, block, data);
+    if (coded) sh_ps_encode(&link->push, replica->rank, replica->step, data);
+    return SH_OK;
+}
+
 static sh_status push(sh_sync *sync, ps_worker *w, int server) {
     ps_link *link = &w->links[server];
     if (link->integers != NULL) return push_exact(sync, link, server);
-    float *block = ps_pushed_block(sync, w);
-    float *data = ps_place_of(link, block, link->pushes);
-    if (data != NULL && !link->shard.straight) sh_ps_shard_take(&link->shard, block, data);
-    void *message = data;
-    if (link->push.codec.kind != NULL) {
-        if (data != NULL) sh_ps_encode(&link->push, sync->replica->rank, sync->replica->step, data);
-        message = link->push.message;
-    }
+    void *message = NULL;
+    SH_TRY(write_push(sync, w, link, &message));
     sync->replica->sent_bytes += link->push.bytes;
     sync->replica->dense_bytes += sh_ps_shard_bytes(&link->shard);
     return ps_start(sync->replica, &link->pushed, true, server, SH_PS_PUSHED, message,

@@ -1,6 +1,5 @@
 /* A server's task: takes requests from whoever sends one, and answers when the policy allows. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "sync/ps_exact.h"
@@ -27,16 +26,10 @@ static sh_status send(ps_server *server, const ps_client *client, sh_message *me
     return sh_mail_send(&server->service->mail, message);
 }
 
-/* What the worker lacks; from then on the server counts it as known. */
 static sh_status send_lag(ps_server *server, ps_client *client) {
-    if (client->known == NULL)  // timing only
-        return send(server, client, &client->values, SH_PS_VALUES, NULL, server->pull.bytes);
-    int rank = (int)(client - server->clients);
-    sh_ps_encode_lag(&server->pull, rank, server->version, server->current->data, client->known,
-                     server->lag);
-    memcpy(client->answer, server->pull.message, server->pull.bytes);
-    SH_TRY(sh_ps_decode(&server->pull, rank, server->version, client->answer, server->lag));
-    sh_vector()->add_to(client->known, server->lag, server->shard.params.total);
+    bool computes = client->known != NULL;
+    if (computes && !client->answers) SH_TRY(ps_write_lag(server, client));
+    client->answers = false;
     return send(server, client, &client->values, SH_PS_VALUES, client->answer, server->pull.bytes);
 }
 

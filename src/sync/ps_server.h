@@ -31,7 +31,8 @@ typedef struct ps_client {
     float *gradient;  // what it pushed last, in the shard's layout
     char *packet;     // the same as it came, compressed or in integers; and a reply as it goes
     char *answer;
-    float *known;     // compressed pulls: the weights that the worker has
+    bool answers;     // easgd: the answer was written as its push was taken in
+    float *known;     // through a codec: the weights that the worker has; NULL: nobody asks
     ps_block *reads;  // being sent to it
     ps_block *then;   // what it computes with, kept for compensation
     sh_ps_reply reply;
@@ -73,6 +74,12 @@ typedef struct ps_server {
 /* The weights as they are now, for a reader; give back with ps_release. NULL: timing only. */
 ps_block *ps_acquire(ps_server *server);
 void ps_release(ps_block *block);
+
+/* The block for the next version: the current one, unless somebody reads it. */
+sh_status ps_next_block(ps_server *server, ps_block **next_out);
+
+/* Compressed pulls: what the worker lacks, into client->answer; then it counts as known. */
+sh_status ps_write_lag(ps_server *server, ps_client *client);
 
 sh_status ps_update_init(ps_server *server);
 void ps_update_fini(ps_server *server);

@@ -1,4 +1,7 @@
+#include <string.h>
+
 #include "base/memory.h"
+#include "sync/ps_elastic.h"
 #include "sync/ps_exact.h"
 #include "tensor/kernels/peer_copy.h"
 #include "tensor/kernels/vector.h"
@@ -45,15 +48,24 @@ static void give_block(const ps_server *server, ps_block *block) {
         sh_free(block->data);
 }
 
-/* The block for the next version: the current one, unless somebody reads it. Each client reads at
- * most two, so there is always a free one. */
-static sh_status next_block(ps_server *server, ps_block **next_out) {
+/* Each client reads at most two, so there is always a free one. */
+sh_status ps_next_block(ps_server *server, ps_block **next_out) {
     ps_block *next = server->current;
     if (next->users > 0) next = free_block(server);
     SH_ASSERT(next != NULL);
     if (next->data == NULL) SH_TRY(take_block(server, next));
     SH_ASSERT(next->data != NULL);
     *next_out = next;
+    return SH_OK;
+}
+
+sh_status ps_write_lag(ps_server *server, ps_client *client) {
+    int rank = (int)(client - server->clients);
+    sh_ps_encode_lag(&server->pull, rank, server->version, server->current->data, client->known,
+                     server->lag);
+    memcpy(client->answer, server->pull.message, server->pull.bytes);
+    SH_TRY(sh_ps_decode(&server->pull, rank, server->version, client->answer, server->lag));
+    sh_vector()->add_to(client->known, server->lag, server->shard.params.total);
     return SH_OK;
 }
 
@@ -92,7 +104,7 @@ static sh_status update(ps_server *server, const float *gradient, double scale, 
     server->service->counts.updates++;
     if (server->computes && server->shard.params.total > 0) {
         ps_block *next = NULL;
-        SH_TRY(next_block(server, &next));
+        SH_TRY(ps_next_block(server, &next));
         sh_optim_step step = {
             .params = &server->shard.params,
             .count = server->shard.params.count,
@@ -204,24 +216,6 @@ static sh_status push_to_round(ps_server *server) {
     }
 }
 
-/* ---- Elastic averaging ---- */
-
-/* The centre moves towards the worker's weights; the reply has the centre as it was. */
-static sh_status pull_centre(ps_server *server, ps_client *client, const float *weights) {
-    weigh(server, client);
-    server->version++;
-    if (!server->computes) return SH_OK;
-    client->reads = ps_acquire(server);
-    ps_block *next = NULL;
-    SH_TRY(next_block(server, &next));
-    const float *centre = server->current->data;
-    float alpha = (float)server->policy->elastic;
-    for (size_t i = 0; i < server->shard.params.total; i++)
-        next->data[i] = centre[i] + alpha * (weights[i] - centre[i]);
-    server->current = next;
-    return SH_OK;
-}
-
 static sh_status take_push(ps_server *server, ps_client *client) {
     client->clock++;
     server->pushes += client->request.sum;
@@ -232,7 +226,10 @@ static sh_status take_push(ps_server *server, ps_client *client) {
                             client->gradient));
         pushed = client->gradient;
     }
-    if (server->policy->elastic > 0) return pull_centre(server, client, pushed);
+    if (server->policy->elastic > 0) {
+        weigh(server, client);
+        return ps_elastic_push(server, client, pushed);
+    }
     if (!server->policy->rounds) return push_now(server, client, pushed);
     client->pushed = true;
     return push_to_round(server);
@@ -266,6 +263,8 @@ static sh_status init_optim(ps_server *server) {
 }
 
 static sh_status init_known(ps_server *server, ps_client *client) {
+    bool elastic = server->policy->elastic > 0 && server->push.codec.kind != NULL;
+    if (server->pull.codec.kind == NULL && !elastic) return SH_OK;
     client->known = new_block(server);
     client->answer = sh_alloc(server->pull.bytes + 1, 1);
     if (client->known == NULL || client->answer == NULL) return out_of_memory();
@@ -280,7 +279,7 @@ static sh_status init_clients(ps_server *server) {
         ps_client *client = &server->clients[i];
         if (!server->exact) client->gradient = new_block(server);
         if (!server->exact && client->gradient == NULL) return out_of_memory();
-        if (server->pull.codec.kind != NULL) SH_TRY(init_known(server, client));
+        SH_TRY(init_known(server, client));
         if (server->push.codec.kind == NULL && !server->exact) continue;
         client->packet = sh_alloc(server->packet_bytes + 1, 1);
         if (client->packet == NULL) return out_of_memory();
@@ -290,9 +289,9 @@ static sh_status init_clients(ps_server *server) {
 
 static sh_status init_coders(ps_server *server) {
     const sh_service *service = server->service;
+    const sh_codec push = sh_ps_push_codec(server->policy, service->codec);
     const sh_codec pull = sh_ps_pull_codec(service->codec);
-    SH_TRY(sh_ps_coder_init(&server->push, service->codec, &server->shard, service->seed,
-                            server->computes));
+    SH_TRY(sh_ps_coder_init(&server->push, &push, &server->shard, service->seed, server->computes));
     server->packet_bytes = server->push.bytes;
     return sh_ps_coder_init(&server->pull, &pull, &server->shard, ~service->seed, server->computes);
 }

@@ -1,17 +1,11 @@
 /* A worker's side of the schemes with parameter servers. */
 #include "base/memory.h"
+#include "sync/ps_elastic.h"
 #include "sync/ps_exact.h"
 #include "tensor/kernels/vector.h"
 
 static sh_status out_of_memory(void) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for a worker of parameter servers");
-}
-
-/* Elastic averaging: x - alpha (x - c) with the centre as it was before it moved by as much. */
-static void pull_to_centre(sh_sync *sync, ps_worker *w) {
-    float *x = sync->replica->weights, alpha = (float)w->policy.elastic;
-    for (size_t i = 0; w->centre != NULL && i < sync->replica->params->total; i++)
-        x[i] -= alpha * (x[i] - w->centre[i]);
 }
 
 /* Of the one model: worker 0 counts them for all, by shard 0's versions. */
@@ -59,7 +53,7 @@ static sh_status get_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
     if (*meets_out) return SH_OK;
     bool pushed = w->links[0].request.what & SH_PS_PUSH;
     SH_TRY(ps_finish_pull(sync, w));
-    if (w->policy.elastic > 0 && pushed) pull_to_centre(sync, w);
+    if (w->policy.elastic > 0 && pushed) ps_elastic_move(sync, w);
     return SH_OK;
 }
 
@@ -112,8 +106,7 @@ static sh_status take_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
 
 static sh_status step(sh_sync *sync, ps_worker *w, sh_loss_result *result_out, bool *meets_out) {
     sh_replica *replica = sync->replica;
-    if (w->met && w->own != NULL)  // elastic averaging goes on with the worker's own weights
-        sh_vector()->copy(w->own, replica->weights, replica->params->total);
+    if (w->met) ps_elastic_take_back(sync, w);
     w->met = false;
     if (w->left == 0) {
         SH_TRY(take_leave(sync, w, meets_out));
@@ -171,10 +164,7 @@ static sh_status meet(sh_sync *sync, ps_worker *w) {
     sh_replica *replica = sync->replica;
     SH_TRY(say(sync, w, SH_PS_MEET));
     if (w->asked) SH_TRY(ps_finish_pull(sync, w));
-    if (w->own != NULL) {
-        if (w->links[0].request.what & SH_PS_PUSH) pull_to_centre(sync, w);
-        sh_vector()->copy(replica->weights, w->own, replica->params->total);
-    }
+    ps_elastic_put_aside(sync, w);
     for (int i = 0; i < w->count; i++) SH_TRY(ps_expect(sync, w, i, replica->weights, false));
     for (int i = 0; i < w->count; i++) {
         SH_TRY(ps_read_head(sync, &w->links[i], i));
@@ -196,12 +186,13 @@ sh_status sh_ps_meet(sh_sync *sync) {
     return status;
 }
 
-static sh_status init_coders(const sh_replica *replica, ps_link *link) {
+static sh_status init_coders(const sh_replica *replica, const ps_worker *w, ps_link *link) {
     bool computes = replica->weights != NULL;
+    const sh_codec push = sh_ps_push_codec(&w->policy, replica->codec);
     const sh_codec pull = sh_ps_pull_codec(replica->codec);
-    SH_TRY(sh_ps_coder_init(&link->push, replica->codec, &link->shard, replica->seed, computes));
+    SH_TRY(sh_ps_coder_init(&link->push, &push, &link->shard, replica->seed, computes));
     SH_TRY(sh_ps_coder_init(&link->pull, &pull, &link->shard, ~replica->seed, computes));
-    if (!computes || pull.kind == NULL) return SH_OK;
+    if (!computes || replica->codec->kind == NULL) return SH_OK;
     link->lag = sh_alloc(link->shard.params.total + 1, sizeof *link->lag);
     return link->lag != NULL ? SH_OK : out_of_memory();
 }
@@ -216,7 +207,7 @@ static sh_status init_link(sh_sync *sync, ps_worker *w, int server) {
     ps_link *link = &w->links[server];
     SH_TRY(sh_ps_shard_init(&link->shard, sync->replica->params, sync->options->placement, server,
                             w->count));
-    SH_TRY(init_coders(sync->replica, link));
+    SH_TRY(init_coders(sync->replica, w, link));
     if (sync->replica->fixed != NULL) SH_TRY(init_integers(link));
     if (sync->replica->weights == NULL || link->shard.straight) return SH_OK;
     link->pushes = sh_alloc(link->shard.params.total + 1, sizeof *link->pushes);
@@ -230,10 +221,7 @@ static sh_status init_blocks(sh_sync *sync, ps_worker *w) {
         w->sum = sh_alloc(total + 1, sizeof *w->sum);
         if (w->sum == NULL) return out_of_memory();
     }
-    if (w->policy.elastic == 0 || sync->replica->weights == NULL) return SH_OK;
-    w->centre = sh_alloc(total + 1, sizeof *w->centre);
-    w->own = sh_alloc(total + 1, sizeof *w->own);
-    return w->centre != NULL && w->own != NULL ? SH_OK : out_of_memory();
+    return ps_elastic_init(sync, w);
 }
 
 sh_status sh_ps_create(sh_sync *sync) {
@@ -292,8 +280,7 @@ void sh_ps_destroy(sh_sync *sync) {
     }
     sh_free(w->links);
     sh_free(w->sum);
-    sh_free(w->centre);
-    sh_free(w->own);
+    ps_elastic_fini(w);
     sh_free(w);
     sync->own = NULL;
 }

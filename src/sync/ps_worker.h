@@ -33,8 +33,9 @@ typedef struct ps_worker {
     sh_message word;
     float *sum;      // of gradients that are not pushed yet; NULL: each is pushed
     int64_t summed;  // how many
-    float *centre;   // easgd: as the servers sent it,
-    float *own;      // and the worker's weights while the meeting has the centre's
+    float *centre;   // easgd: as this worker knows it from the servers,
+    float *own;      // its own weights while the meeting has the centre's,
+    float *seen;     // and through a codec, those that the servers know of; NULL: without
 } ps_worker;
 
 /* What is pushed: the gradient, the sum of some, or with elastic averaging the weights. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/option.h"
+#include "base/text.h"
 #include "sync/list.h"
 
 static const sh_sync_kind *const kinds[] = {
@@ -56,7 +57,7 @@ static sh_status read_amount(const sh_sync_kind *kind, const char *text, double 
     }
     char *end;
     bool plain = *text != '\0' && text[strspn(text, "0123456789")] == '\0';
-    double amount = plain ? strtod(text, &end) : NAN;
+    double amount = plain ? sh_strtod(text, &end) : NAN;
     if (!(amount >= kind->amount_least && amount <= kind->amount_most)) {
         SH_FAIL(SH_E_USAGE, "scheme '%s': %s is '%.32s'", kind->name, kind->amount, text);
         return sh_error_hint("give a whole number from %.0f to %.0f, as in %s:%.0f",
@@ -88,7 +89,7 @@ const char *sh_scheme_text(sh_scheme scheme, char text_out[SH_SCHEME_TEXT]) {
     if (scheme.kind->amount == NULL)
         snprintf(text_out, SH_SCHEME_TEXT, "%s", scheme.kind->name);
     else
-        snprintf(text_out, SH_SCHEME_TEXT, "%s:%.0f", scheme.kind->name, scheme.amount);
+        sh_snprintf(text_out, SH_SCHEME_TEXT, "%s:%.0f", scheme.kind->name, scheme.amount);
     return text_out;
 }
 

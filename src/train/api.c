@@ -101,12 +101,17 @@ static sh_status take_hooks(shoal_run *run, const shoal_hooks *hooks) {
     return failed ? SH_FAIL(SH_E_MEMORY, "out of memory for names") : SH_OK;
 }
 
-static sh_status open_data(shoal_run *run) {
+static sh_data_options data_options(const shoal_run *run) {
     sh_data_options options = run->config.data;
     options.folder = run->data_folder;
     options.seed = (uint64_t)run->config.seed;
     options.ignore = &run->config.loss.ignore_index;
     options.parts = (int)run->config.workers;
+    return options;
+}
+
+static sh_status open_data(shoal_run *run) {
+    sh_data_options options = data_options(run);
     if (run->team.seat.data != NULL) {
         run->data = *run->team.seat.data;
         return SH_OK;
@@ -124,7 +129,7 @@ static sh_net_input net_input(const sh_data_info *info) {
 }
 
 static sh_status build_model(shoal_run *run, bool has_seat) {
-    const sh_data_info *info = &run->data.train->info;
+    const sh_data_info *info = &run->data.info;
     sh_net_input input = net_input(info);
     sh_net *net = NULL;
     sh_tuner *tuner = NULL;
@@ -165,11 +170,15 @@ static sh_team team_of(const sh_seat *seat) {
                      .seat = *seat};
 }
 
-sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
-                      shoal_run **run_out) {
-    SH_TRY(sh_config_check(config));
+/* `known`: what a checkpoint tells of the data, taken over also on failure; NULL: open the data. */
+static sh_status open_run(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
+                          sh_data *known, shoal_run **run_out) {
     shoal_run *run = sh_alloc(1, sizeof *run);
-    if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a run");
+    if (run == NULL) {
+        if (known != NULL) sh_data_close(known);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for a run");
+    }
+    if (known != NULL) run->data = *known;
     run->best = NAN;
     run->team = team_of(seat);
     if (run->team.seat.clock == NULL) run->team.seat.clock = &sh_clock_real;
@@ -178,12 +187,26 @@ sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const s
     // The run file tells how many parts data has.
     if (run->team.engine != NULL) run->config.workers = run->team.ranks;
     if (status == SH_OK) status = take_hooks(run, hooks);
-    if (status == SH_OK) status = open_data(run);
+    if (status == SH_OK && known == NULL) status = open_data(run);
     if (status == SH_OK) status = build_model(run, seat != NULL);
     if (status != SH_OK)
         shoal_run_close(run);
     else
         *run_out = run;
+    return status;
+}
+
+sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
+                      shoal_run **run_out) {
+    SH_TRY(sh_config_check(config));
+    return open_run(config, hooks, seat, NULL, run_out);
+}
+
+sh_status sh_run_open_known(const sh_config *config, const shoal_hooks *hooks, sh_data *known,
+                            shoal_run **run_out) {
+    sh_status status = sh_config_check(config);
+    if (status == SH_OK) return open_run(config, hooks, NULL, known, run_out);
+    sh_data_close(known);
     return status;
 }
 
@@ -230,6 +253,10 @@ static sh_batch_share exact_share(const shoal_run *run) {
 }
 
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
+    if (run->data.train == NULL) {
+        SH_FAIL(SH_E_USAGE, "a run that was opened with its checkpoint has no data to train on");
+        return sh_error_hint("use shoal_run_open, with 'load' or 'resume' set");
+    }
     // An epoch stays as many steps, whoever is missing.
     bool regrouped = run->team.generation > 0;
     sh_loader_options options = {
@@ -257,17 +284,9 @@ static sh_status hand_momentum_over(shoal_run *run) {
     sh_codec codec;
     SH_TRY(sh_codec_parse(run->config.compress, &codec));
     if (run->team.engine == NULL || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
-    const char *name = run->optim.kind->name;
-    bool nesterov = strcmp(name, "nesterov") == 0;
-    if (!nesterov && strcmp(name, "sgd") != 0 && strcmp(name, "momentum") != 0) {
-        SH_FAIL(SH_E_USAGE,
-                "'%s' applies momentum itself and goes with sgd, momentum or nesterov, "
-                "not with '%s'",
-                run->config.compress, name);
-        return sh_error_hint("use --optimizer momentum");
-    }
+    SH_TRY(sh_scheme_check_momentum(run));
     run->codec_momentum = run->optim.options.momentum;
-    run->codec_nesterov = nesterov;
+    run->codec_nesterov = strcmp(run->optim.kind->name, "nesterov") == 0;
     static char sgd[] = "sgd";
     sh_optim_options plain = run->config.optim;
     plain.name = sgd;
@@ -331,8 +350,18 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
                             run->steps, run->steps_per_epoch);
 }
 
-sh_status sh_run_part(const shoal_run *run, const char *part, const sh_dataset **dataset_out) {
+static bool is_part(const char *name) {
+    return strcmp(name, "train") == 0 || strcmp(name, "validation") == 0 ||
+           strcmp(name, "test") == 0;
+}
+
+sh_status sh_run_part(shoal_run *run, const char *part, const sh_dataset **dataset_out) {
     const sh_dataset *dataset = NULL;
+    if (run->data.train == NULL && is_part(part)) {
+        sh_data_options options = data_options(run);
+        options.known = &run->data;
+        SH_TRY(sh_data_open_part(&options, part, &run->log, &run->data));
+    }
     if (strcmp(part, "train") == 0)
         dataset = run->data.train;
     else if (strcmp(part, "validation") == 0)
@@ -358,7 +387,7 @@ shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *
 }
 
 int64_t shoal_run_classes(const shoal_run *run) {
-    return run->model.loss.kind->classes ? run->data.train->info.classes : 0;
+    return run->model.loss.kind->classes ? run->data.info.classes : 0;
 }
 
 shoal_status shoal_run_load(shoal_run *run, const char *path) {
@@ -369,7 +398,7 @@ shoal_status shoal_run_load(shoal_run *run, const char *path) {
 }
 
 shoal_status shoal_run_save(const shoal_run *run, const char *path) {
-    return (shoal_status)sh_model_save(&run->model, path);
+    return (shoal_status)sh_model_save(&run->model, &run->data, path);
 }
 
 shoal_status shoal_run_predict(shoal_run *run, const char *part,

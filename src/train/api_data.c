@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "data/fetch.h"
 #include "data/loader.h"
 #include "data/view.h"
@@ -105,13 +106,13 @@ static void print_text(const char *part, const sh_dataset *dataset, const summar
     fprintf(file, "part:      %s\nformat:    %s\nsamples:   %zu\nsample:    %s %s\n", part,
             sh_view_source(dataset)->format, info->count, sh_shape_text(&info->sample, shape),
             info->tokens ? "tokens" : "floats");
-    if (s->has_range) fprintf(file, "range:     %g to %g\n", (double)s->least, (double)s->most);
+    if (s->has_range) sh_fprintf(file, "range:     %g to %g\n", (double)s->least, (double)s->most);
     fprintf(file, "target:    %s\n", targets[info->target]);
     if (info->classes > 0) fprintf(file, "classes:   %ld\n", (long)info->classes);
     if (s->ignored > 0) fprintf(file, "ignored:   %zu samples\n", s->ignored);
     if (info->values > 0) fprintf(file, "values:    %ld\n", (long)info->values);
     if (s->has_target_range)
-        fprintf(file, "           %g to %g\n", (double)s->target_least, (double)s->target_most);
+        sh_fprintf(file, "           %g to %g\n", (double)s->target_least, (double)s->target_most);
     if (s->counts == NULL) return;
     fprintf(file, "per class:");
     for (int64_t i = 0; i < info->classes; i++) fprintf(file, " %zu", s->counts[i]);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "base/versions.h"
 #include "comm/transports/mpi.h"
 #include "data/fetch.h"
@@ -56,7 +57,7 @@ static void tell_instructions(const report *r) {
 static void tell_memory(const report *r) {
     char text[32];
     double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    snprintf(text, sizeof text, "%.1f GiB", bytes / 0x1p30);
+    sh_snprintf(text, sizeof text, "%.1f GiB", bytes / 0x1p30);
     tell(r, "memory", text, "memory_bytes", json_integer((json_int_t)bytes));
 }
 
@@ -66,7 +67,7 @@ static void tell_space(const report *r, const char *what, const char *key, const
     bool there = folder != NULL && statvfs(folder, &info) == 0;
     double free_bytes = there ? (double)info.f_bavail * (double)info.f_frsize : 0;
     if (there)
-        snprintf(text, sizeof text, "%s, %.1f GiB free", folder, free_bytes / 0x1p30);
+        sh_snprintf(text, sizeof text, "%s, %.1f GiB free", folder, free_bytes / 0x1p30);
     else
         snprintf(text, sizeof text, "%s (not there yet)", folder != NULL ? folder : "none");
     json_t *free_space = there ? json_integer((json_int_t)free_bytes) : json_null();

@@ -14,7 +14,9 @@
 struct shoal_model {
     sh_model model;
     sh_optim optim;
-    sh_data_info info;
+    sh_data data;   // what it learns from; no part of it is open
+    float *scaled;  // samples, where they are normalised here
+    size_t scaled_room;
     uint64_t seed;
     int64_t step;
 };
@@ -48,11 +50,13 @@ static sh_status describe_data(const shoal_model_options *options, sh_data_info 
     return SH_OK;
 }
 
-static sh_status make_model(shoal_model *model, const shoal_model_options *options) {
-    SH_TRY(describe_data(options, &model->info));
-    const char *text = options->model != NULL ? options->model : "mlp";
-    sh_net_input input = {
-        .sample = model->info.sample, .tokens = options->tokens, .outputs = options->outputs};
+static sh_status make_model(shoal_model *model, const shoal_model_options *options,
+                            const char *text) {
+    const sh_data_info *info = &model->data.info;
+    bool values = info->target == SH_TARGET_VALUES;
+    sh_net_input input = {.sample = info->sample,
+                          .tokens = info->tokens,
+                          .outputs = values ? info->values : info->classes};
     sh_node *node = NULL;
     sh_net *net = NULL;
     SH_TRY(sh_node_parse("model", text, strlen(text), &node));
@@ -60,13 +64,15 @@ static sh_status make_model(shoal_model *model, const shoal_model_options *optio
     sh_node_destroy(node);
     SH_TRY(status);
 
-    char *name = (char *)(uintptr_t)(options->loss != NULL ? options->loss : "cross-entropy");
+    static char usual[] = "auto";
+    char *name = options->loss != NULL ? (char *)(uintptr_t)options->loss : usual;
     sh_loss_options loss_options = {.name = name, .ignore_index = -100, .delta = 1.0};
     sh_loss loss;
     sh_tuner *tuner = NULL;
     int threads = options->threads > 0 ? options->threads : omp_get_max_threads();
     sh_tuner_options tuning = {.clock = &sh_clock_real, .threads = threads};
-    status = sh_loss_init(&loss, &loss_options, &model->info, sh_net_shape(net, sh_net_last(net)));
+    status =
+        sh_loss_init(&loss, &loss_options, &model->data.info, sh_net_shape(net, sh_net_last(net)));
     if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
     if (status != SH_OK) {
         sh_net_destroy(net);
@@ -78,16 +84,54 @@ static sh_status make_model(shoal_model *model, const shoal_model_options *optio
     return SH_OK;
 }
 
-shoal_status shoal_model_create(const shoal_model_options *options, shoal_model **model_out) {
-    shoal_model *model = sh_alloc(1, sizeof *model);
-    if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
+/* The model of `text` for the data it has; the rest is as the options say. */
+static sh_status fill_model(shoal_model *model, const shoal_model_options *options,
+                            const char *text) {
     model->seed = options->seed;
     sh_config config;
     sh_status status = read_optimizer(options->optimizer, &config);
-    if (status == SH_OK) status = make_model(model, options);
+    if (status == SH_OK) status = make_model(model, options, text);
     if (status == SH_OK)
         status = sh_optim_init(&model->optim, &config.optim, model->model.net->params.total);
     sh_config_fini(&config);
+    return status;
+}
+
+shoal_status shoal_model_create(const shoal_model_options *options, shoal_model **model_out) {
+    shoal_model *model = sh_alloc(1, sizeof *model);
+    if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
+    sh_status status = describe_data(options, &model->data.info);
+    if (status == SH_OK)
+        status = fill_model(model, options, options->model != NULL ? options->model : "mlp");
+    if (status != SH_OK)
+        shoal_model_destroy(model);
+    else
+        *model_out = model;
+    return (shoal_status)status;
+}
+
+static sh_status open_model(shoal_model *model, const char *path,
+                            const shoal_model_options *options) {
+    bool has = false;
+    char *text = NULL;
+    SH_TRY(sh_model_known(path, NULL, &has, &model->data));
+    if (!has) {
+        SH_FAIL(SH_E_FORMAT, "'%s' does not tell which data its model takes", path);
+        return sh_error_hint("make the model with shoal_model_create, then shoal_model_load it");
+    }
+    SH_TRY(sh_checkpoint_model_text(path, NULL, &text));
+    sh_status status = fill_model(model, options, text);
+    sh_free(text);
+    SH_TRY(status);
+    return (sh_status)shoal_model_load(model, path);
+}
+
+shoal_status shoal_model_open(const char *path, const shoal_model_options *options,
+                              shoal_model **model_out) {
+    static const shoal_model_options usual;
+    shoal_model *model = sh_alloc(1, sizeof *model);
+    if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
+    sh_status status = open_model(model, path, options != NULL ? options : &usual);
     if (status != SH_OK)
         shoal_model_destroy(model);
     else
@@ -99,8 +143,23 @@ void shoal_model_destroy(shoal_model *model) {
     if (model == NULL) return;
     sh_model_fini(&model->model);
     sh_optim_fini(&model->optim);
+    sh_data_close(&model->data);
+    sh_free(model->scaled);
     sh_free(model);
 }
+
+int shoal_model_sample(const shoal_model *model, int64_t sample_out[3]) {
+    const sh_shape *sample = &model->data.info.sample;
+    for (int i = 0; i < sample->rank; i++) sample_out[i] = sample->dim[i];
+    return sample->rank;
+}
+
+int64_t shoal_model_outputs(const shoal_model *model) {
+    const sh_net *net = model->model.net;
+    return (int64_t)sh_shape_count(sh_net_shape(net, sh_net_last(net)));
+}
+
+const char *shoal_model_vocabulary(const shoal_model *model) { return model->data.vocabulary; }
 
 int64_t shoal_model_param_count(const shoal_model *model) {
     return (int64_t)model->model.net->params.total;
@@ -118,9 +177,24 @@ static sh_status check_range(const char *what, const int32_t *values, int64_t co
     return SH_OK;
 }
 
+/* Scales the caller's samples as the training data was: a copy, where there is anything to do. */
+static sh_status scale_batch(shoal_model *model, const void **x, int64_t count) {
+    const sh_normal *normal = &model->data.normal;
+    if (normal->count == 0) return SH_OK;
+    size_t cells = sh_shape_count(&model->data.info.sample), all = cells * (size_t)count;
+    SH_TRY(sh_grow((void **)&model->scaled, &model->scaled_room, all, sizeof *model->scaled));
+    const float *from = *x;
+    for (size_t i = 0; i < all; i++) {
+        size_t c = i % cells / (cells / normal->count);
+        model->scaled[i] = (from[i] - normal->mean[c]) * normal->scale[c];
+    }
+    *x = model->scaled;
+    return SH_OK;
+}
+
 static sh_status check_batch(const shoal_model *model, const void *x, const void *y,
                              int64_t count) {
-    const sh_data_info *info = &model->info;
+    const sh_data_info *info = &model->data.info;
     int64_t tokens = count * (int64_t)sh_shape_count(&info->sample);
     if (count < 1) return SH_FAIL(SH_E_USAGE, "a batch needs at least one sample");
     if (info->tokens) SH_TRY(check_range("token", x, tokens, info->classes, NULL));
@@ -132,12 +206,13 @@ static sh_status check_batch(const shoal_model *model, const void *x, const void
 shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, int64_t count,
                               double *loss_out) {
     SHOAL_TRY(check_batch(model, x, y, count));
+    SHOAL_TRY(scale_batch(model, &x, count));
     sh_plan *plan;
     SHOAL_TRY(sh_model_plan(&model->model, count, true, &plan));
     sh_step_context context = {.training = true, .seed = model->seed, .step = model->step};
-    int64_t rows = model->info.tokens ? count * model->info.sample.dim[0] : count;
+    int64_t rows = model->data.info.tokens ? count * model->data.info.sample.dim[0] : count;
     int64_t ignore = model->model.loss.options.ignore_index;
-    if (model->info.target != SH_TARGET_VALUES)
+    if (model->data.info.target != SH_TARGET_VALUES)
         rows = (int64_t)sh_loss_counted(y, (size_t)rows, (int32_t)ignore);
     if (rows == 0)
         return (shoal_status)SH_FAIL(
@@ -163,6 +238,7 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
 shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,
                                   shoal_result *result_out) {
     SHOAL_TRY(check_batch(model, x, y, count));
+    SHOAL_TRY(scale_batch(model, &x, count));
     sh_plan *plan;
     SHOAL_TRY(sh_model_plan(&model->model, count, false, &plan));
     sh_step_context context = {.seed = model->seed};
@@ -179,6 +255,7 @@ shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void 
 shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
                                  float *output_out) {
     SHOAL_TRY(check_batch(model, x, NULL, count));
+    SHOAL_TRY(scale_batch(model, &x, count));
     sh_plan *plan;
     SHOAL_TRY(sh_model_plan(&model->model, count, false, &plan));
     sh_step_context context = {.seed = model->seed};
@@ -188,7 +265,7 @@ shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t coun
 }
 
 shoal_status shoal_model_save(shoal_model *model, const char *path) {
-    return (shoal_status)sh_model_save(&model->model, path);
+    return (shoal_status)sh_model_save(&model->model, &model->data, path);
 }
 
 shoal_status shoal_model_load(shoal_model *model, const char *path) {

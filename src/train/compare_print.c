@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 
+#include "base/text.h"
 #include "obs/plot.h"
 #include "plan/units.h"
 #include "train/compare.h"
@@ -18,7 +19,7 @@ typedef struct column {
 } column;
 
 static void put_number(double number, char cell_out[CELL]) {
-    if (!isnan(number)) snprintf(cell_out, CELL, "%.0f", number);
+    if (!isnan(number)) sh_snprintf(cell_out, CELL, "%.0f", number);
 }
 
 static void put_seconds(double seconds, char cell_out[CELL]) {
@@ -47,15 +48,15 @@ static void put_sent(const shoal_compared *row, char cell_out[CELL]) {
 
 static void put_staleness(const shoal_compared *row, char cell_out[CELL]) {
     if (!isnan(row->staleness_mean))
-        snprintf(cell_out, CELL, "%.2f, at most %.0f", row->staleness_mean, row->staleness_most);
+        sh_snprintf(cell_out, CELL, "%.2f, at most %.0f", row->staleness_mean, row->staleness_most);
 }
 
 /* Where the target is not a class there is a loss alone. */
 static void put_accuracy(const shoal_compared *row, char cell_out[CELL]) {
-    if (!isnan(row->accuracy)) snprintf(cell_out, CELL, "%.2f %%", 100 * row->accuracy);
+    if (!isnan(row->accuracy)) sh_snprintf(cell_out, CELL, "%.2f %%", 100 * row->accuracy);
 }
 static void put_loss(const shoal_compared *row, char cell_out[CELL]) {
-    if (!isnan(row->loss)) snprintf(cell_out, CELL, "%.4f", row->loss);
+    if (!isnan(row->loss)) sh_snprintf(cell_out, CELL, "%.4f", row->loss);
 }
 
 static void put_name(const shoal_compared *row, char cell_out[CELL]) {
@@ -86,7 +87,7 @@ static int columns_of(const shoal_comparison *comparison, char target_head[CELL]
     columns[count++] = any_accuracy(comparison) ? (column){"accuracy", put_accuracy}
                                                 : (column){"test loss", put_loss};
     if (comparison->target > 0) {
-        snprintf(target_head, CELL, "time to %.4g %%", 100 * comparison->target);
+        sh_snprintf(target_head, CELL, "time to %.4g %%", 100 * comparison->target);
         columns[count++] = (column){target_head, put_target};
     }
     return count;
@@ -229,7 +230,7 @@ sh_status sh_compare_picture(const shoal_comparison *comparison, FILE *file) {
     sh_plot_line *lines = sh_alloc(comparison->count + 1, sizeof *lines);
     sh_plot_point *points = sh_alloc(total + 1, sizeof *points);
     char mark[CELL];
-    snprintf(mark, sizeof mark, "target %.4g %%", 100 * comparison->target);
+    sh_snprintf(mark, sizeof mark, "target %.4g %%", 100 * comparison->target);
     sh_plot plot = {
         .title = comparison->title,
         .x = {comparison->simulated ? "virtual time of training" : "time of training",

@@ -120,6 +120,9 @@ static const sh_option rows[] = {
      .least = 0, .most = 0.9, .group = "Data",
      .help = "part of the training data kept for validation; default 0, for text without a test "
              "part 0.1"},
+    {.key = "data.hold_out_test", .type = SH_OPTION_REAL, AT(data.hold_out_test), .initial = "0",
+     .least = 0, .most = 0.9, .group = "Data",
+     .help = "part of the training data kept for testing, where there is no test data"},
     {.key = "data.batch", .type = SH_OPTION_INT, AT(batch), .initial = "128", .least = 1,
      .most = 1 << 20, .group = "Data", .value = "N", .help = "global batch: samples per step"},
     {.key = "data.context", .type = SH_OPTION_INT, AT(data.context), .initial = "64", .least = 1,

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "tensor/kernels/machine.h"
 #include "tensor/kernels/tuner.h"
 
@@ -18,9 +19,9 @@ const char *sh_costs_key(const char *transport, int ranks, int nodes, char key_o
 
 const char *sh_costs_print(const sh_costs *costs, char text_out[SH_COSTS_TEXT]) {
     const sh_link *a = &costs->link, *b = &costs->node_link;
-    snprintf(text_out, SH_COSTS_TEXT, "link %.4g %.4g %.4g node %.4g %.4g %.4g large %s",
-             a->alpha_s, a->beta_s, a->gamma_s, b->alpha_s, b->beta_s, b->gamma_s,
-             costs->large != NULL ? costs->large->name : "-");
+    sh_snprintf(text_out, SH_COSTS_TEXT, "link %.4g %.4g %.4g node %.4g %.4g %.4g large %s",
+                a->alpha_s, a->beta_s, a->gamma_s, b->alpha_s, b->beta_s, b->gamma_s,
+                costs->large != NULL ? costs->large->name : "-");
     return text_out;
 }
 
@@ -34,8 +35,9 @@ bool sh_costs_parse(const char *text, sh_costs *costs_out) {
     sh_link *a = &costs.link, *b = &costs.node_link;
     char large[32] = "";
     int end = 0;
-    int found = sscanf(text, "link %lf %lf %lf node %lf %lf %lf large %31s%n", &a->alpha_s,
-                       &a->beta_s, &a->gamma_s, &b->alpha_s, &b->beta_s, &b->gamma_s, large, &end);
+    int found =
+        sh_sscanf(text, "link %lf %lf %lf node %lf %lf %lf large %31s%n", &a->alpha_s, &a->beta_s,
+                  &a->gamma_s, &b->alpha_s, &b->beta_s, &b->gamma_s, large, &end);
     if (found != 7 || text[end] != '\0' || !is_sound(a) || !is_sound(b)) return false;
     if (strcmp(large, "-") != 0) {
         costs.large = sh_algorithm_find(SH_ALLREDUCE, large);

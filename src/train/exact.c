@@ -40,7 +40,7 @@ static sh_status get(shoal_run *run, sh_exact **exact_out) {
                             .shards = (int)run->config.shards,
                             .first = (int)share.low,
                             .last = (int)share.high,
-                            .sizes = sh_sample_sizes_of(&run->data.train->info)};
+                            .sizes = sh_sample_sizes_of(&run->data.info)};
         sh_status status = make_lanes(exact);
         if (status != SH_OK) {
             sh_exact_destroy(exact);

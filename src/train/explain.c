@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 #include "train/explain.h"
 
 #include "tensor/kernels/activation.h"
@@ -35,8 +37,8 @@ static void fill(const sh_net *net, const sh_plan *plan, const sh_layer *layer, 
     snprintf(row_out[1], CELL_BYTES, "%s", layer->kind->name);
     snprintf(row_out[2], CELL_BYTES, "%s", sh_shape_text(&layer->out, shape));
     snprintf(row_out[3], CELL_BYTES, "%zu", owned_params(net, layer));
-    snprintf(row_out[4], CELL_BYTES, "%.3f", layer->flops * 1e-6);
-    snprintf(row_out[5], CELL_BYTES, "%.2f", mib);
+    sh_snprintf(row_out[4], CELL_BYTES, "%.3f", layer->flops * 1e-6);
+    sh_snprintf(row_out[5], CELL_BYTES, "%.2f", mib);
 }
 
 static void widen(const cells row, int widths[COLUMNS]) {
@@ -85,16 +87,16 @@ static void print_memory(const shoal_run *run, const sh_plan *plan, FILE *file) 
     double params = (double)run->model.net->params.total * sizeof(float) * mib;
     double slots = params * run->optim.slot_count;
     double work = (double)plan->memory_bytes * mib;
-    fprintf(file,
-            "\nmemory, MiB: parameters %.1f, gradients %.1f, optimizer %.1f, activations and "
-            "scratch %.1f (%.1f without reuse); in all %.1f\n",
-            params, params, slots, work, (double)plan->unshared_bytes * mib,
-            2 * params + slots + work);
+    sh_fprintf(file,
+               "\nmemory, MiB: parameters %.1f, gradients %.1f, optimizer %.1f, activations and "
+               "scratch %.1f (%.1f without reuse); in all %.1f\n",
+               params, params, slots, work, (double)plan->unshared_bytes * mib,
+               2 * params + slots + work);
     double measured;
     if (sh_run_measured_mib(run, &measured))
-        fprintf(file,
-                "measured, MiB: %.1f at the peak of the last run, libraries and data included\n",
-                measured);
+        sh_fprintf(file,
+                   "measured, MiB: %.1f at the peak of the last run, libraries and data included\n",
+                   measured);
 }
 
 shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
@@ -111,8 +113,9 @@ shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
     print_layers(net, plan, file);
     double flops = 0;
     for (size_t i = 0; i < net->layer_count; i++) flops += net->layers[i]->flops;
-    fprintf(file, "\n%zu parameters; %.1f MFLOP per sample forward, %.2f GFLOP per training step\n",
-            net->params.total, flops * 1e-6, 3 * flops * (double)run->config.batch * 1e-9);
+    sh_fprintf(file,
+               "\n%zu parameters; %.1f MFLOP per sample forward, %.2f GFLOP per training step\n",
+               net->params.total, flops * 1e-6, 3 * flops * (double)run->config.batch * 1e-9);
     print_memory(run, plan, file);
     sh_explain_team(run, file);
     return SHOAL_OK;

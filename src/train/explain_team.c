@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "plan/collective.h"
 #include "plan/units.h"
 #include "train/costs.h"
@@ -17,10 +18,10 @@ static void print_sharding(const shoal_run *run, int workers, FILE *file) {
         fprintf(file, "  --shard-optimizer saves nothing: this optimizer keeps no state\n");
         return;
     }
-    fprintf(file,
-            "  --shard-optimizer %s %.1f MiB on each worker: optimizer %.1f instead of %.1f\n",
-            run->config.shard_optimizer ? "saves" : "would save", mib(slots - slots / workers),
-            mib(slots / workers), mib(slots));
+    sh_fprintf(file,
+               "  --shard-optimizer %s %.1f MiB on each worker: optimizer %.1f instead of %.1f\n",
+               run->config.shard_optimizer ? "saves" : "would save", mib(slots - slots / workers),
+               mib(slots / workers), mib(slots));
 }
 
 /* A gradient and the states of each shard that the worker computes, and the integer sums. */
@@ -30,10 +31,10 @@ static void print_exact(const shoal_run *run, int workers, FILE *file) {
     int64_t shards = (run->config.shards + workers - 1) / workers;
     double blocks = (double)shards * elements * sizeof(float);
     double sums = workers > 1 ? elements * sizeof(int64_t) : 0;
-    fprintf(file, "  --exact %s %.1f MiB on each worker: gradients of %ld shard%s %.1f",
-            run->config.exact ? "takes" : "would take", mib(blocks + sums), (long)shards,
-            shards == 1 ? "" : "s", mib(blocks));
-    if (sums > 0) fprintf(file, ", sums in 64-bit integers %.1f", mib(sums));
+    sh_fprintf(file, "  --exact %s %.1f MiB on each worker: gradients of %ld shard%s %.1f",
+               run->config.exact ? "takes" : "would take", mib(blocks + sums), (long)shards,
+               shards == 1 ? "" : "s", mib(blocks));
+    if (sums > 0) sh_fprintf(file, ", sums in 64-bit integers %.1f", mib(sums));
     fputc('\n', file);
 }
 

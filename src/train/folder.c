@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "ckpt/folder.h"
+#include "data/facts.h"
 #include "obs/metrics_read.h"
 #include "train/costs.h"
 #include "train/run.h"
@@ -347,6 +348,8 @@ static sh_status write_snapshot(shoal_run *run) {
     SH_TRY(in_folder(run, "checkpoints", &folder));
     sh_checkpoint_slot slots[SLOTS_MOST];
     sh_checkpoint checkpoint = checkpoint_of(run, slots);
+    char *facts = NULL;
+    sh_status status = sh_facts_print(&run->data, &facts);
     checkpoint.info = (sh_checkpoint_info){
         .step = run->step,
         .epoch = run->epoch,
@@ -359,11 +362,13 @@ static sh_status write_snapshot(shoal_run *run) {
         .data = fingerprint,
         .model = run->model.net->text,
         .kernels = sh_tuner_print(run->model.tuner, true),
+        .facts = facts,
     };
-    sh_status status = sh_make_folders(folder);
+    if (status == SH_OK) status = sh_make_folders(folder);
     if (status == SH_OK)
         status = sh_checkpoint_save(folder, &checkpoint, (int)run->config.checkpoint_keep);
     sh_free(checkpoint.info.kernels);
+    sh_free(facts);
     sh_free(folder);
     return status;
 }

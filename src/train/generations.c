@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/addresses.h"
 #include "base/memory.h"
 
 /* Each takes two file descriptors; a run that needs more starts again from its checkpoint. */
@@ -62,9 +63,10 @@ static sh_status make_common(sh_generations *g) {
     g->common_bytes = sizeof(common) + entries * sizeof(int);
     g->common = map_shared(g->common_bytes);
     g->minutes = map_shared(sizeof *g->minutes);
-    if (g->common == NULL || g->minutes == NULL)
-        return SH_FAIL(SH_E_MEMORY, "cannot share memory with %d workers: %s", g->slots,
-                       strerror(errno));
+    if (g->common == NULL || g->minutes == NULL) {
+        SH_FAIL(SH_E_MEMORY, "cannot share memory with %d workers: %s", g->slots, strerror(errno));
+        return sh_addresses_hint(NULL);
+    }
     atomic_init(&g->common->newest, -1);
     atomic_init(&g->common->over, -1);
     return SH_OK;
@@ -77,10 +79,11 @@ static sh_status make_fabrics(sh_generations *g) {
     g->limited = sh_alloc(count, sizeof *g->limited);
     if (g->fabrics == NULL || g->mails == NULL || g->limited == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", g->slots);
+    bool mails = g->scheme.kind->family->mails;
+    int fabrics = mails ? 2 * g->count : g->count;
     for (int i = 0; i < g->count; i++) {
-        SH_TRY(sh_shm_create(g->slots, &g->fabrics[i]));
-        if (g->scheme.kind->family->mails)
-            SH_TRY(sh_shm_create(endpoints(g, g->slots), &g->mails[i]));
+        SH_TRY(sh_shm_create_of(fabrics, g->slots, &g->fabrics[i]));
+        if (mails) SH_TRY(sh_shm_create_of(fabrics, endpoints(g, g->slots), &g->mails[i]));
     }
     return SH_OK;
 }

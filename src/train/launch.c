@@ -106,7 +106,9 @@ static void take_last_words(launch_attempt *a, int rank) {
     if (!is_cause(board)) return;
     char text[SH_BOARD_TEXT + 32];
     snprintf(text, sizeof text, "rank %d: %s", rank, board->error);
-    launch_fail(a, (sh_status)board->status, rank == 0 ? board->error : text, board->hint);
+    // Settings that are refused are those of all, whoever says so first.
+    bool of_all = rank == 0 || board->status == (int32_t)SH_E_USAGE;
+    launch_fail(a, (sh_status)board->status, of_all ? board->error : text, board->hint);
 }
 
 static void kill_rest(launch_attempt *a) {

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/text.h"
 #include "tensor/kernels/reduce.h"
 #include "train/regroup.h"
 #include "train/run.h"
@@ -23,7 +24,18 @@ static double training_s(const shoal_run *run) {
 typedef struct interval {
     double loss_sum;
     int64_t counted, correct, samples, begin_ns;
+    int64_t told;  // the step of that line
 } interval;
+
+static interval begin_interval(const shoal_run *run) {
+    return (interval){.begin_ns = sh_run_now(run), .told = run->step};
+}
+
+/* A multiple of --log-every has been reached since; a free worker may leap over it. */
+static bool line_is_due(const shoal_run *run, const interval *since) {
+    int64_t every = run->config.log_every;
+    return run->step / every != since->told / every;
+}
 
 static double part(int64_t some, int64_t all) { return all > 0 ? (double)some / (double)all : NAN; }
 
@@ -131,11 +143,10 @@ static void report(shoal_run *run, double loss, double samples_per_s, bool epoch
     run->hooks.progress(run->hooks.user, &progress);
 }
 
-static void add_result(interval *since, const sh_loss_result *result, int64_t samples) {
+static void add_result(interval *since, const sh_loss_result *result) {
     since->loss_sum += result->sum;
     since->counted += result->counted;
     since->correct += result->correct;
-    since->samples += samples;
 }
 
 /* Takes one batch through; the position moves past it. */
@@ -158,7 +169,8 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
     run->samples += count;
     run->samples_here += count;
     run->team.samples += own;
-    add_result(since, &result, count);
+    since->samples += count;
+    add_result(since, &result);
     if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
     *epoch_end_out = ++run->batch == run->steps_per_epoch;
     if (*epoch_end_out) {
@@ -179,14 +191,14 @@ static int64_t next_meeting(const shoal_run *run) {
     return next;
 }
 
-/* Between meetings each worker knows its own loss alone; rank 0 tells its. */
-static sh_status tell(shoal_run *run, interval *since, int64_t before, double loss) {
-    int64_t every = run->config.log_every;
+/* Between meetings each worker knows its own loss alone; rank 0 tells its. Where they are to meet
+ * after `to`, the meeting tells that of all. */
+static sh_status tell(shoal_run *run, interval *since, int64_t to, double loss) {
     bool has_news = since->counted > 0;  // else all of its gradients were broken off
     double samples_per_s = rate(run, since);
-    if (run->step > 0 && run->step / every != before / every && has_news) {
+    if (line_is_due(run, since) && run->step < to && has_news) {
         SH_TRY(write_step(run, since));
-        *since = (interval){.begin_ns = sh_run_now(run)};
+        *since = begin_interval(run);
     }
     if (run->step > 0) report(run, loss, samples_per_s, false);
     return SH_OK;
@@ -207,16 +219,20 @@ static sh_status add_losses(shoal_run *run, interval *since, double *loss_out) {
 
 /* The steps of a scheme's worker up to the next meeting, and the meeting. */
 static sh_status span(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
-    int64_t epoch = run->epoch;
-    sh_scheme_aim(run, next_meeting(run));
+    int64_t epoch = run->epoch, to = next_meeting(run);
+    // A free worker hears of its step when it has leave for the next one: that is not in it yet.
+    bool late = sh_scheme_is_free(run);
+    sh_scheme_aim(run, to);
     for (bool meets = false; !meets;) {
         sh_loss_result result = {0};
-        int64_t step = run->step, samples = run->samples_here;
-        sh_team_phase(&run->team, SH_PHASE_STEP, step + 1);
+        int64_t samples = run->samples_here;
+        sh_team_phase(&run->team, SH_PHASE_STEP, run->step + 1);
         SH_TRY(sh_scheme_step(run, &result, &meets));
-        add_result(since, &result, run->samples_here - samples);
+        since->samples += run->samples_here - samples;
+        if (!late) add_result(since, &result);
         if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
-        if (!meets) SH_TRY(tell(run, since, step, *loss_out));
+        if (!meets) SH_TRY(tell(run, since, to, *loss_out));
+        if (late) add_result(since, &result);
     }
     int64_t samples = run->samples_here;
     SH_TRY(sh_scheme_meet(run));
@@ -259,9 +275,10 @@ typedef struct progress {
 static sh_status pay_dues(shoal_run *run, progress *at, bool *saved_out) {
     bool last = run->step == run->steps, epoch_end = at->epoch_end;
     double samples_per_s = rate(run, &at->since);
-    if (run->step % run->config.log_every == 0 || epoch_end || last) {
+    bool moved = run->step > at->since.told;  // else they met again before anybody did a step
+    if (moved && (line_is_due(run, &at->since) || epoch_end || last)) {
         SH_TRY(write_step(run, &at->since));
-        at->since = (interval){.begin_ns = sh_run_now(run)};
+        at->since = begin_interval(run);
     }
     int64_t aside = sh_run_now(run);
     if (is_due(run->step, run->eval_every, epoch_end, last)) SH_TRY(evaluate(run));
@@ -321,8 +338,8 @@ static void report_bytes(const shoal_run *run) {
     int64_t steps = run->step > run->first_step ? run->step - run->first_step : 1;
     char less[64] = "";
     if (strcmp(run->config.compress, "none") != 0)
-        snprintf(less, sizeof less, "; %.1f times less than uncompressed",
-                 (double)run->dense_bytes / (double)run->sent_bytes);
+        sh_snprintf(less, sizeof less, "; %.1f times less than uncompressed",
+                    (double)run->dense_bytes / (double)run->sent_bytes);
     SH_INFO(&run->log, "sent by worker 0: %.2f MiB, %.1f KiB a step%s",
             (double)run->sent_bytes / 0x1p20, (double)run->sent_bytes / 0x1p10 / (double)steps,
             less);
@@ -448,7 +465,7 @@ static sh_status join(shoal_run *run) {
 
 /* A death ends a generation of the team, not the run. */
 static sh_status train(shoal_run *run) {
-    progress at = {.since = {.begin_ns = sh_run_now(run)}, .loss = NAN};
+    progress at = {.since = begin_interval(run), .loss = NAN};
     for (;;) {
         sh_status status = loop(run, &at);
         if (status == SH_OK) status = finish(run);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "ckpt/checkpoint.h"
+#include "data/facts.h"
 #include "tensor/kernels/reduce.h"
 
 sh_status sh_memory_check(const char *what, size_t bytes) {
@@ -142,12 +143,26 @@ sh_status sh_model_explain_bad(const sh_model *model, sh_plan *plan, const sh_st
         "not finite");
 }
 
-sh_status sh_model_save(const sh_model *model, const char *path) {
+sh_status sh_model_save(const sh_model *model, const sh_data *data, const char *path) {
     const sh_net *net = model->net;
     sh_checkpoint checkpoint = {.params = &net->params,
                                 .weights = model->blocks.weights,
                                 .state = &net->states,
                                 .state_values = model->blocks.states,
                                 .info = {.model = net->text}};
-    return sh_checkpoint_save_model(path, &checkpoint);
+    SH_TRY(sh_facts_print(data, &checkpoint.info.facts));
+    sh_status status = sh_checkpoint_save_model(path, &checkpoint);
+    sh_free(checkpoint.info.facts);
+    return status;
+}
+
+sh_status sh_model_known(const char *path, const sh_log *log, bool *has_out, sh_data *data_out) {
+    char *text = NULL, *file = NULL;
+    SH_TRY(sh_checkpoint_facts_text(path, log, &text, &file));
+    sh_status status = SH_OK;
+    if (text != NULL) status = sh_facts_parse(file, text, strlen(text), data_out);
+    *has_out = text != NULL;
+    sh_free(text);
+    sh_free(file);
+    return status;
 }

@@ -2,6 +2,7 @@
 #ifndef SH_TRAIN_MODEL_H
 #define SH_TRAIN_MODEL_H
 
+#include "data/dataset.h"
 #include "nn/plan.h"
 
 enum { SH_PLANS_MOST = 16 };
@@ -50,8 +51,11 @@ sh_status sh_model_plan(sh_model *model, int64_t batch, bool training, sh_plan *
 sh_status sh_model_explain_bad(const sh_model *model, sh_plan *plan, const sh_step_context *step,
                                const void *x, double loss);
 
-/* Parameters and running statistics, as one safetensors file. */
-sh_status sh_model_save(const sh_model *model, const char *path);
+/* Parameters, running statistics and what is known of the data, as one safetensors file. */
+sh_status sh_model_save(const sh_model *model, const sh_data *data, const char *path);
+/* What a checkpoint tells of the data its model learned from; `*has_out` false: nothing, it is an
+ * older one. Caller closes. */
+sh_status sh_model_known(const char *path, const sh_log *log, bool *has_out, sh_data *data_out);
 
 /* Refuses what does not fit into this machine, before the system would kill the process. */
 sh_status sh_memory_check(const char *what, size_t bytes);

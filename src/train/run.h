@@ -99,6 +99,10 @@ static inline int64_t sh_run_now(const shoal_run *run) { return sh_clock_now_ns(
 /* As shoal_run_open, for a worker of a team; `seat` NULL: alone. */
 sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_seat *seat,
                       shoal_run **run_out);
+/* A run alone that opens parts of its data when they are asked for, since what it has to know of
+ * the training set is `known`, which is taken over, also on failure. */
+sh_status sh_run_open_known(const sh_config *config, const shoal_hooks *hooks, sh_data *known,
+                            shoal_run **run_out);
 /* Cores that this process may use. */
 int sh_cores(void);
 /* Threads this run computes with. */
@@ -122,8 +126,8 @@ sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_contex
                              const void *x, double loss);
 /* Optimizer and schedule, zeroed. */
 sh_status sh_run_make_optimizer(shoal_run *run);
-/* The dataset of "train", "validation" or "test". */
-sh_status sh_run_part(const shoal_run *run, const char *part, const sh_dataset **dataset_out);
+/* The dataset of "train", "validation" or "test"; opens it where a checkpoint is used. */
+sh_status sh_run_part(shoal_run *run, const char *part, const sh_dataset **dataset_out);
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out);
 
 /* The run's folder, files and checkpoints (folder.c). Opening claims the folder and loads what is

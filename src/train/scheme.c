@@ -68,6 +68,20 @@ sh_status sh_scheme_forget_others(sh_config *config) {
     return SH_OK;
 }
 
+sh_status sh_scheme_check_momentum(const shoal_run *run) {
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    if (run->team.ranks == 1 || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
+    const char *name = run->optim.kind->name;
+    static const char *const fitting[] = {"sgd", "momentum", "nesterov"};
+    for (size_t i = 0; i < SH_COUNT(fitting); i++)
+        if (strcmp(name, fitting[i]) == 0) return SH_OK;
+    SH_FAIL(SH_E_USAGE,
+            "'%s' applies momentum itself and goes with sgd, momentum or nesterov, not with '%s'",
+            run->config.compress, name);
+    return sh_error_hint("use --optimizer momentum");
+}
+
 sh_status sh_scheme_check_run(const shoal_run *run) {
     sh_scheme scheme;
     sh_codec codec;
@@ -133,6 +147,8 @@ sh_status sh_scheme_begin(shoal_run *run) {
     s->sync.failed = status != SH_OK;
     return status;
 }
+
+bool sh_scheme_is_free(const shoal_run *run) { return family_of(run->scheme)->free; }
 
 void sh_scheme_aim(shoal_run *run, int64_t to) {
     run->scheme->to = to;

@@ -7,6 +7,8 @@
 
 /* Refuses a scheme that does not go with the other settings of a run. */
 sh_status sh_scheme_check_run(const shoal_run *run);
+/* Refuses an optimizer that cannot leave its momentum to a codec which wants it. */
+sh_status sh_scheme_check_momentum(const shoal_run *run);
 /* Sets options that mean nothing to the scheme back: where one set of options serves several. */
 sh_status sh_scheme_forget_others(sh_config *config);
 /* The position follows from the step, which all workers have agreed on. */
@@ -15,6 +17,8 @@ void sh_run_move_to(shoal_run *run, int64_t step);
 /* Collective, when all ranks have the same parameters: makes the scheme and starts its services.
  * Does nothing for a run whose steps are bulk-synchronous. */
 sh_status sh_scheme_begin(shoal_run *run);
+/* Its workers are not in lockstep. */
+bool sh_scheme_is_free(const shoal_run *run);
 /* The workers meet again when step `to` is done. */
 void sh_scheme_aim(shoal_run *run, int64_t to);
 /* One step of this worker; the run's step and samples move to what is known of all workers. True in

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "train/scheme.h"
 #include "train/server.h"
 
@@ -167,9 +168,10 @@ static sh_status find_compute(sh_simulation *s, bool given) {
     double *seconds = &s->spec.options.compute.mean_s;
     SH_TRY(measure(s, seconds));
     char text[160];
-    snprintf(text, sizeof text,
-             "a step of one worker takes %.3f ms here; --compute %.0fus makes this run repeatable",
-             *seconds * 1e3, *seconds * 1e6);
+    sh_snprintf(
+        text, sizeof text,
+        "a step of one worker takes %.3f ms here; --compute %.0fus makes this run repeatable",
+        *seconds * 1e3, *seconds * 1e6);
     say(s, text);
     *seconds = (double)(int64_t)(*seconds * 1e6 + 0.5) * 1e-6;
     return SH_OK;

@@ -24,6 +24,7 @@ typedef struct sh_simulation {
     sh_net *net;
     sh_optim optim;  // its slots are not used
     sh_schedule schedule;
+    sh_codec codec;  // its sizes
     int64_t steps_per_epoch;
 } sh_simulation;
 

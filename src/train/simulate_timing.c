@@ -1,7 +1,6 @@
 /* Workers that only let time pass: messages have their sizes, and nothing is computed. So a model
  * that would not fit, or ten thousand workers, can be timed. */
-#include <string.h>
-
+#include "codec/exchange.h"
 #include "train/regroup.h"
 #include "train/scheme.h"
 #include "train/simulate.h"
@@ -12,24 +11,27 @@
 static sh_status check(const sh_simulation *s) {
     const sh_config *config = &s->config;
     const char *other = NULL;
-    if (strcmp(config->compress, "none") != 0) other = "--compress: sizes follow from the numbers";
     if (config->exact) other = "--exact: it is about numbers";
     if (config->shard_optimizer) other = "--shard-optimizer";
+    if (config->sync_batchnorm) other = "--sync-batchnorm";
     if (config->balance) other = "--balance";
     if (config->resume != NULL) other = "--resume";
     if (other == NULL) return SH_OK;
-    SH_FAIL(SH_E_UNSUPPORTED, "--numerics off does not go with %s", other);
+    SH_FAIL(SH_E_USAGE, "--numerics off does not go with %s", other);
     return sh_error_hint("leave out one of them");
 }
 
 /* As the workers of a run with numbers do, each for itself. */
-static sh_status check_scheme(const sh_simulation *s) {
+static sh_status check_scheme(sh_simulation *s) {
     const shoal_run run = {
         .config = s->config,
         .data = s->data,
         .optim = s->optim,
+        .steps = s->steps,
         .team = {.ranks = (int)s->config.workers, .seat = {.timing_only = true}}};
-    return sh_scheme_check_run(&run);
+    SH_TRY(sh_scheme_check_momentum(&run));
+    SH_TRY(sh_scheme_check_run(&run));
+    return sh_team_codec(&run, &s->codec);
 }
 
 static sh_status count_steps(sh_simulation *s) {
@@ -65,62 +67,86 @@ void sh_simulate_timing_close(sh_simulation *s) {
 /* ---- Bulk-synchronous steps ---------------------------------------------------------------------
  */
 
+/* The gradients of a worker's step: their sizes, and when each bucket is ready. */
+typedef struct timed_buckets {
+    sh_exchange *exchange;
+    double *parts;  // per bucket: of the step's time, in backward
+    size_t count;
+    size_t started, finished;  // in this step
+} timed_buckets;
+
 /* As the reducer cuts them: parameters from the last to the first. */
-static size_t cut_buckets(const sh_simulation *s, sh_call *calls, double *parts) {
+static size_t cut_buckets(const sh_simulation *s, sh_exchange_bucket *buckets, double *parts) {
     const sh_param_list *params = &s->net->params;
     double mib = s->config.bucket_mb > 0 ? s->config.bucket_mb : SH_BUCKET_MIB;
     size_t most = (size_t)(mib * 0x1p20) / sizeof(float), count = 0;
     for (size_t end = params->count, first; end > 0; end = first, count++) {
         size_t elements = 0;
         for (first = end; first > 0 && elements < most;) elements += params->items[--first].count;
-        if (calls == NULL) continue;
-        calls[count] = (sh_call){.what = SH_ALLREDUCE,
-                                 .count = elements,
-                                 .dtype = SH_DTYPE_F32,
-                                 .op = SH_SUM,
-                                 .bucket = (int)count};
+        if (buckets == NULL) continue;
+        buckets[count] = (sh_exchange_bucket){.first = first, .count = end - first};
         parts[count] = 2.0 / 3 * (double)(end - first) / (double)params->count;
     }
     return count;
 }
 
+static sh_status open_buckets(const sh_simulated_worker *worker, timed_buckets *timed) {
+    const sh_simulation *s = worker->simulation;
+    timed->count = cut_buckets(s, NULL, NULL);
+    sh_exchange_bucket *buckets = sh_alloc(timed->count + 1, sizeof *buckets);
+    timed->parts = sh_alloc(timed->count + 1, sizeof *timed->parts);
+    sh_status status = SH_OK;
+    if (buckets == NULL || timed->parts == NULL)
+        status = SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    if (status == SH_OK) {
+        cut_buckets(s, buckets, timed->parts);
+        const sh_exchange_options options = {.engine = worker->engine,
+                                             .codec = &s->codec,
+                                             .params = &s->net->params,
+                                             .buckets = buckets,
+                                             .bucket_count = timed->count,
+                                             .seed = (uint64_t)s->config.seed};
+        status = sh_exchange_create(&options, &timed->exchange);
+    }
+    sh_free(buckets);
+    return status;
+}
+
+static void start_bucket(timed_buckets *timed) {
+    sh_exchange_start(timed->exchange, timed->started++);
+    while (timed->finished < timed->started && sh_exchange_test(timed->exchange, timed->finished))
+        timed->finished++;
+}
+
 /* Time passes as in train/step.c: a third in forward, and what everyone must know after the step
  * travels beside the gradients. */
 static sh_status step(sh_simulated_worker *worker, const sh_seat *seat, int64_t number,
-                      sh_call *calls, const double *parts, size_t count) {
+                      timed_buckets *timed) {
     sh_call control = {
         .what = SH_ALLREDUCE, .count = 4, .dtype = SH_DTYPE_F64, .step = number, .bucket = -1};
     bool overlaps = worker->simulation->config.overlap;
     seat->spend(seat->self, number, 1.0 / 3);
+    timed->started = timed->finished = 0;
+    sh_exchange_begin(timed->exchange, number);
     SH_TRY(sh_engine_start(worker->engine, &control));
-    for (size_t i = 0; i < count; i++) {
-        seat->spend(seat->self, number, parts[i]);
-        calls[i].step = number;
-        if (overlaps) SH_TRY(sh_engine_start(worker->engine, &calls[i]));
+    for (size_t i = 0; i < timed->count; i++) {
+        seat->spend(seat->self, number, timed->parts[i]);
+        if (overlaps) start_bucket(timed);
         sh_engine_poll(worker->engine);
     }
-    for (size_t i = 0; i < count && !overlaps; i++)
-        SH_TRY(sh_engine_start(worker->engine, &calls[i]));
-    for (size_t i = 0; i < count; i++) SH_TRY(sh_engine_wait(worker->engine, &calls[i]));
+    while (timed->started < timed->count) start_bucket(timed);
+    for (size_t i = 0; i < timed->count; i++) SH_TRY(sh_exchange_wait(timed->exchange, i));
     return sh_engine_wait(worker->engine, &control);
 }
 
 static sh_status run_steps(sh_simulated_worker *worker, const sh_seat *seat) {
-    const sh_simulation *s = worker->simulation;
-    size_t count = cut_buckets(s, NULL, NULL);
-    sh_call *calls = sh_alloc(count + 1, sizeof *calls);
-    double *parts = sh_alloc(count + 1, sizeof *parts);
-    sh_status status = SH_OK;
-    if (calls == NULL || parts == NULL)
-        status = SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
-    else
-        cut_buckets(s, calls, parts);
-    for (int64_t i = 0; status == SH_OK && i < s->steps; i++)
-        status = step(worker, seat, i, calls, parts, count);
-    if (status != SH_OK) return status;  // calls may be under way
-    sh_free(parts);
-    sh_free(calls);
-    return SH_OK;
+    timed_buckets timed = {0};
+    sh_status status = open_buckets(worker, &timed);
+    for (int64_t i = 0; status == SH_OK && i < worker->simulation->steps; i++)
+        status = step(worker, seat, i, &timed);
+    sh_free(timed.parts);
+    if (status == SH_OK) sh_exchange_destroy(timed.exchange);  // otherwise calls may be under way
+    return status;
 }
 
 /* ---- Other schemes

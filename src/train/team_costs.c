@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "plan/units.h"
 #include "train/costs.h"
 #include "train/run.h"
@@ -31,7 +32,7 @@ static sh_status identify(shoal_run *run, char key_out[KEY_MOST], bool *measures
     SH_TRY(sh_team_sum(team, sums, SH_COUNT(sums)));
     sh_costs_key(sh_engine_transport(team->engine), team->ranks, sh_engine_nodes(team->engine),
                  key_out);
-    snprintf(key_out + strlen(key_out), 32, "%.0f", sums[0]);
+    sh_snprintf(key_out + strlen(key_out), 32, "%.0f", sums[0]);
     *measures_out = sums[1] > 0;
     return SH_OK;
 }

@@ -1,5 +1,6 @@
 #include "train/vault.h"
 
+#include "base/addresses.h"
 #include "train/regroup.h"
 
 sh_status sh_vault_open(shoal_run *run, const sh_service *like) {
@@ -21,7 +22,7 @@ sh_status sh_vault_open(shoal_run *run, const sh_service *like) {
     if (vault.base == NULL) {
         SH_FAIL(SH_E_MEMORY, "not enough memory for the snapshots of %d servers, %zu MiB each",
                 vault.services, vault.bytes >> 20);
-        return sh_error_hint("use a smaller model; with --restarts 0 servers keep none");
+        return sh_addresses_hint("use a smaller model; with --restarts 0 servers keep none");
     }
     run->team.vault = vault;
     return SH_OK;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 /* Before anything was measured: starting may fetch data and measure kernels, an evaluation or a
  * checkpoint may be the first of its kind. */
@@ -124,12 +125,13 @@ int sh_watch_blame(const sh_board *board, int64_t now_ns, char *text_out, size_t
     const sh_board_rank *entry = &board->rank[cause];
     int64_t beat = atomic_load_explicit(&entry->beat_ns, memory_order_relaxed);
     char name[SH_BOARD_NAME];
-    snprintf(text_out, size,
-             "%s (pid %d) %s: no sign of life for %.1f s, in %s %lld, and the others wait for it",
-             sh_board_name(board, cause, name), entry->pid, state_text(process_state(entry->pid)),
-             (double)(now_ns - beat) * 1e-9,
-             sh_phase_name(atomic_load_explicit(&entry->phase, memory_order_relaxed)),
-             (long long)atomic_load_explicit(&entry->step, memory_order_relaxed));
+    sh_snprintf(
+        text_out, size,
+        "%s (pid %d) %s: no sign of life for %.1f s, in %s %lld, and the others wait for it",
+        sh_board_name(board, cause, name), entry->pid, state_text(process_state(entry->pid)),
+        (double)(now_ns - beat) * 1e-9,
+        sh_phase_name(atomic_load_explicit(&entry->phase, memory_order_relaxed)),
+        (long long)atomic_load_explicit(&entry->step, memory_order_relaxed));
     return cause;
 }
 

@@ -81,6 +81,19 @@ expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --out lockstep --compute 10ms
 expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync async --compute 10ms --straggler 0:500x --out idle
 grep -q '"event":"step".*"train_loss":[0-9]' idle/metrics.jsonl || fail "no loss is told"
 ! grep '"train_loss":null' idle/metrics.jsonl || fail "a loss of nobody is told"
+
+# Every step has one line at most, with a loss; the last one has one, and so has every epoch.
+lines() { sed -n 's/.*"event":"step","step":\([0-9]*\).*/\1/p' "$1/metrics.jsonl"; }
+for sync in bsp local:8 gossip ps async ssp:2 softsync:2 ksync:2 backup:1 easgd:4 easgd:10 adpsgd; do
+    expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync "$sync" --compute exp:10ms --log-every 5 \
+        --eval-every 7 --out lines
+    [ -z "$(lines lines | uniq -d)" ] || fail "$sync tells of steps twice: $(lines lines | uniq -d | xargs)"
+    lines lines | sort -nc || fail "$sync: steps are out of order"
+    ! grep '"train_loss":null' lines/metrics.jsonl || fail "$sync tells a loss of nobody"
+    for step in 24 48 72; do lines lines | grep -qx "$step" || fail "$sync tells nothing of step $step"; done
+    [ "$(lines lines | wc -l)" -ge 10 ] || fail "$sync tells of few steps: $(lines lines | xargs)"
+    rm -r lines
+done
 for sync in ps local:8 gossip; do
     expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync "$sync" --compute exp:10ms --out counted
     [ "$(samples counted)" -eq "$(samples lockstep)" ] ||
@@ -119,5 +132,5 @@ expect_complaint 1 "deadlock at" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute 10
 expect_complaint 2 "--straggler '9:4x'" "$SHOAL" simulate "${mlp[@]}" -n 3 --straggler 9:4x
 expect_complaint 2 "--compute" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute soon
 expect_complaint 2 "neither on nor off" "$SHOAL" simulate "${mlp[@]}" -n 3 --numerics maybe
-expect_complaint 1 "does not go with --compress" "$SHOAL" simulate "${mlp[@]}" -n 3 \
-    --compute 1ms --numerics off --compress fp16
+expect_complaint 2 "does not go with --balance" "$SHOAL" simulate "${mlp[@]}" -n 3 \
+    --compute 1ms --numerics off --balance

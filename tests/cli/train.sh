@@ -28,12 +28,13 @@ for checkpoint in "$model" run/checkpoints; do
     [ "$(sed 's/.*"part"//' stdout)" = "$(sed 's/.*"part"//' eval.json)" ] || fail "$checkpoint"
 done
 
-# A model file on its own needs to be told what it is.
+# A model file on its own knows which model it is, and needs data.
 cp "$model" alone.safetensors
-expect_complaint 2 "no model is given" "$SHOAL" eval alone.safetensors --quiet
-expect_exit 0 "$SHOAL" eval alone.safetensors --model "{name: mlp, hidden: [64]}" --data digits --json \
-    --batch 32 --kernels default
-[ "$(sed 's/.*"part"//' stdout)" = "$(sed 's/.*"part"//' eval.json)" ] || fail "alone"
+expect_complaint 2 "no data is given" "$SHOAL" eval alone.safetensors --quiet
+for told in "" "--model={name: mlp, hidden: [64]}"; do
+    expect_exit 0 "$SHOAL" eval alone.safetensors ${told:+"$told"} --data digits --json --batch 32 --kernels default
+    [ "$(sed 's/.*"part"//' stdout)" = "$(sed 's/.*"part"//' eval.json)" ] || fail "alone"
+done
 expect_complaint 1 "fc1.weight" "$SHOAL" eval alone.safetensors --model mlp --data digits --quiet
 
 # predict: as many classes right as eval says; the files hold what stdout shows.

@@ -88,7 +88,8 @@ static sh_status walk(ps_world *world, sh_sync *sync) {
 
 static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme scheme) {
     const sh_sync_options options = options_of(world);
-    const sh_codec codec = {0};
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(world->codec != NULL ? world->codec : "none", &codec));
     int rank = mail->rank;
     sh_schedule schedule;
     const sh_schedule_options plain = {
@@ -127,7 +128,8 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
 
 static sh_status play_server(sh_transport *mail, ps_world *world, sh_scheme scheme) {
     const sh_sync_options options = options_of(world);
-    const sh_codec codec = {0};
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(world->codec != NULL ? world->codec : "none", &codec));
     sh_schedule schedule;
     const sh_schedule_options plain = {
         .name = (char *)(uintptr_t) "constant", .warmup = NAN, .last = NAN, .gamma = NAN};

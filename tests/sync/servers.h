@@ -18,6 +18,7 @@ struct ps_world {
     int workers, servers;
     int idle;  // elements of each server that count nothing: they make messages long
     const char *placement, *staleness;  // NULL: range, off
+    const char *codec;                  // NULL: none
     double compensation;
     int64_t fetch_every, push_every;
     sh_param_list params;

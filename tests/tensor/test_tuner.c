@@ -120,6 +120,25 @@ TEST(tuner, lets_a_later_load_win) {
     sh_tuner_destroy(tuner);
 }
 
+TEST(tuner, remembers_for_the_machine_what_a_resumed_run_chose_otherwise) {
+    bench b = {.cost_ns = {5000000, 3000000, 4000000}};
+    sh_clock clock = {bench_now, &b};
+    sh_tuner *tuner = tuner_make(&clock, true);
+    const char manifest[] = "{\"a\": \"other\", \"b\": \"third\", \"c\": \"third\"}";
+    CHECK_OK(load(tuner, "{\"a\": \"other\", \"b\": \"usual\", \"d\": \"third\"}"));
+    CHECK_OK(sh_tuner_load(tuner, "manifest", manifest, strlen(manifest), false));
+    assert_false(sh_tuner_measured(tuner, "a"));  // the run's own, which must stay what it is
+    assert_int_equal(sh_tuner_choose(tuner, "b", names, 3, NULL, NULL), 2);
+    assert_int_equal(sh_tuner_choose(tuner, "new", names, 3, work, &b), 1);
+    char *machine = sh_tuner_print(tuner, false), *used = sh_tuner_print(tuner, true);
+    assert_string_equal(machine,
+                        "{\n \"a\": \"other\",\n \"b\": \"usual\",\n \"d\": \"third\",\n"
+                        " \"new\": \"other\"\n}");
+    assert_string_equal(used, "{\n \"b\": \"third\",\n \"new\": \"other\"\n}");
+    sh_free(machine), sh_free(used);
+    sh_tuner_destroy(tuner);
+}
+
 TEST(tuner, decides_anew_for_a_candidate_it_does_not_know) {
     bench b = {.cost_ns = {5000000, 3000000, 4000000}};
     sh_clock clock = {bench_now, &b};

@@ -19,6 +19,9 @@ typedef struct sh_shm sh_shm;
 
 /* Before any fork. Virtual memory only: a pair of ranks costs pages once it has talked. */
 sh_status sh_shm_create(int ranks, sh_shm **fabric_out);
+/* The same for one of several fabrics of this process, which share its addresses where these are
+ * limited (ulimit -v). */
+sh_status sh_shm_create_of(int fabrics, int ranks, sh_shm **fabric_out);
 /* Before anyone attaches, in every process that will, and in the parent: only so many ranks take
  * part. */
 void sh_shm_limit(sh_shm *fabric, int ranks);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/addresses.h"
 #include "base/memory.h"
 
 /* Rings shrink with the number of pairs; they cost memory only once used. */
@@ -43,15 +44,21 @@ static sh_status map_control(sh_shm *fabric) {
                        fabric->ranks, strerror(errno));
     void *base = mmap(NULL, fabric->control_bytes, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fabric->file, 0);
-    if (base == MAP_FAILED)
-        return SH_FAIL(SH_E_MEMORY, "cannot map the shared memory of %d workers: %s", fabric->ranks,
-                       strerror(errno));
+    if (base == MAP_FAILED) {
+        SH_FAIL(SH_E_MEMORY, "cannot map the shared memory of %d workers: %s", fabric->ranks,
+                strerror(errno));
+        return sh_addresses_hint("use fewer workers");
+    }
     fabric->base = base;
     lay_out(fabric, (uintptr_t)base);
     return SH_OK;
 }
 
 sh_status sh_shm_create(int ranks, sh_shm **fabric_out) {
+    return sh_shm_create_of(1, ranks, fabric_out);
+}
+
+sh_status sh_shm_create_of(int fabrics, int ranks, sh_shm **fabric_out) {
     if (ranks < 1 || ranks > SH_SHM_RANKS_MAX)
         return SH_FAIL(SH_E_USAGE, "%d workers on one machine: 1 to %d can share memory", ranks,
                        SH_SHM_RANKS_MAX);
@@ -68,7 +75,7 @@ sh_status sh_shm_create(int ranks, sh_shm **fabric_out) {
         sh_shm_destroy(fabric);
         return status;
     }
-    shm_lend_init(fabric);
+    shm_lend_init(fabric, fabrics);
     fabric->board->ranks = ranks;
     *fabric_out = fabric;
     return SH_OK;

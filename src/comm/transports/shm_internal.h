@@ -199,7 +199,7 @@ void shm_receive_close(shm_transport *shm);
 void shm_give_back(sh_transport *transport, sh_message *message);
 
 /* shm_lend.c */
-void shm_lend_init(sh_shm *fabric);
+void shm_lend_init(sh_shm *fabric, int fabrics);
 void shm_lend_fini(sh_shm *fabric);
 void *shm_lend(sh_transport *transport, size_t bytes);
 void shm_unlend(sh_transport *transport, void *memory);

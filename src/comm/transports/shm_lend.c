@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/addresses.h"
 #include "base/memory.h"
 #include "comm/transports/shm_internal.h"
 
@@ -20,11 +21,21 @@ typedef struct lent_head {
     size_t bytes;  // of the piece and this page
 } lent_head;
 
-/* As much as the machine has memory. Without it, all messages go through the rings. */
-void shm_lend_init(sh_shm *fabric) {
+/* As much as the machine has memory; where addresses are limited, this fabric's part of half of
+ * what is left of them. */
+static size_t room(int fabrics) {
     long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    if (pages <= 0 || page_bytes <= 0) return;
-    size_t bytes = (size_t)pages * (size_t)page_bytes;
+    if (pages <= 0 || page_bytes <= 0) return 0;
+    size_t bytes = (size_t)pages * (size_t)page_bytes, left = sh_addresses_left();
+    if (left == SIZE_MAX) return bytes;
+    left = left / 2 / (size_t)fabrics / PAGE * PAGE;
+    return left < bytes ? left : bytes;
+}
+
+/* Without it, all messages go through the rings. */
+void shm_lend_init(sh_shm *fabric, int fabrics) {
+    size_t bytes = room(fabrics);
+    if (bytes == 0) return;
     fabric->lent_file = memfd_create("shoal-lent", MFD_CLOEXEC);
     if (fabric->lent_file < 0) return;
     void *base =

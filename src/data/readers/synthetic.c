@@ -6,11 +6,11 @@
  *
  * A modest pool is filled once and repeats, so that making data costs no training time. Images are
  * the mean of their class's pattern and of noise, so that a network can learn them. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "data/reader.h"
 
 static const char prefix[] = "synthetic:";
@@ -50,7 +50,7 @@ static bool take_exponent(const char **at_inout, double *number_out) {
     size_t whole = strspn(at, "0123456789"), all = whole;
     if (at[whole] == '.') all += 1 + strspn(at + whole + 1, "0123456789");
     if (whole != 1 || all > 6) return false;
-    *number_out = strtod(at, NULL);
+    *number_out = sh_strtod(at, NULL);
     *at_inout = at + all;
     return *number_out <= 2;
 }

@@ -1,5 +1,6 @@
 /* Multi-head self-attention (Vaswani et al. 2017). `attention` stands for three layers: a dense
  * layer to q|k|v, the core, and a dense layer back; names follow GPT-2 (c_attn, c_proj). */
+#include "base/text.h"
 #include "tensor/kernels/attention.h"
 
 #include <stdio.h>
@@ -51,8 +52,8 @@ static sh_status dense(sh_net *net, const char *name, const char *part, const in
                        int64_t units, bool bias, double std) {
     char full[SH_LAYER_NAME + 16], text[128];
     snprintf(full, sizeof full, "%s.%s", name, part);
-    snprintf(text, sizeof text, "{units: %ld, bias: %s, init: normal, std: %.17g}", (long)units,
-             bias ? "true" : "false", std);
+    sh_snprintf(text, sizeof text, "{units: %ld, bias: %s, init: normal, std: %.17g}", (long)units,
+                bias ? "true" : "false", std);
     return sh_net_add_text(net, "dense", full, input, 1, text);
 }
 

@@ -3,13 +3,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/text.h"
+
 int sh_model_layer(sh_net *net, sh_status *status, const char *kind, const char *name, int input,
                    const char *format, ...) {
     if (*status != SH_OK) return SH_NET_INPUT;
     char options[256];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(options, sizeof options, format, arguments);
+    sh_vsnprintf(options, sizeof options, format, arguments);
     va_end(arguments);
     int inputs[] = {input};
     *status = sh_net_add_text(net, kind, name, input == SH_AFTER ? NULL : inputs, 1,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "nn/models/common.h"
 
 typedef struct gpt_options {
@@ -86,7 +87,7 @@ static int layer(builder *b, int block, const char *kind, const char *part, int 
 static int dropout(builder *b, int block, const char *part, int input) {
     char text[64];
     if (b->o->dropout <= 0) return input;
-    snprintf(text, sizeof text, "{p: %.17g}", b->o->dropout);
+    sh_snprintf(text, sizeof text, "{p: %.17g}", b->o->dropout);
     return layer(b, block, "dropout", part, input, text);
 }
 
@@ -102,8 +103,8 @@ static int add_block(builder *b, int block, int stream) {
     char norm[32], text[160];
     snprintf(norm, sizeof norm, "{bias: %s}", bias);
     int at = layer(b, block, "layernorm", "ln_1", stream, norm);
-    snprintf(text, sizeof text, "{heads: %ld, bias: %s, std: 0.02, project_std: %.17g}",
-             (long)o->heads, bias, b->project_std);
+    sh_snprintf(text, sizeof text, "{heads: %ld, bias: %s, std: 0.02, project_std: %.17g}",
+                (long)o->heads, bias, b->project_std);
     at = layer(b, block, "attention", "attn", at, text);
     at = dropout(b, block, "attn.dropout", at);
     stream = add(b, block, "add_1", at, stream);
@@ -113,8 +114,8 @@ static int add_block(builder *b, int block, int stream) {
              (long)(4 * o->width), bias);
     at = layer(b, block, "dense", "mlp.c_fc", at, text);
     at = layer(b, block, "gelu", "mlp.gelu", at, o->approximate ? "{approximate: true}" : "");
-    snprintf(text, sizeof text, "{units: %ld, bias: %s, init: normal, std: %.17g}", (long)o->width,
-             bias, b->project_std);
+    sh_snprintf(text, sizeof text, "{units: %ld, bias: %s, init: normal, std: %.17g}",
+                (long)o->width, bias, b->project_std);
     at = layer(b, block, "dense", "mlp.c_proj", at, text);
     at = dropout(b, block, "mlp.dropout", at);
     return add(b, block, "add_2", at, stream);

@@ -8,9 +8,11 @@
 
 typedef struct choice {
     char *key;
-    char *candidate;
-    bool used;      // asked for in this run
-    bool measured;  // worth remembering for other runs
+    char *candidate;  // NULL: of this run none is known
+    bool used;        // asked for in this run
+    bool measured;    // the candidate is this machine's
+    char *machine;    // what this machine measured, for other runs; NULL: nothing. A run that is
+                      // resumed brings choices of its own, and these stay what they are
 } choice;
 
 struct sh_tuner {
@@ -34,6 +36,7 @@ void sh_tuner_destroy(sh_tuner *tuner) {
     for (size_t i = 0; i < tuner->count; i++) {
         sh_free(tuner->choices[i].key);
         sh_free(tuner->choices[i].candidate);
+        sh_free(tuner->choices[i].machine);
     }
     sh_free(tuner->choices);
     sh_free(tuner);
@@ -51,7 +54,7 @@ static choice *find(const sh_tuner *tuner, const char *key) {
 
 /* The place of a choice among the candidates; -1 for none, or for a name from another build. */
 static int place(const choice *known, const char *const *candidates, int count) {
-    for (int i = 0; known != NULL && i < count; i++)
+    for (int i = 0; known != NULL && known->candidate != NULL && i < count; i++)
         if (strcmp(candidates[i], known->candidate) == 0) return i;
     return -1;
 }
@@ -67,28 +70,37 @@ bool sh_tuner_knows(const sh_tuner *tuner, const char *key, const char *const *c
     return !is_measuring(tuner) || place(find(tuner, key), candidates, count) >= 0;
 }
 
+static sh_status no_memory(void) {
+    return SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices");
+}
+
+static sh_status set_text(char **text, const char *value) {
+    char *copy = sh_strdup(value);
+    if (copy == NULL) return no_memory();
+    sh_free(*text);
+    *text = copy;
+    return SH_OK;
+}
+
+static sh_status add_key(sh_tuner *tuner, const char *key, choice **choice_out) {
+    SH_TRY(sh_grow((void **)&tuner->choices, &tuner->capacity, tuner->count + 1,
+                   sizeof *tuner->choices));
+    choice *added = &tuner->choices[tuner->count];
+    *added = (choice){.key = sh_strdup(key)};
+    if (added->key == NULL) return no_memory();
+    tuner->count++;
+    *choice_out = added;
+    return SH_OK;
+}
+
 /* Sets or replaces the choice of a key; `flags` carries used and measured. */
 static sh_status put(sh_tuner *tuner, const char *key, const char *candidate, choice flags) {
     choice *known = find(tuner, key);
-    char *copy = sh_strdup(candidate);
-    if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices");
-    if (known != NULL) {
-        sh_free(known->candidate);
-        known->candidate = copy;
-        known->used |= flags.used;
-        known->measured = flags.measured;
-        return SH_OK;
-    }
-    char *name = sh_strdup(key);
-    sh_status status = name == NULL ? SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices")
-                                    : sh_grow((void **)&tuner->choices, &tuner->capacity,
-                                              tuner->count + 1, sizeof *tuner->choices);
-    if (status != SH_OK) {
-        sh_free(copy);
-        sh_free(name);
-        return status;
-    }
-    tuner->choices[tuner->count++] = (choice){name, copy, flags.used, flags.measured};
+    if (known == NULL) SH_TRY(add_key(tuner, key, &known));
+    if (flags.measured) SH_TRY(set_text(&known->machine, candidate));
+    SH_TRY(set_text(&known->candidate, candidate));
+    known->used |= flags.used;
+    known->measured = flags.measured;
     return SH_OK;
 }
 
@@ -197,10 +209,11 @@ sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, s
 
 char *sh_tuner_print(const sh_tuner *tuner, bool used_only) {
     json_t *root = json_object();
-    for (size_t i = 0; i < tuner->count; i++)
-        if (used_only ? tuner->choices[i].used : tuner->choices[i].measured)
-            json_object_set_new(root, tuner->choices[i].key,
-                                json_string(tuner->choices[i].candidate));
+    for (size_t i = 0; i < tuner->count; i++) {
+        const choice *known = &tuner->choices[i];
+        const char *text = used_only ? known->used ? known->candidate : NULL : known->machine;
+        if (text != NULL) json_object_set_new(root, known->key, json_string(text));
+    }
     char *dumped = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
     json_decref(root);
     return dumped;
