@@ -70,6 +70,12 @@ struct sh_layer_kind {
     bool in_place;      // forward may write over input 0, backward over the output's gradient
     bool reshapes;      // forward and backward only rename the shape: output and input share memory
     bool fuses_relu;    // a following relu can be absorbed (op->relu)
+    bool fuses_curve;   // a following layer that has `curve` likewise (op->curve)
+    bool scales_dx;     // backward multiplies dx[0] by what op->bent keeps
+    bool adds_dx;       // backward adds to dx[0] where dx_added[0] says so
+    /* The activation that this layer is, whose slope can be kept in the place of its input; NULL:
+     * none. */
+    const struct sh_activation_row *(*curve)(const sh_layer *layer);
 };
 
 const sh_layer_kind *sh_layer_find(const char *name);  // NULL: unknown

@@ -1,4 +1,4 @@
-/* Building a plan: layers become ops in order, relus are absorbed by their neighbours, layout
+/* Building a plan: layers become ops in order, activations are absorbed by their neighbours, layout
  * changes are put in where an op asks for them. */
 #include "nn/plan.h"
 
@@ -127,10 +127,19 @@ static bool absorbs_relu(const sh_planner *planner, const sh_layer *layer) {
     return reader != NULL && is_kind(reader, "relu") && !planner->into_pool[reader->index];
 }
 
+/* The activation after `layer` that it can do itself, or NULL. */
+static const struct sh_activation_row *absorbed_curve(const sh_planner *planner,
+                                                      const sh_layer *layer) {
+    const sh_layer *reader = layer->kind->fuses_curve ? sole_reader(planner, layer->index) : NULL;
+    return reader != NULL && reader->kind->curve != NULL ? reader->kind->curve(reader) : NULL;
+}
+
 static bool is_absorbed(const sh_planner *planner, const sh_layer *layer) {
-    if (!is_kind(layer, "relu") || layer->inputs[0] < 0) return false;
-    return planner->into_pool[layer->index] ||
-           absorbs_relu(planner, planner->plan->net->layers[layer->inputs[0]]);
+    if (layer->inputs[0] < 0) return false;
+    const sh_layer *before = planner->plan->net->layers[layer->inputs[0]];
+    if (layer->kind->curve != NULL) return absorbed_curve(planner, before) != NULL;
+    if (!is_kind(layer, "relu")) return false;
+    return planner->into_pool[layer->index] || absorbs_relu(planner, before);
 }
 
 static sh_value *value_of(const sh_planner *planner, int layer) {
@@ -157,6 +166,7 @@ static sh_status plan_layer(sh_planner *planner, const sh_layer *layer) {
         op->out->block = op->in[0]->block;
         op->relu = absorbs_relu(planner, layer);
         op->needs_output = op->relu;
+        op->curve = absorbed_curve(planner, layer);
         if (layer->kind->plan != NULL) status = layer->kind->plan(op, planner);
     }
     if (status != SH_OK) {
@@ -191,6 +201,21 @@ int sh_plan_readers(const sh_plan *plan, const sh_value *value) {
     for (size_t i = 0; i < plan->op_count; i++)
         for (int k = 0; k < plan->ops[i]->in_count; k++) readers += plan->ops[i]->in[k] == value;
     return readers;
+}
+
+/* Where one op alone reads a bent output, it can multiply the gradient by the slopes as it writes
+ * it. */
+static void find_scalers(sh_plan *plan) {
+    for (size_t i = 0; i < plan->op_count; i++) {
+        sh_op *reader = plan->ops[i];
+        int producer = reader->in[0]->producer;
+        if (!reader->kind->scales_dx || producer < 0 || plan->ops[producer]->curve == NULL)
+            continue;
+        sh_op *bent = plan->ops[producer];
+        if (bent->out == plan->output || sh_plan_readers(plan, bent->out) != 1) continue;
+        reader->bent = bent;
+        bent->scaled = true;
+    }
 }
 
 /* Whether the drop-path `guard` skips `op`, itself or through a drop-path inside its branch. */
@@ -247,6 +272,7 @@ static sh_status plan_all(sh_planner *planner) {
     if (plan->skipped == NULL || plan->param_unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
     order_param_writers(plan);
+    find_scalers(plan);
     mark_guards(plan);
     return sh_plan_assign_memory(plan);
 }

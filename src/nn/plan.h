@@ -38,7 +38,10 @@ struct sh_op {
     sh_plan *plan;
     sh_value *in[SH_INPUTS_MOST], *out;
     int in_count;
-    bool relu;  // absorbs a following relu
+    bool relu;                              // absorbs a following relu
+    const struct sh_activation_row *curve;  // absorbs this activation; its slopes are `saved`
+    bool scaled;                            // the gradient of `out` comes times these slopes
+    const sh_op *bent;                      // whose slopes dx[0] is to be multiplied by; or NULL
 
     // Filled by kind->plan:
     void *kernel;                    // the kind's own

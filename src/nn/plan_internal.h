@@ -22,6 +22,9 @@ static inline bool sh_plan_runs_backward(const sh_plan *plan, const sh_op *op) {
     return plan->training && op->out->needs_grad;
 }
 
+/* The op adds to the gradient of input `k` itself, so that nothing stands aside. */
+static inline bool sh_plan_adds_dx(const sh_op *op, int k) { return k == 0 && op->kind->adds_dx; }
+
 /* Decides what shares memory and where everything lies. */
 sh_status sh_plan_assign_memory(sh_plan *plan);
 /* Gives every buffer its place; sets memory_bytes and unshared_bytes. */

@@ -155,7 +155,7 @@ static sh_status assign_op_buffers(sh_plan *plan, sh_op *op) {
                           &op->saved_buffer));
     for (int k = 0; k < op->in_count; k++) {
         op->dx_buffer[k] = -1;
-        if (backward && op->dx_added[k])
+        if (backward && op->dx_added[k] && !sh_plan_adds_dx(op, k))
             SH_TRY(
                 add_buffer(plan, op->in[k]->count * sizeof(float), back, back, &op->dx_buffer[k]));
     }

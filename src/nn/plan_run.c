@@ -22,7 +22,8 @@ static void bind_op(sh_plan *plan, sh_op *op, const sh_blocks *blocks, const pla
     for (int k = 0; k < op->in_count; k++) {
         op->dx[k] = NULL;
         if (!plan->training || !op->in[k]->needs_grad || !op->out->needs_grad) continue;
-        op->dx[k] = op->dx_added[k] ? at(in, plan, op->dx_buffer[k]) : op->in[k]->grad;
+        bool aside = op->dx_added[k] && !sh_plan_adds_dx(op, k);
+        op->dx[k] = aside ? at(in, plan, op->dx_buffer[k]) : op->in[k]->grad;
     }
     if (op->layer == NULL) return;
     for (int k = 0; k < op->layer->param_count; k++) {
@@ -122,7 +123,7 @@ static void skip_backward(sh_op *op) {
 static void run_backward(sh_op *op) {
     op->kind->backward(op);
     for (int k = 0; k < op->in_count; k++)
-        if (op->dx[k] != NULL && op->dx_added[k])
+        if (op->dx[k] != NULL && op->dx_added[k] && !sh_plan_adds_dx(op, k))
             sh_vector()->add_to(op->in[k]->grad, op->dx[k], op->in[k]->count);
     for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++)
         op->plan->param_unused[op->layer->params[k]] = false;

@@ -6,6 +6,8 @@
 
 #include "train/explain.h"
 
+#include "tensor/kernels/activation.h"
+
 static const sh_op *op_of(const sh_plan *plan, const sh_layer *layer) {
     for (size_t i = 0; i < plan->op_count; i++)
         if (plan->ops[i]->layer == layer) return plan->ops[i];
@@ -54,9 +56,13 @@ static void print_kernels(const sh_plan *plan, const sh_layer *layer, FILE *file
     const char *kernels = op == NULL                      ? "absorbed by a neighbour"
                           : layer->kind->describe != NULL ? layer->kind->describe(op)
                                                           : "";
-    bool relu = op != NULL && op->relu;
-    fprintf(file, "%s%s%s%s\n", *kernels != '\0' ? "  " : "", kernels,
-            relu && *kernels == '\0' ? " " : "", relu ? " + relu" : "");
+    const char *curve = op == NULL          ? NULL
+                        : op->relu          ? "relu"
+                        : op->curve != NULL ? op->curve->name
+                                            : NULL;
+    fprintf(file, "%s%s%s%s%s\n", *kernels != '\0' ? "  " : "", kernels,
+            curve != NULL && *kernels == '\0' ? " " : "", curve != NULL ? " + " : "",
+            curve != NULL ? curve : "");
 }
 
 static void print_layers(const sh_net *net, const sh_plan *plan, FILE *file) {

@@ -81,6 +81,8 @@ static const net_case cases[] = {
     {"relu", "[{dense: 12, name: a}, relu, {dense: 12}, {add: , from: [dense1, a]}, relu, dense]",
      VECTOR(5)},
     {"gelu", "[{dense: 12}, gelu, {dense: 7}, {gelu: true}, dense]", VECTOR(5)},
+    {"gelu", "[{dense: 12}, gelu, layernorm, {dense: 7}, gelu, {dense: 5, bias: false}, gelu]",
+     VECTOR(5)},
     {"silu", "[{dense: 12}, silu, {dense: 7}, silu, dense]", VECTOR(5)},
     {"tanh", "[{conv: 8}, tanh, {conv: 8}, tanh, flatten, dense]", IMAGE(2, 6, 7)},
     {"sigmoid", "[{dense: 12}, sigmoid, dense]", VECTOR(5)},
@@ -139,6 +141,20 @@ static const net_case branches[] = {
     {"a branch of the data itself",
      "[{dense: 5, name: a}, {add: , from: [a, input]}, {concat: , from: [input, add1]}, dense]",
      VECTOR(5)},
+    {"two readers of what a dense layer bends",
+     "[{dense: 6}, {gelu: , name: a}, {dense: 6, name: b}, {dense: 6, name: c, from: a}, {add: , "
+     "from: [b, c, a]}, dense]",
+     VECTOR(5)},
+    {"two readers of what is bent",
+     "[{dense: 6, name: a}, {gelu: , name: b}, {dense: 6, name: c, from: a}, {add: , from: [b, "
+     "c]}, "
+     "dense]",
+     VECTOR(5)},
+    {"layernorms that add to a gradient",
+     "[{embedding: 6, name: a}, layernorm, {dense: 6, name: b}, {add: , name: s, from: [b, a]}, "
+     "{layernorm: , name: n}, {dense: 6, name: c}, {add: , name: t, from: [c, s]}, {layernorm: , "
+     "name: o, from: s}, {add: , from: [o, t, n]}, {dense: 4}]",
+     TOKENS(5, 7)},
     {"tied dense layers",
      "[{dense: 6, name: a}, tanh, {dense: {units: 6, tie: a.weight}}, tanh, "
      "{dense: {units: 6, tie: a.weight, bias: false}}, dense]",

@@ -98,6 +98,33 @@ static void rows_match_reference(void) {
     }
 }
 
+/* Part of a matrix, rows of 41 of which 37 are bent, with slopes and without. */
+static void bent_parts_match_reference(void) {
+    enum { ROWS = 5, COLUMNS = 37, ROW = 41, ALL = ROWS * ROW };
+    for (int kind = 0; kind < SH_ACTIVATION_COUNT; kind++) {
+        const sh_activation_row *row = &sh_activation()->row[kind];
+        assert_true((row->bend != NULL) == row->needs_input);
+        if (row->bend == NULL) continue;
+        float *x = filled(ALL, 3, 9.0f), *y = copied(x, ALL), *alone = copied(x, ALL);
+        float *want = copied(x, ALL), *slope = copied(x, ALL), *want_slope = copied(x, ALL);
+        for (int i = 0; i < ALL; i++) {
+            if (i % ROW >= COLUMNS) continue;
+            want[i] = (float)sh_ref_activation(kind, (double)x[i]);
+            want_slope[i] = (float)sh_ref_activation_slope(kind, (double)x[i]);
+        }
+        row->bend(y, slope, ROWS, COLUMNS, ROW);
+        row->bend(alone, NULL, ROWS, COLUMNS, ROW);
+        CHECK_CLOSE(y, want, ALL, 1e-6);
+        CHECK_CLOSE(slope, want_slope, ALL, 2e-6);
+        CHECK_CLOSE(alone, want, ALL, 1e-6);
+        free(x), free(y), free(alone), free(want), free(slope), free(want_slope);
+    }
+}
+
+TEST(activation, bends_parts_of_a_matrix_as_the_reference) {
+    each_setting(bent_parts_match_reference);
+}
+
 TEST(activation, matches_reference) { each_setting(rows_match_reference); }
 
 static void slopes_match(void) {

@@ -10,10 +10,13 @@ typedef struct sides {
     int64_t m, n, k;
 } sides;
 
+enum { VARIANTS = 128 };
+
 /* One element at the end of every operand and of the scratch is a fence. */
 typedef struct operands {
     sh_gemm_args args;
     float *a, *b, *c, *bias, *want;
+    float *slope, *want_slope, *factor;
     size_t c_count;
 } operands;
 
@@ -27,9 +30,11 @@ static operands operands_make(sides s, int variant) {
     operands o = {.c_count = (size_t)(s.m * s.n)};
     o.a = floats((size_t)(s.m * s.k)), o.b = floats((size_t)(s.k * s.n));
     o.c = floats(o.c_count), o.want = floats(o.c_count), o.bias = floats((size_t)s.n);
+    o.slope = floats(o.c_count), o.want_slope = floats(o.c_count), o.factor = floats(o.c_count);
     sh_test_fill(o.a, (size_t)(s.m * s.k), 1);
     sh_test_fill(o.b, (size_t)(s.k * s.n), 2);
     sh_test_fill(o.bias, (size_t)s.n, 3);
+    sh_test_fill(o.factor, o.c_count, 5);
     o.args = (sh_gemm_args){.m = s.m,
                             .n = s.n,
                             .k = s.k,
@@ -38,17 +43,22 @@ static operands operands_make(sides s, int variant) {
                             .accumulate = variant & 4,
                             .bias = variant & 8 ? o.bias : NULL,
                             .relu = variant & 16,
+                            .curve = variant & 32 ? sh_activation_find("gelu") : NULL,
+                            .factor = variant & 64 ? o.factor : NULL,
                             .a = o.a,
                             .b = o.b};
     o.args.c = o.want;
+    o.args.slope = (variant & 33) == 33 ? o.want_slope : NULL;  // half of the curves
     sh_test_fill(o.want, o.c_count, 4);
     sh_gemm_reference(&o.args);
     o.args.c = o.c;
+    if (o.args.slope != NULL) o.args.slope = o.slope;
     return o;
 }
 
 static void operands_free(operands *o) {
     free(o->a), free(o->b), free(o->c), free(o->want), free(o->bias);
+    free(o->slope), free(o->want_slope), free(o->factor);
 }
 
 /* What is overwritten starts as NaN, so a value read or left out shows. */
@@ -57,7 +67,8 @@ static void start(operands *o) {
         sh_test_fill(o->c, o->c_count, 4);
     else
         memset(o->c, 0xFF, o->c_count * sizeof(float));
-    o->c[o->c_count] = 12345.0f;
+    memset(o->slope, 0xFF, o->c_count * sizeof(float));
+    o->c[o->c_count] = o->slope[o->c_count] = 12345.0f;
 }
 
 static void run(operands *o, sh_gemm_library library, int threads) {
@@ -75,14 +86,16 @@ static void run(operands *o, sh_gemm_library library, int threads) {
     start(o);
     sh_gemm_run(&gemm, o->args, scratch);
     assert_true(scratch[count] == 54321.0f);
-    assert_true(o->c[o->c_count] == 12345.0f);
+    assert_true(o->c[o->c_count] == 12345.0f && o->slope[o->c_count] == 12345.0f);
     free(scratch);
 }
 
 static void check(sides s, int variant, sh_gemm_library library, int threads) {
     operands o = operands_make(s, variant);
     run(&o, library, threads);
-    CHECK_CLOSE(o.c, o.want, o.c_count, 3e-6 * (double)(s.k < 20 ? 20 : s.k));
+    double tolerance = 3e-6 * (double)(s.k < 20 ? 20 : s.k);
+    CHECK_CLOSE(o.c, o.want, o.c_count, tolerance);
+    if (o.args.slope != NULL) CHECK_CLOSE(o.slope, o.want_slope, o.c_count, tolerance);
     operands_free(&o);
 }
 
@@ -107,8 +120,9 @@ static void check_library(sh_gemm_library library, int threads) {
     omp_set_num_threads(threads);
     for (size_t i = 0; i < 40; i++) {
         sides s = side_at(i);
-        int step = s.m * s.n * s.k > 50000 ? 7 : 1;
-        for (int variant = 0; variant < 32; variant += step) check(s, variant, library, threads);
+        int step = s.m * s.n * s.k > 50000 ? 21 : 3;  // odd, from all starts: in all mixtures
+        for (int variant = (int)i % step; variant < VARIANTS; variant += step)
+            check(s, variant, library, threads);
     }
 }
 
@@ -135,12 +149,13 @@ TEST(gemm, openblas_equals_reference) {
 static void check_bits(sides s, int variant) {
     operands o = operands_make(s, variant);
     run(&o, SH_GEMM_PACKED, 1);
-    float *first = copied(o.c, o.c_count);
+    float *first = copied(o.c, o.c_count), *first_slope = copied(o.slope, o.c_count);
     for (int threads = 2; threads <= 5; threads++) {
         run(&o, SH_GEMM_PACKED, threads);
         assert_memory_equal(first, o.c, o.c_count * sizeof(float));
+        assert_memory_equal(first_slope, o.slope, o.c_count * sizeof(float));
     }
-    free(first);
+    free(first), free(first_slope);
     operands_free(&o);
 }
 
@@ -148,7 +163,7 @@ TEST(gemm, packed_gives_the_same_bits_at_any_thread_count) {
     const sides some[] = {{130, 40, 650}, {64, 200, 784}, {33, 1700, 40},
                           {700, 9, 300},  {7, 7, 7},      {127, 270, 397}};
     for (size_t i = 0; i < SH_COUNT(some); i++)
-        for (int variant = 0; variant < 32; variant += 3) check_bits(some[i], variant);
+        for (int variant = 0; variant < VARIANTS; variant += 11) check_bits(some[i], variant);
 }
 
 TEST(gemm, lets_what_is_not_a_number_through_a_relu) {

@@ -20,6 +20,10 @@ static void elementwise(void) {
         assert_memory_equal(z, a, n * sizeof *z);
         k->add_to(z, b, n);
         assert_memory_equal(z, want, n * sizeof *z);
+        for (size_t i = 0; i < n; i++) want[i] = a[i] * b[i];
+        k->copy(a, z, n);
+        k->multiply_to(z, b, n);
+        assert_memory_equal(z, want, n * sizeof *z);
         for (size_t i = 0; i < n; i++) want[i] = a[i] * -0.3f;
         k->copy(a, z, n);
         k->scale(z, -0.3f, n);

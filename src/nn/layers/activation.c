@@ -33,7 +33,13 @@ static sh_status plan_by_input(sh_op *op, sh_planner *planner) {
     return SH_OK;
 }
 
-#define ACTIVATION(id, KIND, by, text)                               \
+/* What the dense layer before it may do in its place: kinds by input only (nn/layer.h). */
+static const sh_activation_row *silu_curve(const sh_layer *layer) {
+    (void)layer;
+    return &sh_activation()->row[SH_ACTIVATION_SILU];
+}
+
+#define ACTIVATION(id, KIND, by, by_slope, text)                     \
     static void forward_##id(sh_op *op) { run_forward(op, KIND); }   \
     static void backward_##id(sh_op *op) { run_backward(op, KIND); } \
     const sh_layer_kind sh_layer_kind_##id = {                       \
@@ -46,12 +52,13 @@ static sh_status plan_by_input(sh_op *op, sh_planner *planner) {
         .forward = forward_##id,                                     \
         .backward = backward_##id,                                   \
         .in_place = true,                                            \
+        .curve = by_slope,                                           \
     };
 
-ACTIVATION(relu, SH_ACTIVATION_RELU, output, "max(0, x)")
-ACTIVATION(silu, SH_ACTIVATION_SILU, input, "x sigmoid(x)")
-ACTIVATION(tanh, SH_ACTIVATION_TANH, output, "hyperbolic tangent")
-ACTIVATION(sigmoid, SH_ACTIVATION_SIGMOID, output, "1 / (1 + exp(-x))")
+ACTIVATION(relu, SH_ACTIVATION_RELU, output, NULL, "max(0, x)")
+ACTIVATION(silu, SH_ACTIVATION_SILU, input, silu_curve, "x sigmoid(x)")
+ACTIVATION(tanh, SH_ACTIVATION_TANH, output, NULL, "hyperbolic tangent")
+ACTIVATION(sigmoid, SH_ACTIVATION_SIGMOID, output, NULL, "1 / (1 + exp(-x))")
 
 typedef struct gelu_options {
     bool approximate;
@@ -65,13 +72,17 @@ static const sh_option gelu_rows[] = {
      .help = "GPT-2's tanh formula instead of erf"},
 };
 
-static sh_activation_kind gelu_kind(const sh_op *op) {
-    const gelu_options *o = op->layer->options;
+static sh_activation_kind gelu_kind(const sh_layer *layer) {
+    const gelu_options *o = layer->options;
     return o->approximate ? SH_ACTIVATION_GELU_TANH : SH_ACTIVATION_GELU;
 }
 
-static void forward_gelu(sh_op *op) { run_forward(op, gelu_kind(op)); }
-static void backward_gelu(sh_op *op) { run_backward(op, gelu_kind(op)); }
+static const sh_activation_row *gelu_curve(const sh_layer *layer) {
+    return &sh_activation()->row[gelu_kind(layer)];
+}
+
+static void forward_gelu(sh_op *op) { run_forward(op, gelu_kind(op->layer)); }
+static void backward_gelu(sh_op *op) { run_backward(op, gelu_kind(op->layer)); }
 
 const sh_layer_kind sh_layer_kind_gelu = {
     .name = "gelu",
@@ -86,4 +97,5 @@ const sh_layer_kind sh_layer_kind_gelu = {
     .forward = forward_gelu,
     .backward = backward_gelu,
     .in_place = true,
+    .curve = gelu_curve,
 };

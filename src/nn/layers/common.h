@@ -14,7 +14,7 @@ sh_status sh_layer_wrong_shape(const sh_layer *layer, const char *wanted);
 void sh_op_scratch(sh_op *op, size_t bytes);
 
 /* Where a following relu was absorbed: the output's gradient counts where the output is positive.
- */
+ * Where another activation was: times its slope, unless who wrote the gradient did that. */
 void sh_op_mask_relu(sh_op *op);
 
 /* kind->destroy for kernels that are one plain allocation. */

@@ -78,6 +78,7 @@ static void backward(sh_op *op) {
         .gamma = op->param[0],
         .mean = mean,
         .rstd = mean + rows_of(op),
+        .residual = op->dx_added[0] ? op->dx[0] : NULL,
         .dx = op->dx[0] != NULL ? op->dx[0] : op->out->grad,
         .dgamma = op->param_grad[0],
         .dbeta = bias_of(op->param_grad, op),
@@ -98,4 +99,5 @@ const sh_layer_kind sh_layer_kind_layernorm = {
     .plan = plan,
     .forward = forward,
     .backward = backward,
+    .adds_dx = true,
 };

@@ -23,6 +23,10 @@ typedef struct sh_activation_row {
     bool needs_input;  // backward wants x; otherwise y
     void (*forward)(const float *x, float *y, size_t count);
     void (*backward)(const float *dy, const float *saved, float *dx, size_t count);
+    /* On part of a matrix, `row` floats from one row of it to the next, in one thread: y takes the
+     * place of x, and the slope there goes to `slope` (NULL: nowhere), which lies like x. Only
+     * where needs_input: then slopes are kept in the place of inputs. */
+    void (*bend)(float *x, float *slope, size_t rows, size_t columns, size_t row);
 } sh_activation_row;
 
 typedef struct sh_activation_kernels {

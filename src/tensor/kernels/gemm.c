@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "tensor/kernels/reference.h"
 
 static const char *const library_names[SH_GEMM_LIBRARIES] = {
     [SH_GEMM_PACKED] = "packed",
@@ -16,22 +17,28 @@ static const char *const library_names[SH_GEMM_LIBRARIES] = {
 
 const char *sh_gemm_library_name(sh_gemm_library library) { return library_names[library]; }
 
-/* The libraries have no epilogue: bias and relu take one more pass over C. NaN passes a relu, so
- * that a net that broke does not look like one that is silent. */
-static void finish(const sh_gemm_args *args) {
-    if (args->bias == NULL && !args->relu) return;
+/* NaN passes a relu, so that a net that broke does not look like one that is silent. */
+static void finish_row(const sh_gemm_args *args, int64_t i) {
     const int64_t n = args->n;
     const float *bias = args->bias;
-#pragma omp parallel for schedule(static) if (args->m * n > 1 << 15)
-    for (int64_t i = 0; i < args->m; i++) {
-        float *c = args->c + i * n;
-        if (bias != NULL && args->relu)
-            for (int64_t j = 0; j < n; j++) c[j] = c[j] + bias[j] < 0 ? 0 : c[j] + bias[j];
-        else if (bias != NULL)
-            for (int64_t j = 0; j < n; j++) c[j] += bias[j];
-        else
-            for (int64_t j = 0; j < n; j++) c[j] = c[j] < 0 ? 0 : c[j];
-    }
+    float *c = args->c + i * n;
+    if (bias != NULL && args->relu)
+        for (int64_t j = 0; j < n; j++) c[j] = c[j] + bias[j] < 0 ? 0 : c[j] + bias[j];
+    else if (bias != NULL)
+        for (int64_t j = 0; j < n; j++) c[j] += bias[j];
+    else if (args->relu)
+        for (int64_t j = 0; j < n; j++) c[j] = c[j] < 0 ? 0 : c[j];
+    if (args->curve != NULL)
+        args->curve->bend(c, args->slope != NULL ? args->slope + i * n : NULL, 1, (size_t)n, 0);
+    if (args->factor != NULL)
+        for (int64_t j = 0; j < n; j++) c[j] *= args->factor[i * n + j];
+}
+
+/* The libraries have no epilogue: what follows the sums takes one more pass over C. */
+static void finish(const sh_gemm_args *args) {
+    if (args->bias == NULL && !args->relu && args->curve == NULL && args->factor == NULL) return;
+#pragma omp parallel for schedule(static) if (args->m * args->n > 1 << 15)
+    for (int64_t i = 0; i < args->m; i++) finish_row(args, i);
 }
 
 static void run_library(sh_gemm_library library, const sh_gemm_args *q, void *scratch,
@@ -153,6 +160,18 @@ sh_status sh_gemm_plan(sh_gemm *gemm, int64_t m, int64_t n, int64_t k, bool ta, 
     return choose(gemm, tuner, key);
 }
 
+static sh_activation_kind kind_of(const sh_activation_row *row) {
+    int kind = 0;
+    while (strcmp(sh_activation()->row[kind].name, row->name) != 0) kind++;
+    return (sh_activation_kind)kind;
+}
+
+static void reference_end(const sh_gemm_args *q, int64_t at, double x) {
+    double y = q->curve != NULL ? sh_ref_activation(kind_of(q->curve), x) : x;
+    if (q->slope != NULL) q->slope[at] = (float)sh_ref_activation_slope(kind_of(q->curve), x);
+    q->c[at] = (float)(q->factor != NULL ? y * (double)q->factor[at] : y);
+}
+
 void sh_gemm_reference(const sh_gemm_args *args) {
     const sh_gemm_args *q = args;
     for (int64_t i = 0; i < q->m; i++) {
@@ -162,7 +181,8 @@ void sh_gemm_reference(const sh_gemm_args *args) {
                 sum += (double)(q->ta ? q->a[p * q->m + i] : q->a[i * q->k + p]) *
                        (double)(q->tb ? q->b[j * q->k + p] : q->b[p * q->n + j]);
             if (q->bias != NULL) sum += (double)q->bias[j];
-            q->c[i * q->n + j] = (float)(q->relu && sum < 0 ? 0 : sum);
+            if (q->relu && sum < 0) sum = 0;
+            reference_end(q, i * q->n + j, sum);
         }
     }
 }

@@ -1,5 +1,6 @@
 /* Shoal's own sgemm: C (m x n) := or += op(A) op(B), all row-major and contiguous, with the bias
- * and relu of a dense layer applied while the last block of C is still in registers.
+ * and relu of a dense layer applied while the last block of C is still in registers, and other
+ * activations while it is still in the first cache.
  *
  * Beside the libraries because the shapes of training are lopsided (small batch, k of 10 or 32,
  * transposed weight gradients), where those fall to half the peak, and because its sums do not
@@ -11,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tensor/kernels/activation.h"
 #include "tensor/kernels/simd.h"
 
 typedef struct sh_gemm_args {
@@ -21,6 +23,9 @@ typedef struct sh_gemm_args {
     bool accumulate;    // C += instead of C =
     const float *bias;  // (n), added to every row; NULL: none
     bool relu;
+    const sh_activation_row *curve;  // bends C after all that (it has `bend`); NULL: none
+    float *slope;                    // (m, n): takes the slopes of `curve`; NULL: not wanted
+    const float *factor;             // (m, n): C is multiplied by it, element by element; NULL: not
 } sh_gemm_args;
 
 typedef struct sh_packed_gemm_kernels {

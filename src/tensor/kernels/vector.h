@@ -13,6 +13,7 @@ typedef struct sh_vector_kernels {
     void (*fill)(float *x, float value, size_t count);
     void (*add)(const float *a, const float *b, float *z, size_t count);  // z may be a or b
     void (*add_to)(float *a, const float *b, size_t count);               // a += b
+    void (*multiply_to)(float *a, const float *b, size_t count);          // a *= b
     void (*scale)(float *x, float factor, size_t count);
     void (*axpy)(float factor, const float *x, float *y, size_t count);  // y += factor x
     /* x[rows][cols] += bias[cols]; the gradient is the sum of each column of dy[rows][cols]. */

@@ -6,6 +6,7 @@ enum { BLOCK = 4096 };
 
 typedef vf (*unary)(vf x);
 typedef vf (*binary)(vf dy, vf saved);
+typedef vf (*both)(vf x, vf *slope_out);
 typedef void (*unary_range)(const float *x, float *y, size_t count);
 typedef void (*binary_range)(const float *dy, const float *saved, float *dx, size_t count);
 
@@ -22,6 +23,28 @@ LANE_FUNCTION void map2(binary f, const float *dy, const float *saved, float *dx
     size_t rest = count - i;
     if (rest == 0) return;
     vf_store_part(dx + i, f(vf_load_part(dy + i, rest, 0), vf_load_part(saved + i, rest, 0)), rest);
+}
+
+LANE_FUNCTION void bend_row(both f, float *x, float *slope, size_t count) {
+    size_t i = 0;
+    vf s;
+    for (; i + LANES <= count; i += LANES) {
+        vf_store(x + i, f(vf_load(x + i), &s));
+        vf_store(slope + i, s);
+    }
+    if (i == count) return;
+    vf_store_part(x + i, f(vf_load_part(x + i, count - i, 0), &s), count - i);
+    vf_store_part(slope + i, s, count - i);
+}
+
+LANE_FUNCTION void bend(unary f, both f_both, float *x, float *slope, size_t rows, size_t columns,
+                        size_t row) {
+    for (size_t i = 0; i < rows; i++) {
+        if (slope != NULL)
+            bend_row(f_both, x + i * row, slope + i * row, columns);
+        else
+            map(f, x + i * row, x + i * row, columns);
+    }
 }
 
 static void forward(unary_range range, const float *x, float *y, size_t count) {
@@ -54,15 +77,24 @@ static void backward(binary_range range, const float *dy, const float *saved, fl
 LANE_FUNCTION vf relu(vf x) { return vf_keep(~(x <= 0.0f), x); }  // NaN stays
 LANE_FUNCTION vf relu_grad(vf dy, vf y) { return vf_keep(y > 0.0f, dy); }
 
-LANE_FUNCTION vf gelu(vf x) { return 0.5f * x * (1.0f + vf_erf(x * 0.70710678118654752f)); }
-
-/* Phi(x) + x phi(x) */
-LANE_FUNCTION vf gelu_grad(vf dy, vf x) {
-    vf cdf = 0.5f + 0.5f * vf_erf(x * 0.70710678118654752f);
-    vf a = vf_abs(x);
-    x = vf_select(a > 16.0f, vf_with_sign(vf_all(16.0f), x),
-                  x);  // phi is 0 there; x^2 stays finite
-    return dy * (cdf + x * 0.39894228040143268f * vf_exp(-0.5f * x * x));
+/* x Phi(x), and its slope Phi(x) + x phi(x), from one exponential: with a = |x|,
+ *
+ *   Phi(-a) = exp(-a^2 / 2) t P(t),   t = 1 / (1 + 0.305 a)
+ *
+ * where P, of degree 7, is the minimax fit by relative error (1e-7) for a up to 13.3, from where on
+ * the exponential is 0. */
+LANE_FUNCTION vf gelu_both(vf x, vf *slope_out) {
+    vf e = power_of_two(-0.721347520f * x * x), t = 1.0f / (1.0f + 0.305f * vf_abs(x));
+    vf p = 0.0366992767f * t - 0.152988663f;
+    p = p * t + 0.185717484f;
+    p = p * t - 0.0379773320f;
+    p = p * t + 0.121021920f;
+    p = p * t + 0.103420804f;
+    p = p * t + 0.122466824f;
+    p = p * t + 0.121639732f;
+    vf tail = p * t * e, cdf = vf_select(x < 0.0f, tail, 1.0f - tail);
+    *slope_out = cdf + 0.398942280f * x * e;
+    return x * cdf;
 }
 
 /* 0.5 x (1 + tanh u) = x sigmoid(2u), 2u = sqrt(8/pi) (x + 0.044715 x^3). Beyond 12 the sigmoid is
@@ -73,24 +105,37 @@ LANE_FUNCTION vf gelu_tanh_clamp(vf x) {
     return vf_select(vf_abs(x) > 12.0f, vf_with_sign(vf_all(12.0f), x), x);
 }
 
-LANE_FUNCTION vf gelu_tanh(vf x) {
-    vf z = gelu_tanh_clamp(x);
-    return x * vf_sigmoid(GELU_A * z * (1.0f + GELU_B * z * z));
-}
-
-LANE_FUNCTION vf gelu_tanh_grad(vf dy, vf x) {
+LANE_FUNCTION vf gelu_tanh_both(vf x, vf *slope_out) {
     vf z = gelu_tanh_clamp(x), s = z * z;
     vf g = vf_sigmoid(GELU_A * z * (1.0f + GELU_B * s));
-    return dy * (g + z * g * (1.0f - g) * GELU_A * (1.0f + 3.0f * GELU_B * s));
+    *slope_out = g + z * g * (1.0f - g) * GELU_A * (1.0f + 3.0f * GELU_B * s);
+    return x * g;
 }
 
-LANE_FUNCTION vf silu(vf x) { return x * vf_sigmoid(x); }
-
-LANE_FUNCTION vf silu_grad(vf dy, vf x) {
-    vf g = vf_sigmoid(x);
-    x = vf_select(vf_abs(x) > 128.0f, vf_with_sign(vf_all(128.0f), x), x);
-    return dy * g * (1.0f + x * (1.0f - g));
+LANE_FUNCTION vf silu_both(vf x, vf *slope_out) {
+    vf g = vf_sigmoid(x), z = vf_select(vf_abs(x) > 128.0f, vf_with_sign(vf_all(128.0f), x), x);
+    *slope_out = g * (1.0f + z * (1.0f - g));
+    return x * g;
 }
+
+/* Rows of an activation whose slope comes with its value. */
+#define WITH_SLOPE(name)                                                                       \
+    LANE_FUNCTION vf name(vf x) {                                                              \
+        vf slope;                                                                              \
+        return name##_both(x, &slope);                                                         \
+    }                                                                                          \
+    LANE_FUNCTION vf name##_grad(vf dy, vf x) {                                                \
+        vf slope;                                                                              \
+        name##_both(x, &slope);                                                                \
+        return dy * slope;                                                                     \
+    }                                                                                          \
+    static void name##_bend(float *x, float *slope, size_t rows, size_t columns, size_t row) { \
+        bend(name, name##_both, x, slope, rows, columns, row);                                 \
+    }
+
+WITH_SLOPE(gelu)
+WITH_SLOPE(gelu_tanh)
+WITH_SLOPE(silu)
 
 LANE_FUNCTION vf tanh_grad(vf dy, vf y) { return dy * (1.0f - y * y); }
 LANE_FUNCTION vf sigmoid_grad(vf dy, vf y) { return dy * y * (1.0f - y); }
@@ -118,21 +163,23 @@ static void exp_array(const float *x, float *y, size_t count) { map(vf_exp, x, y
 static void erf_array(const float *x, float *y, size_t count) { map(vf_erf, x, y, count); }
 static void log1p_array(const float *x, float *y, size_t count) { map(vf_log1p_unit, x, y, count); }
 
-#define ROW(title, input)                                                 \
-    {                                                                     \
-        .name = #title, .needs_input = input, .forward = title##_forward, \
-        .backward = title##_backward                                      \
+#define BY_OUTPUT(title) \
+    { .name = #title, .forward = title##_forward, .backward = title##_backward }
+#define BY_INPUT(title)                                                  \
+    {                                                                    \
+        .name = #title, .needs_input = true, .forward = title##_forward, \
+        .backward = title##_backward, .bend = title##_bend               \
     }
 
 const sh_activation_kernels SH_SIMD(sh_activation_table) = {
     .row =
         {
-            [SH_ACTIVATION_RELU] = ROW(relu, false),
-            [SH_ACTIVATION_GELU] = ROW(gelu, true),
-            [SH_ACTIVATION_GELU_TANH] = ROW(gelu_tanh, true),
-            [SH_ACTIVATION_SILU] = ROW(silu, true),
-            [SH_ACTIVATION_TANH] = ROW(tanh, false),
-            [SH_ACTIVATION_SIGMOID] = ROW(sigmoid, false),
+            [SH_ACTIVATION_RELU] = BY_OUTPUT(relu),
+            [SH_ACTIVATION_GELU] = BY_INPUT(gelu),
+            [SH_ACTIVATION_GELU_TANH] = BY_INPUT(gelu_tanh),
+            [SH_ACTIVATION_SILU] = BY_INPUT(silu),
+            [SH_ACTIVATION_TANH] = BY_OUTPUT(tanh),
+            [SH_ACTIVATION_SIGMOID] = BY_OUTPUT(sigmoid),
         },
     .exp = exp_array,
     .erf = erf_array,

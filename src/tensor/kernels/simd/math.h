@@ -29,6 +29,21 @@ LANE_FUNCTION vf vf_exp(vf x) {
     return p * scale * rest;
 }
 
+/* 2^x, relative error below 2.5e-7, 0 below x = -126.5; NaN stays NaN. For x <= 127.
+ *
+ * Adding 1.5 * 2^23 + 127 leaves round(x) + 127 in the low bits, which shifted are 2^round(x);
+ * the polynomial is the minimax one of degree 5 for the fraction in [-1/2, 1/2]. */
+LANE_FUNCTION vf power_of_two(vf x) {
+    const float magic = 12582912.0f + 127.0f;
+    vf shifted = x + magic, f = x - (shifted - magic);
+    vf p = 0.00132764725f * f + 0.00967554096f;
+    p = p * f + 0.0555071309f;
+    p = p * f + 0.240221202f;
+    p = p * f + 0.693146944f;
+    p = p * f + 1.0f;
+    return vf_keep(~(x < -126.5f), p * (vf)((vi)shifted << 23));
+}
+
 /* Odd polynomial near 0 (Cephes), 1 - 2 / (exp(2|x|) + 1) beyond. */
 LANE_FUNCTION vf vf_tanh(vf x) {
     vf a = vf_abs(x), s = x * x;

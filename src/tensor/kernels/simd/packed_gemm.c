@@ -170,6 +170,9 @@ typedef struct problem {
     bool turned;  // C is stored (n, m)
     bool accumulate, relu;
     const float *bias;
+    const sh_activation_row *curve;
+    float *slope;  // these two lie as C does
+    const float *factor;
 } problem;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -187,7 +190,21 @@ static problem part_of(const problem *q, int64_t i0, int64_t i1, int64_t j0, int
     part.b += q->b_by_n ? j0 * q->b_stride : j0;
     part.c += q->turned ? j0 * q->c_stride + i0 : i0 * q->c_stride + j0;
     if (q->bias != NULL) part.bias += q->turned ? i0 : j0;
+    if (q->slope != NULL) part.slope += part.c - q->c;
+    if (q->factor != NULL) part.factor += part.c - q->c;
     return part;
+}
+
+/* What is done to the finished values of C that lie at `at`, while they are in the cache. */
+static void bend(const problem *q, int64_t at, int64_t rows, int64_t columns) {
+    float *restrict c = q->c + at;
+    if (q->curve != NULL)
+        q->curve->bend(c, q->slope != NULL ? q->slope + at : NULL, (size_t)rows, (size_t)columns,
+                       (size_t)q->c_stride);
+    if (q->factor == NULL) return;
+    const float *restrict factor = q->factor + at;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) c[i * q->c_stride + j] *= factor[i * q->c_stride + j];
 }
 
 /* All tiles of rows [i0, i1) for the block of k at p. */
@@ -209,6 +226,7 @@ static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t p, 
             tile_any((int)least(MR, i1 - i), kc, a, q->a_stride, slivers != NULL,
                      panels + j / NR * kc * NR, &end);
         }
+        if (last) bend(q, i0 * q->c_stride + j, i1 - i0, least(NR, q->n - j));
     }
 }
 
@@ -262,10 +280,12 @@ static void multiply_turned(const problem *q, float *scratch) {
         plain.c = scratch;
         plain.c_stride = q->n;
         plain.turned = plain.accumulate = plain.relu = false;
-        plain.bias = NULL;
+        plain.bias = plain.factor = NULL;
+        plain.curve = NULL;
         multiply_columns(&plain, q->a_by_k || q->n > TURN_MOST,
                          scratch + sh_round_up((size_t)(part.m * q->n), NR));
         turn_back(&part, scratch);
+        bend(&part, 0, part.n, part.m);
     }
 }
 
@@ -316,6 +336,9 @@ static problem orient(const sh_gemm_args *args) {
         .accumulate = args->accumulate,
         .relu = args->relu,
         .bias = args->bias,
+        .curve = args->curve,
+        .slope = args->slope,
+        .factor = args->factor,
     };
     if (!turns(args->m, args->n, args->ta, args->tb)) return straight;
     problem q = straight;
@@ -332,6 +355,12 @@ static problem orient(const sh_gemm_args *args) {
 }
 
 static void empty_sum(const sh_gemm_args *args) {
+    problem q = orient(&(sh_gemm_args){.m = args->m,
+                                       .n = args->n,
+                                       .c = args->c,
+                                       .curve = args->curve,
+                                       .slope = args->slope,
+                                       .factor = args->factor});
     for (int64_t i = 0; i < args->m; i++) {
         for (int64_t j = 0; j < args->n; j++) {
             float *c = &args->c[i * args->n + j];
@@ -339,6 +368,7 @@ static void empty_sum(const sh_gemm_args *args) {
             *c = args->relu && x < 0 ? 0 : x;
         }
     }
+    bend(&q, 0, args->m, args->n);
 }
 
 static void run(const sh_gemm_args *args, void *scratch, int threads) {

@@ -30,6 +30,10 @@ static void add_block(const float *a, const float *b, float *z, size_t count) {
     for (; i < count; i++) z[i] = a[i] + b[i];
 }
 
+static void multiply_block(float *restrict a, const float *restrict b, size_t count) {
+    for (size_t i = 0; i < count; i++) a[i] *= b[i];
+}
+
 static void scale_block(float *x, float factor, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] *= factor;
 }
@@ -52,6 +56,10 @@ static void add(const float *a, const float *b, float *z, size_t count) {
 }
 
 static void add_to(float *a, const float *b, size_t count) { add(a, b, a, count); }
+
+static void multiply_to(float *a, const float *b, size_t count) {
+    EACH_BLOCK(count, at, n, multiply_block(a + at, b + at, n));
+}
 
 static void scale(float *x, float factor, size_t count) {
     EACH_BLOCK(count, at, n, scale_block(x + at, factor, n));
@@ -153,6 +161,7 @@ const sh_vector_kernels SH_SIMD(sh_vector_table) = {
     .fill = fill,
     .add = add,
     .add_to = add_to,
+    .multiply_to = multiply_to,
     .scale = scale,
     .axpy = axpy,
     .bias_add_rows = bias_add_rows,
