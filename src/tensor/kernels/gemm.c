@@ -167,8 +167,12 @@ static sh_activation_kind kind_of(const sh_activation_row *row) {
 }
 
 static void reference_end(const sh_gemm_args *q, int64_t at, double x) {
-    double y = q->curve != NULL ? sh_ref_activation(kind_of(q->curve), x) : x;
-    if (q->slope != NULL) q->slope[at] = (float)sh_ref_activation_slope(kind_of(q->curve), x);
+    double y = x;
+    if (q->curve != NULL) {
+        sh_activation_kind kind = kind_of(q->curve);
+        y = sh_ref_activation(kind, x);
+        if (q->slope != NULL) q->slope[at] = (float)sh_ref_activation_slope(kind, x);
+    }
     q->c[at] = (float)(q->factor != NULL ? y * (double)q->factor[at] : y);
 }
 
