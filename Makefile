@@ -52,12 +52,12 @@ format: ## let clang-format rewrite the sources
 
 asan: packages ## the unit tests under the address and undefined-behaviour sanitizers
 	$(call configure,asan)
-	$(call compile,asan)
+	$(call compile,asan) --target unit_tests
 	@$(CTEST) --preset asan
 
 tsan: packages ## the unit tests under the thread sanitizer
 	$(call configure,tsan)
-	$(call compile,tsan)
+	$(call compile,tsan) --target unit_tests
 	@$(CTEST) --preset tsan
 
 clang: ## the unit tests, compiled by clang
