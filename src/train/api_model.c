@@ -235,14 +235,21 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
     return SHOAL_OK;
 }
 
-shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,
-                                  shoal_result *result_out) {
+/* Forward without training; `y` NULL: none is needed. */
+static shoal_status look(shoal_model *model, const void *x, const void *y, int64_t count,
+                         sh_plan **plan_out) {
     SHOAL_TRY(check_batch(model, x, y, count));
     SHOAL_TRY(scale_batch(model, &x, count));
-    sh_plan *plan;
-    SHOAL_TRY(sh_model_plan(&model->model, count, false, &plan));
+    SHOAL_TRY(sh_model_plan(&model->model, count, false, plan_out));
     sh_step_context context = {.seed = model->seed};
-    sh_plan_forward(plan, &context, x);
+    sh_plan_forward(*plan_out, &context, x);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,
+                                  shoal_result *result_out) {
+    sh_plan *plan;
+    SHOAL_TRY(look(model, x, y, count, &plan));
     sh_loss_result result = sh_plan_loss(plan, y, 1.0);
     bool classes = model->model.loss.kind->classes;
     double counted = (double)result.counted;
@@ -254,12 +261,8 @@ shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void 
 
 shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
                                  float *output_out) {
-    SHOAL_TRY(check_batch(model, x, NULL, count));
-    SHOAL_TRY(scale_batch(model, &x, count));
     sh_plan *plan;
-    SHOAL_TRY(sh_model_plan(&model->model, count, false, &plan));
-    sh_step_context context = {.seed = model->seed};
-    sh_plan_forward(plan, &context, x);
+    SHOAL_TRY(look(model, x, NULL, count, &plan));
     memcpy(output_out, plan->output->data, plan->output->count * sizeof(float));
     return SHOAL_OK;
 }

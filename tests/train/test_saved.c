@@ -2,21 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "harness.h"
+#include "data/files.h"
 #include "shoal/shoal.h"
 
 enum { SAMPLES = 60, NEW = 12, CLASSES = 3 };
-
-static char root[4096];
-
-static const char *path_of(const char *name) {
-    static char paths[4][8192];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", root, name);
-    return path;
-}
 
 #define CHECK(call)                                                            \
     do {                                                                       \
@@ -37,7 +26,7 @@ static void put_csv(const char *name, int first, int count, bool labels) {
         if (labels) used += (size_t)snprintf(text + used, sizeof text - used, ",%d", i % CLASSES);
         text[used++] = '\n';
     }
-    CHECK_OK(sh_file_write(path_of(name), text, used));
+    CHECK_OK(sh_file_write(test_path(name), text, used));
 }
 
 static shoal_config *make_config(void) {
@@ -63,36 +52,34 @@ static void train(float outputs[NEW * CLASSES]) {
     put_csv("train.csv", 0, SAMPLES, true);
     put_csv("new.csv", SAMPLES, NEW, false);
     shoal_config *config = make_config();
-    CHECK(shoal_config_set(config, "data.train", path_of("train.csv")));
-    CHECK(shoal_config_set(config, "out", path_of("run")));
+    CHECK(shoal_config_set(config, "data.train", test_path("train.csv")));
+    CHECK(shoal_config_set(config, "out", test_path("run")));
     CHECK(shoal_config_set(config, "epochs", "3"));
     shoal_run *run = NULL;
     CHECK(shoal_run_open(config, NULL, &run));
     CHECK(shoal_run_train(run));
-    CHECK(shoal_run_save(run, path_of("model.safetensors")));
+    CHECK(shoal_run_save(run, test_path("model.safetensors")));
     shoal_run_close(run);
-    CHECK(shoal_config_set(config, "data.test", path_of("new.csv")));
+    CHECK(shoal_config_set(config, "data.test", test_path("new.csv")));
     CHECK(shoal_run_open(config, NULL, &run));
-    CHECK(shoal_run_load(run, path_of("model.safetensors")));
+    CHECK(shoal_run_load(run, test_path("model.safetensors")));
     CHECK(shoal_run_predict(run, "test", keep_row, outputs));
     shoal_run_close(run);
     shoal_config_destroy(config);
-    assert_int_equal(remove(path_of("train.csv")), 0);
+    assert_int_equal(remove(test_path("train.csv")), 0);
 }
 
-static void use_root(const char *name) { snprintf(root, sizeof root, "%s", sh_test_folder(name)); }
-
 TEST(saved, a_run_predicts_without_its_training_data) {
-    use_root("saved_run");
+    use_folder("saved_run");
     float wanted[NEW * CLASSES], outputs[NEW * CLASSES];
     train(wanted);
     const char *const places[] = {"run", "model.safetensors"};
     for (size_t i = 0; i < SH_COUNT(places); i++) {
         shoal_config *config = make_config();
         if (i == 1) CHECK(shoal_config_set(config, "model", NULL));  // the file tells it
-        CHECK(shoal_config_set(config, "data.test", path_of("new.csv")));
+        CHECK(shoal_config_set(config, "data.test", test_path("new.csv")));
         shoal_run *run = NULL;
-        CHECK(shoal_run_open_saved(config, path_of(places[i]), NULL, &run));
+        CHECK(shoal_run_open_saved(config, test_path(places[i]), NULL, &run));
         assert_int_equal(shoal_run_train(run), SHOAL_E_USAGE);
         CHECK(shoal_run_predict(run, "test", keep_row, outputs));
         assert_memory_equal(outputs, wanted, sizeof wanted);
@@ -100,17 +87,17 @@ TEST(saved, a_run_predicts_without_its_training_data) {
         shoal_result result;
         assert_int_equal(shoal_run_evaluate(run, "test", &result), SHOAL_E_SHAPE);  // no labels
         // Saved again it knows as much.
-        CHECK(shoal_run_save(run, path_of("again.safetensors")));
+        CHECK(shoal_run_save(run, test_path("again.safetensors")));
         shoal_run_close(run);
         shoal_config_destroy(config);
     }
     shoal_model *model = NULL;
-    CHECK(shoal_model_open(path_of("again.safetensors"), NULL, &model));
+    CHECK(shoal_model_open(test_path("again.safetensors"), NULL, &model));
     shoal_model_destroy(model);
 }
 
 TEST(saved, a_model_takes_samples_as_they_lie_in_the_data) {
-    use_root("saved_model");
+    use_folder("saved_model");
     float wanted[NEW * CLASSES], outputs[NEW * CLASSES], x[NEW * 2];
     train(wanted);
     for (int i = 0; i < NEW; i++)
@@ -118,7 +105,7 @@ TEST(saved, a_model_takes_samples_as_they_lie_in_the_data) {
     const char *const places[] = {"run", "model.safetensors"};
     for (size_t i = 0; i < SH_COUNT(places); i++) {
         shoal_model *model = NULL;
-        CHECK(shoal_model_open(path_of(places[i]), &(shoal_model_options){.threads = 1}, &model));
+        CHECK(shoal_model_open(test_path(places[i]), &(shoal_model_options){.threads = 1}, &model));
         int64_t sample[3];
         assert_int_equal(shoal_model_sample(model, sample), 1);
         assert_int_equal(sample[0], 2);
@@ -131,7 +118,7 @@ TEST(saved, a_model_takes_samples_as_they_lie_in_the_data) {
 }
 
 TEST(saved, a_model_of_ones_own_opens_again) {
-    use_root("saved_own");
+    use_folder("saved_own");
     static const int64_t sample[] = {2};
     shoal_model_options options = {.model = "[{dense: 1}]",
                                    .sample = sample,
@@ -141,8 +128,8 @@ TEST(saved, a_model_of_ones_own_opens_again) {
                                    .threads = 1};
     shoal_model *model = NULL, *again = NULL;
     CHECK(shoal_model_create(&options, &model));
-    CHECK(shoal_model_save(model, path_of("own.safetensors")));
-    CHECK(shoal_model_open(path_of("own.safetensors"), NULL, &again));
+    CHECK(shoal_model_save(model, test_path("own.safetensors")));
+    CHECK(shoal_model_open(test_path("own.safetensors"), NULL, &again));
     const float x[] = {0.5f, -3, 2, 7}, y[] = {1, 2};
     float a[2], b[2];
     CHECK(shoal_model_predict(model, x, 2, a));
@@ -155,12 +142,12 @@ TEST(saved, a_model_of_ones_own_opens_again) {
 }
 
 TEST(saved, a_model_needs_a_file_that_tells_its_data) {
-    use_root("saved_bare");
+    use_folder("saved_bare");
     shoal_model *model = NULL;
-    assert_int_equal(shoal_model_open(path_of("none.safetensors"), NULL, &model), SHOAL_E_IO);
+    assert_int_equal(shoal_model_open(test_path("none.safetensors"), NULL, &model), SHOAL_E_IO);
     const char bare[] = "\x08\0\0\0\0\0\0\0{}      ";
-    CHECK_OK(sh_file_write(path_of("bare.safetensors"), bare, sizeof bare - 1));
-    assert_int_equal(shoal_model_open(path_of("bare.safetensors"), NULL, &model), SHOAL_E_FORMAT);
+    CHECK_OK(sh_file_write(test_path("bare.safetensors"), bare, sizeof bare - 1));
+    assert_int_equal(shoal_model_open(test_path("bare.safetensors"), NULL, &model), SHOAL_E_FORMAT);
     assert_non_null(strstr(shoal_error_text(), "does not tell which data"));
     assert_null(model);
 }
