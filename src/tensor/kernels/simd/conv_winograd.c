@@ -4,13 +4,21 @@
  *   V[p] = the tiles at point p       (input block, tile, 8)
  *   M[p] = V[p] U[p]                  (panel, tile, NR), then back to outputs
  *
- * U is made once per call by all threads. Tiles are taken in chunks whose V and M stay near the
- * second cache; a *unit* is one chunk and a part of the panels, and threads share nothing but U.
- * Every value is summed over the input channels in order, however units are cut.
+ * Whichever of U and V is small is made once, by all threads, and the other as it is used:
+ *
+ *   many tiles   U is kept. Tiles are taken in chunks whose V and M stay near the second cache; a
+ *                *unit* is one chunk and a part of the panels.
+ *   few tiles    V is kept. A unit is all tiles and one panel, whose U is made for some input
+ *                channels at a time and multiplied while it is in the second cache: 36 points of
+ *                512 x 512 weights would go to memory and back.
+ *
+ * Threads take units and share nothing but what is kept. Every value is summed over the input
+ * channels in order, however units are cut.
  *
  * The input gradient is the same with channels swapped and the kernel turned around. */
 #include "tensor/kernels/conv_winograd.h"
 
+#include "tensor/kernels/simd/transpose.h"
 #include "tensor/kernels/simd/winograd_product.h"
 
 PRODUCTS(PRODUCT_DEFINE)
@@ -19,6 +27,8 @@ static product_function *const products[MR + 1] = {PRODUCTS(PRODUCT_ROW)};
 enum {
     CHUNK_BYTES = 768 << 10,  // of V and M; the second cache has 512 KiB or more
     CHUNK_LEAST = 56,         // tiles that pay for fetching U once more
+    FEW_TILES = 128,          // V of 256 channels takes 4.5 MiB
+    STEP_BLOCKS = 8,          // of input, whose U is made at a time: 144 KiB at NR = 16
 };
 
 typedef struct plan {
@@ -26,6 +36,7 @@ typedef struct plan {
     int64_t in_h, in_w, out_h, out_w, pad_h, pad_w;
     int64_t out_step, in_step;  // floats between the weights of two output or two input channels
     bool flip;                  // taps from the last to the first
+    bool few;                   // tiles: V is kept
     grid tiles;
     int64_t tile_count, chunks, parts;  // parts of the panels
     int64_t chunk_most;                 // tiles
@@ -36,9 +47,12 @@ static void choose_units(plan *p, int threads) {
     int64_t tile_bytes = POINTS * (p->in_blocks * LANES + p->panels * NR) * (int64_t)sizeof(float);
     int64_t most_tiles = most(CHUNK_LEAST, CHUNK_BYTES / tile_bytes);
     p->tile_count = p->n * p->tiles.rows * p->tiles.columns;
-    p->chunks = ceil_div(p->tile_count, most_tiles);
+    p->few = p->tile_count <= FEW_TILES && p->panels >= threads;
+    p->chunks = p->few ? 1 : ceil_div(p->tile_count, most_tiles);
     p->parts = 1;
-    if (p->chunks >= threads)
+    if (p->few)
+        p->parts = p->panels;
+    else if (p->chunks >= threads)
         p->chunks = ceil_div(p->chunks, threads) * threads;
     else
         p->parts = least(p->panels, ceil_div(threads, p->chunks));
@@ -65,80 +79,103 @@ static plan plan_make(const sh_conv_shape *s, bool input_gradient, int threads) 
     p.panels = ceil_div(p.out_blocks * LANES, NR);
     p.tiles = grid_make(p.taps, p.out_h, p.out_w);
     choose_units(&p, threads);
-    p.u_point = point_floats(p.panels * p.in_blocks * LANES * NR);
+    p.u_point = point_floats((p.few ? STEP_BLOCKS : p.panels * p.in_blocks) * LANES * NR);
     p.v_point = point_floats(p.in_blocks * p.chunk_most * LANES);
-    p.m_point = point_floats(p.panels * p.chunk_most * NR);
+    p.m_point = point_floats(ceil_div(p.panels, p.parts) * p.chunk_most * NR);
     return p;
 }
 
-/* The weights of 8 output channels and one input channel, a vector per tap. */
-static inline void gather_weights(const plan *p, const float *w, int64_t out, int64_t in,
-                                  v8 g[SQUARE_MOST]) {
-    const int64_t taps = p->taps * p->taps, step = p->out_step;
-    const float *from = w + out * LANES * step + in * p->in_step;
-    for (int64_t k = 0; k < taps; k++) {
-        const float *f = from + (p->flip ? taps - 1 - k : k);
-        g[k] = (v8){f[0],        f[step],     f[2 * step], f[3 * step],
-                    f[4 * step], f[5 * step], f[6 * step], f[7 * step]};
+/* (columns, 8) = the first `columns` values of 8 rows, side by side. */
+static void turn_rows(const float *rows, int64_t step, int64_t columns, float *out) {
+    for (int64_t c = 0; c < columns; c += LANES) {
+        int64_t at = least(c, columns - LANES);
+        transpose8(LANES, rows + at, step, out + at * LANES, LANES);
     }
+}
+
+/* The weights of 8 output channels and an input block, (input channel, tap, output channel). */
+static void gather_weights(const plan *p, const float *w, int64_t out, int64_t block, float *g) {
+    const int64_t taps = p->taps * p->taps;
+    w += out * LANES * p->out_step + block * LANES * p->in_step;
+    if (p->in_step == taps) {
+        turn_rows(w, p->out_step, LANES * taps, g);
+        return;
+    }
+    for (int64_t i = 0; i < LANES; i++, w += p->in_step, g += taps * LANES) {
+        turn_rows(w, p->out_step, taps, g);
+        for (int64_t at = 0; at < taps * LANES; at += ALIGN_FLOATS)  // the next block's
+            __builtin_prefetch(w + LANES * p->in_step + at);
+    }
+}
+
+/* The points of 8 output channels and one input channel. */
+WINOGRAD_FUNCTION void weight_points(const int taps, const plan *p, const float *g, float *u) {
+    v8 values[SQUARE_MOST];
+    for (int k = 0; k < taps * taps; k++)
+        values[k] = LOAD8(g + (p->flip ? taps * taps - 1 - k : k) * LANES);
+    transform_weights(taps, values, u, p->u_point);
 }
 
 /* U of one input block and one panel. Channels that only fill up a panel become zeros. */
 static void prepare(const plan *p, const float *w, int64_t block, int64_t panel, float *u) {
-    u += (panel * p->in_blocks + block) * LANES * NR;
-    for (int64_t i = 0; i < LANES; i++)
-        for (int64_t o = 0; o < NR; o += LANES) {
-            int64_t out = (panel * NR + o) / LANES;
-            v8 g[SQUARE_MOST] = {0};
-            if (out < p->out_blocks) gather_weights(p, w, out, block * LANES + i, g);
+    float g[LANES * SQUARE_MOST * LANES];
+    for (int64_t o = 0; o < NR; o += LANES) {
+        int64_t out = (panel * NR + o) / LANES;
+        if (out < p->out_blocks)
+            gather_weights(p, w, out, block, g);
+        else
+            memset(g, 0, sizeof g);
+        for (int64_t i = 0; i < LANES; i++) {
             if (p->taps == 3)
-                transform_weights(3, g, u + i * NR + o, p->u_point);
+                weight_points(3, p, g + i * 9 * LANES, u + i * NR + o);
             else
-                transform_weights(5, g, u + i * NR + o, p->u_point);
-        }
-}
-
-/* What one thread works on now. */
-typedef struct work {
-    const plan *p;
-    const sh_conv_blocked_call *call;
-    const float *u;
-    float *v, *m;
-    range tiles, panels;
-    int64_t count;  // of tiles
-} work;
-
-static void inputs(const work *w) {
-    const plan *p = w->p;
-    float edge[POINTS * LANES];
-    for (int64_t b = 0; b < p->in_blocks; b++) {
-        float *v = w->v + b * w->count * LANES;
-        place at = place_of(&p->tiles, w->tiles.from);
-        for (int64_t t = 0; t < w->count; t++, place_next(&p->tiles, &at)) {
-            plane image = {w->call->in + (at.image * p->in_blocks + b) * p->in_h * p->in_w * LANES,
-                           p->in_h, p->in_w};
-            int64_t top = at.row * p->tiles.outs - p->pad_h;
-            int64_t left = at.column * p->tiles.outs - p->pad_w, row;
-            const float *x = window(&image, top, left, SIDE, edge, &row);
-            look_ahead(&image, top, left, p->tiles.outs);
-            transform_input(x, row, v + t * LANES, p->v_point);
+                weight_points(5, p, g + i * 25 * LANES, u + i * NR + o);
         }
     }
 }
 
-/* The products of one point. A panel of U passes over all tiles before the next comes. */
-static void multiply(const work *w, int64_t point) {
+/* A unit, and where its values are. */
+typedef struct work {
+    const plan *p;
+    const sh_conv_blocked_call *call;
+    float *u, *v, *m;
+    range tiles, panels;
+    int64_t count;  // of tiles
+} work;
+
+/* V of one input block. */
+static void inputs(const work *w, int64_t block) {
     const plan *p = w->p;
-    const float *u = w->u + point * p->u_point, *v = w->v + point * p->v_point;
-    float *m = w->m + point * p->m_point;
-    int64_t pieces = ceil_div(w->count, MR);
-    for (int64_t j = w->panels.from; j < w->panels.to; j++)
-        for (int64_t i = 0; i < pieces; i++) {
-            range rows = slice(w->count, pieces, i);
-            products[rows.to - rows.from](p->in_blocks, v + rows.from * LANES, w->count * LANES,
-                                          u + j * p->in_blocks * LANES * NR,
-                                          m + (j * w->count + rows.from) * NR);
-        }
+    float edge[POINTS * LANES];
+    float *v = w->v + block * w->count * LANES;
+    place at = place_of(&p->tiles, w->tiles.from);
+    for (int64_t t = 0; t < w->count; t++, place_next(&p->tiles, &at)) {
+        plane image = {w->call->in + (at.image * p->in_blocks + block) * p->in_h * p->in_w * LANES,
+                       p->in_h, p->in_w};
+        int64_t top = at.row * p->tiles.outs - p->pad_h;
+        int64_t left = at.column * p->tiles.outs - p->pad_w, row;
+        const float *x = window(&image, top, left, SIDE, edge, &row);
+        look_ahead(&image, top, left, p->tiles.outs);
+        transform_input(x, row, v + t * LANES, p->v_point);
+    }
+}
+
+/* Adds the products of some input blocks to M; the first ones write it. `u` is that of the unit's
+ * first panel at the first of the blocks. A panel passes over all tiles before the next comes. */
+static void multiply(const work *w, range blocks, const float *u) {
+    const plan *p = w->p;
+    const int64_t pieces = ceil_div(w->count, MR), panels = w->panels.to - w->panels.from;
+    for (int64_t point = 0; point < POINTS; point++) {
+        const float *v = w->v + point * p->v_point + blocks.from * w->count * LANES;
+        for (int64_t j = 0; j < panels; j++)
+            for (int64_t i = 0; i < pieces; i++) {
+                range rows = slice(w->count, pieces, i);
+                products[rows.to - rows.from](
+                    blocks.to - blocks.from, v + rows.from * LANES, w->count * LANES,
+                    u + point * p->u_point + j * p->in_blocks * LANES * NR,
+                    w->m + point * p->m_point + (j * w->count + rows.from) * NR, blocks.from > 0);
+            }
+    }
 }
 
 /* Writes the part of a tile that lies inside the image. */
@@ -161,7 +198,8 @@ WINOGRAD_FUNCTION void write_tile(const int outs, const work *w, const place *at
 /* The tiles of one output block. */
 WINOGRAD_FUNCTION void block_outputs(const int outs, const work *w, int64_t block) {
     const plan *p = w->p;
-    const float *m = w->m + block * LANES / NR * w->count * NR + block * LANES % NR;
+    const float *m =
+        w->m + (block * LANES / NR - w->panels.from) * w->count * NR + block * LANES % NR;
     v8 bias = w->call->bias != NULL ? LOAD8(w->call->bias + block * LANES) : (v8){0};
     place at = place_of(&p->tiles, w->tiles.from);
     for (int64_t t = 0; t < w->count; t++, place_next(&p->tiles, &at)) {
@@ -181,30 +219,63 @@ static void outputs(const work *w) {
     }
 }
 
+static void unit_with_all_weights(const work *w) {
+    const plan *p = w->p;
+    for (int64_t b = 0; b < p->in_blocks; b++) inputs(w, b);
+    multiply(w, (range){0, p->in_blocks}, w->u + w->panels.from * p->in_blocks * LANES * NR);
+    outputs(w);
+}
+
+/* The weights of one panel come and go, STEP_BLOCKS at a time. */
+static void unit_with_all_inputs(const work *w) {
+    const plan *p = w->p;
+    for (int64_t from = 0; from < p->in_blocks; from += STEP_BLOCKS) {
+        range blocks = {from, least(from + STEP_BLOCKS, p->in_blocks)};
+        for (int64_t b = blocks.from; b < blocks.to; b++)
+            prepare(p, w->call->w, b, w->panels.from, w->u + (b - from) * LANES * NR);
+        multiply(w, blocks, w->u);
+    }
+    outputs(w);
+}
+
+/* What is kept lies first in the scratch memory, then what each thread has for itself. */
+static int64_t kept_floats(const plan *p) { return POINTS * (p->few ? p->v_point : p->u_point); }
+
+static int64_t own_floats(const plan *p) {
+    return POINTS * ((p->few ? p->u_point : p->v_point) + p->m_point);
+}
+
 static void run_part(const sh_conv_blocked_call *call, const plan *p, int64_t part, int64_t parts) {
-    float *u = call->scratch;
-    work w = {.p = p, .call = call, .u = u};
-    w.v = u + POINTS * p->u_point + part * POINTS * (p->v_point + p->m_point);
-    w.m = w.v + POINTS * p->v_point;
+    float *kept = call->scratch, *own = kept + kept_floats(p) + part * own_floats(p);
+    work w = {.p = p, .call = call, .u = p->few ? own : kept, .v = p->few ? kept : own};
+    w.m = own + POINTS * (p->few ? p->u_point : p->v_point);
     range units = slice(p->chunks * p->parts, parts, part);
     for (int64_t unit = units.from; unit < units.to; unit++) {
         w.tiles = slice(p->tile_count, p->chunks, unit / p->parts);
         w.count = w.tiles.to - w.tiles.from;
         w.panels = slice(p->panels, p->parts, unit % p->parts);
-        inputs(&w);
-        for (int64_t point = 0; point < POINTS; point++) multiply(&w, point);
-        outputs(&w);
+        (p->few ? unit_with_all_inputs : unit_with_all_weights)(&w);
     }
+}
+
+/* Makes the part of what is kept that belongs to input block i % in_blocks: with few tiles its V,
+ * else its U in one panel. */
+static void keep(const sh_conv_blocked_call *call, const plan *p, int64_t i) {
+    float *kept = call->scratch;
+    if (p->few)
+        inputs(&(work){.p = p, .call = call, .v = kept, .count = p->tile_count}, i);
+    else
+        prepare(p, call->w, i % p->in_blocks, i / p->in_blocks, kept + i * LANES * NR);
 }
 
 static void run(const sh_conv_blocked_call *call) {
     const plan p = plan_make(call->shape, call->input_gradient, call->threads);
     const int64_t parts = least(call->threads, p.chunks * p.parts);
+    const int64_t pieces = p.few ? p.in_blocks : p.in_blocks * p.panels;
 #pragma omp parallel num_threads(call->threads) if (parts > 1)
     {
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < p.in_blocks * p.panels; i++)
-            prepare(&p, call->w, i % p.in_blocks, i / p.in_blocks, call->scratch);
+        for (int64_t i = 0; i < pieces; i++) keep(call, &p, i);
 #pragma omp for schedule(static)
         for (int64_t part = 0; part < parts; part++) run_part(call, &p, part, parts);
     }
@@ -212,7 +283,7 @@ static void run(const sh_conv_blocked_call *call) {
 
 static size_t scratch_bytes(const sh_conv_shape *shape, bool input_gradient, int threads) {
     const plan p = plan_make(shape, input_gradient, threads);
-    return (size_t)(POINTS * (p.u_point + threads * (p.v_point + p.m_point))) * sizeof(float);
+    return (size_t)(kept_floats(&p) + threads * own_floats(&p)) * sizeof(float);
 }
 
 static bool supports(const sh_conv_shape *s) {

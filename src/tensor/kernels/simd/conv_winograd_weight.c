@@ -4,11 +4,15 @@
  *   Z[p] = tiles of dy at point p     (group of WIDE output channels, tile, WIDE)
  *   S[p] = sum over tiles of V' Z     (group, input channel, WIDE), then back to weights
  *
- * Tiles are taken in chunks; S keeps the sums until the last. Threads split the channels and share
- * nothing (dy is transformed by all that split the input channels), so every value is summed over
- * the tiles in order at any thread count. */
+ * Tiles are taken in chunks, and S in *strips*: a few groups and a few input blocks, all points of
+ * which fit into the second cache. S keeps the sums until the last chunk; where there is only one,
+ * a strip goes back to weights at once, and the next takes its place.
+ *
+ * Threads split the channels and share nothing (dy is transformed by all that split the input
+ * channels), so every value is summed over the tiles in order at any thread count. */
 #include "tensor/kernels/conv_winograd.h"
 
+#include "tensor/kernels/simd/transpose.h"
 #include "tensor/kernels/simd/winograd_product.h"
 
 #if defined(__AVX512F__)
@@ -19,7 +23,11 @@ enum { ROWS = 4, GROUPS_MOST = 3 };
 enum { ROWS = 4, GROUPS_MOST = 1 };
 #endif
 
-enum { CHUNK_TILES = 64 };  // their V and Z are near the second cache's size for 64 channels
+enum {
+    CHUNK_TILES = 64,  // their V and Z are near the second cache's size for 64 channels
+    FEW_TILES = 128,   // are one chunk: V and Z of 256 channels take 4.5 MiB each
+    STRIP_BLOCKS = 8,  // of input
+};
 
 /* S (groups, ROWS, WIDE) (+)= A' B over `tiles`. */
 WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a, const float *b,
@@ -45,40 +53,15 @@ WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a
         for (int g = 0; g < groups; g++) STORE_WIDE(s + g * s_group + i * WIDE, sum[i][g]);
 }
 
-/* Groups in the next tile: two and two rather than three and a single one. */
-static int64_t next_groups(int64_t left) {
-    return least(left == GROUPS_MOST + 1 && GROUPS_MOST > 2 ? 2 : GROUPS_MOST, left);
-}
-
 typedef struct plan {
     sh_conv_shape s;
     int64_t x_blocks, dy_blocks, groups;
     grid tiles;
     int64_t tile_count, chunk_most;
-    int64_t x_parts, dy_parts;          // threads
-    int64_t v_point, z_point, s_point;  // floats of one point
+    int64_t x_parts, dy_parts;  // threads
+    int64_t v_point, z_point;   // floats of one point
+    int64_t s_floats;           // of one thread
 } plan;
-
-static int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLOATS; }
-
-static plan plan_make(const sh_conv_shape *s, int threads) {
-    plan p = {.s = *s, .x_blocks = s->ic / LANES, .dy_blocks = s->oc / LANES};
-    p.groups = ceil_div(s->oc, WIDE);
-    p.tiles = grid_make(s->kh, s->oh, s->ow);
-    p.tile_count = s->n * p.tiles.rows * p.tiles.columns;
-    p.chunk_most = least(CHUNK_TILES, p.tile_count);
-    if (s->ic > s->oc) {
-        p.x_parts = least(threads, p.x_blocks);
-        p.dy_parts = least(ceil_div(threads, p.x_parts), p.groups);
-    } else {
-        p.dy_parts = least(threads, p.groups);
-        p.x_parts = least(ceil_div(threads, p.dy_parts), p.x_blocks);
-    }
-    p.v_point = point_floats(ceil_div(p.x_blocks, p.x_parts) * p.chunk_most * LANES);
-    p.z_point = point_floats(ceil_div(p.groups, p.dy_parts) * p.chunk_most * WIDE);
-    p.s_point = point_floats(p.groups * s->ic * WIDE);
-    return p;
-}
 
 /* What one thread works on now. */
 typedef struct work {
@@ -88,6 +71,72 @@ typedef struct work {
     range xs, groups, tiles;
     int64_t count;  // of tiles
 } work;
+
+/* One line more than whole rows: points that lie a power of two apart would share cache sets. */
+static int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLOATS; }
+
+typedef struct strip {
+    range xs, groups;  // blocks of input, groups of output
+    float *s;          // (point, group, input channel, WIDE)
+    int64_t point;     // floats of one point
+} strip;
+
+/* Groups in the next strip: two and two rather than three and a single one. */
+static int64_t next_groups(int64_t left) {
+    return least(left == GROUPS_MOST + 1 && GROUPS_MOST > 2 ? 2 : GROUPS_MOST, left);
+}
+
+static void strip_size(strip *at, const work *w) {
+    at->groups.to = at->groups.from + next_groups(w->groups.to - at->groups.from);
+    at->xs.to = least(at->xs.from + STRIP_BLOCKS, w->xs.to);
+    at->point =
+        point_floats((at->groups.to - at->groups.from) * (at->xs.to - at->xs.from) * LANES * WIDE);
+}
+
+static strip strip_first(const work *w) {
+    strip at = {.xs = {w->xs.from, 0}, .groups = {w->groups.from, 0}, .s = w->s};
+    strip_size(&at, w);
+    return at;
+}
+
+/* All of x passes by some groups before the next groups come. False after the last. */
+static bool strip_next(strip *at, const work *w) {
+    if (w->p->chunk_most < w->p->tile_count) at->s += POINTS * at->point;
+    at->xs.from = at->xs.to;
+    if (at->xs.from == w->xs.to) at->xs.from = w->xs.from, at->groups.from = at->groups.to;
+    if (at->groups.from == w->groups.to) return false;
+    strip_size(at, w);
+    return true;
+}
+
+/* What all strips take, or the largest where they take turns. */
+static int64_t sums_floats(const work *w) {
+    strip at = strip_first(w);
+    int64_t end = 0;
+    do end = most(end, at.s - w->s + POINTS * at.point);
+    while (strip_next(&at, w));
+    return end;
+}
+
+static plan plan_make(const sh_conv_shape *s, int threads) {
+    plan p = {.s = *s, .x_blocks = s->ic / LANES, .dy_blocks = s->oc / LANES};
+    p.groups = ceil_div(s->oc, WIDE);
+    p.tiles = grid_make(s->kh, s->oh, s->ow);
+    p.tile_count = s->n * p.tiles.rows * p.tiles.columns;
+    p.chunk_most = p.tile_count <= FEW_TILES ? p.tile_count : CHUNK_TILES;
+    if (s->ic > s->oc) {
+        p.x_parts = least(threads, p.x_blocks);
+        p.dy_parts = least(ceil_div(threads, p.x_parts), p.groups);
+    } else {
+        p.dy_parts = least(threads, p.groups);
+        p.x_parts = least(ceil_div(threads, p.dy_parts), p.x_blocks);
+    }
+    int64_t x_most = ceil_div(p.x_blocks, p.x_parts), group_most = ceil_div(p.groups, p.dy_parts);
+    p.v_point = point_floats(x_most * p.chunk_most * LANES);
+    p.z_point = point_floats(group_most * p.chunk_most * WIDE);
+    p.s_floats = sums_floats(&(work){.p = &p, .xs = {0, x_most}, .groups = {0, group_most}});
+    return p;
+}
 
 static void inputs(const work *w) {
     const sh_conv_shape *s = &w->p->s;
@@ -160,46 +209,58 @@ typedef void sum_function(int64_t tiles, const float *a, const float *b, int64_t
 SUMS(SUM_DEFINE)
 static sum_function *const sums[GROUPS_MOST + 1] = {SUMS(SUM_ROW)};
 
-/* The sums of one point. Some groups of dy stay in the first cache while all of x passes. */
-static void multiply(const work *w, int64_t point) {
+/* The sums of one strip. */
+static void multiply(const work *w, const strip *at) {
     const plan *p = w->p;
-    const float *v = w->v + point * p->v_point, *z = w->z + point * p->z_point;
-    float *s = w->s + point * p->s_point;
-    bool adds = w->tiles.from > 0;
-    for (int64_t g = w->groups.from, count; g < w->groups.to; g += count) {
-        count = next_groups(w->groups.to - g);
-        for (int64_t i = w->xs.from * LANES; i < w->xs.to * LANES; i += ROWS)
-            sums[count](w->count, v + (i / LANES - w->xs.from) * w->count * LANES + i % LANES,
-                        z + (g - w->groups.from) * w->count * WIDE, w->count * WIDE, adds,
-                        s + (g * p->s.ic + i) * WIDE, p->s.ic * WIDE);
+    const int64_t groups = at->groups.to - at->groups.from;
+    const int64_t channels = (at->xs.to - at->xs.from) * LANES;
+    for (int64_t point = 0; point < POINTS; point++) {
+        const float *v = w->v + point * p->v_point + (at->xs.from - w->xs.from) * w->count * LANES;
+        const float *z =
+            w->z + point * p->z_point + (at->groups.from - w->groups.from) * w->count * WIDE;
+        float *s = at->s + point * at->point;
+        for (int64_t i = 0; i < channels; i += ROWS)
+            sums[groups](w->count, v + i / LANES * w->count * LANES + i % LANES, z, w->count * WIDE,
+                         w->tiles.from > 0, s + i * WIDE, channels * WIDE);
     }
 }
 
-/* Weights of 8 input and 8 output channels: in dw those of an output channel lie side by side. */
-static void finish_block(const work *w, int64_t x_block, int64_t dy_block) {
+/* Weights of 8 input and 8 output channels from their sums: in dw those of an output channel lie
+ * side by side. */
+static void finish_block(const work *w, const strip *at, const float *sums_at, float *dw) {
     const plan *p = w->p;
     const int64_t taps = p->s.kh * p->s.kw, row = p->s.ic * taps;
-    const float *sums_at = w->s + (dy_block * LANES / WIDE * p->s.ic + x_block * LANES) * WIDE +
-                           dy_block * LANES % WIDE;
-    float square[LANES * SQUARE_MOST][LANES];
+    float square[LANES * SQUARE_MOST][LANES], rows[LANES][LANES * SQUARE_MOST];
     for (int64_t i = 0; i < LANES; i++) {
         v8 weights[SQUARE_MOST];
         if (p->s.kh == 3)
-            transform_weight_sums(3, sums_at + i * WIDE, p->s_point, weights);
+            transform_weight_sums(3, sums_at + i * WIDE, at->point, weights);
         else
-            transform_weight_sums(5, sums_at + i * WIDE, p->s_point, weights);
+            transform_weight_sums(5, sums_at + i * WIDE, at->point, weights);
         for (int64_t k = 0; k < taps; k++) STORE8(square[i * taps + k], weights[k]);
     }
-    float *dw = w->call->dw + dy_block * LANES * row + x_block * LANES * taps;
+    for (int64_t c = 0; c < LANES * taps; c += LANES)
+        transpose8(LANES, square[c], LANES, rows[0] + c, LANES * SQUARE_MOST);
     for (int64_t o = 0; o < LANES; o++, dw += row)
         for (int64_t i = 0; i < LANES * taps; i++)
-            dw[i] = w->call->accumulate ? dw[i] + square[i][o] : square[i][o];
+            dw[i] = w->call->accumulate ? dw[i] + rows[o][i] : rows[o][i];
+}
+
+static void finish(const work *w, const strip *at) {
+    const plan *p = w->p;
+    const int64_t taps = p->s.kh * p->s.kw, channels = (at->xs.to - at->xs.from) * LANES;
+    const int64_t first = at->groups.from * WIDE, end = least(at->groups.to * WIDE, p->s.oc);
+    for (int64_t o = first; o < end; o += LANES)
+        for (int64_t i = 0; i < channels; i += LANES)
+            finish_block(w, at,
+                         at->s + ((o - first) / WIDE * channels + i) * WIDE + (o - first) % WIDE,
+                         w->call->dw + (o * p->s.ic + at->xs.from * LANES + i) * taps);
 }
 
 static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t part) {
-    float *s = call->scratch;
-    work w = {.p = p, .call = call, .s = s};
-    w.v = s + POINTS * p->s_point + part * POINTS * (p->v_point + p->z_point);
+    work w = {.p = p, .call = call};
+    w.s = (float *)call->scratch + part * (p->s_floats + POINTS * (p->v_point + p->z_point));
+    w.v = w.s + p->s_floats;
     w.z = w.v + POINTS * p->v_point;
     w.xs = slice(p->x_blocks, p->x_parts, part / p->dy_parts);
     w.groups = slice(p->groups, p->dy_parts, part % p->dy_parts);
@@ -208,12 +269,12 @@ static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t par
         w.count = w.tiles.to - w.tiles.from;
         inputs(&w);
         gradients(&w);
-        for (int64_t point = 0; point < POINTS; point++) multiply(&w, point);
+        strip at = strip_first(&w);
+        do {
+            multiply(&w, &at);
+            if (w.tiles.to == p->tile_count) finish(&w, &at);
+        } while (strip_next(&at, &w));
     }
-    for (int64_t g = w.groups.from; g < w.groups.to; g++)
-        for (int64_t b = w.xs.from; b < w.xs.to; b++)
-            for (int64_t o = g * WIDE; o < least((g + 1) * WIDE, p->s.oc); o += LANES)
-                finish_block(&w, b, o / LANES);
 }
 
 extern const sh_conv_weight_kernels SH_SIMD(sh_conv_weight_table);
@@ -230,7 +291,7 @@ static void run(const sh_conv_weight_call *call) {
 
 static size_t scratch_bytes(const sh_conv_shape *shape, int threads) {
     const plan p = plan_make(shape, threads);
-    return (size_t)(POINTS * (p.s_point + p.x_parts * p.dy_parts * (p.v_point + p.z_point))) *
+    return (size_t)(p.x_parts * p.dy_parts * (p.s_floats + POINTS * (p.v_point + p.z_point))) *
            sizeof(float);
 }
 

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "tensor/kernels/simd/transpose.h"
+
 enum {
     MR = 6,          // rows of a tile
     NR = 16,         // columns of a tile: two vectors of 8
@@ -20,36 +22,6 @@ typedef float v8u __attribute__((vector_size(32), aligned(4)));
 /* Macros: a function that returns such a vector has no ABI on the base instruction set. */
 #define load(p)     (*(const v8u *)(p))
 #define store(p, x) (*(v8u *)(p) = (x))
-
-/* Transposes `rows` (at most 8) x 8 from rows of `source` into 8 rows of `target`, in order: each
- * is stored 8 wide, and what it has too much the next one mends. */
-static inline __attribute__((always_inline)) void transpose8(int rows, const float *source,
-                                                             int64_t stride, float *target,
-                                                             int64_t target_stride) {
-    v8 r[8], t[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) r[i] = i < rows ? load(source + i * stride) : (v8){0};
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        t[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = __builtin_shufflevector(t[i], t[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-        r[i + 1] = __builtin_shufflevector(t[i], t[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-        r[i + 2] = __builtin_shufflevector(t[i + 1], t[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
-        r[i + 3] = __builtin_shufflevector(t[i + 1], t[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        store(target + i * target_stride,
-              __builtin_shufflevector(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11));
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        store(target + (i + 4) * target_stride,
-              __builtin_shufflevector(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15));
-}
 
 /* One panel: k rows of 16 columns, zero where columns are missing. */
 static void pack_panel(float *target, const float *b, int64_t stride, bool transposed, int64_t k,

@@ -1,7 +1,7 @@
 /* The matrix products between Winograd's transforms, one per point. All operands are packed, so
  * that every stride of the inner loops is a constant:
  *
- *   forward  C (rows, NR) = sum over input blocks b and channels i of A[b][row][i] B[b][i]
+ *   forward  C (rows, NR) (+)= sum over input blocks b and channels i of A[b][row][i] B[b][i]
  *            A (block, row, 8): rows are tiles         B (block, 8, NR): weights
  *   weights  C (8, NR) += sum over tiles t of A[t][channel] B[t]
  *            A (tile, 8)                                B (tile, NR): dy
@@ -28,10 +28,13 @@ typedef float wide_memory __attribute__((vector_size(WIDE * 4), aligned(4), may_
 #define STORE_WIDE(x, v) (*(wide_memory *)(x) = (v))
 
 WINOGRAD_FUNCTION void product_rows(const int rows, int64_t blocks, const float *a, int64_t a_block,
-                                    const float *b, float *c) {
+                                    const float *b, float *c, bool adds) {
     wide sum[MR][2];
 #pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = (wide){0};
+    for (int i = 0; i < rows; i++) {
+        sum[i][0] = adds ? LOAD_WIDE(c + i * NR) : (wide){0};
+        sum[i][1] = adds ? LOAD_WIDE(c + i * NR + WIDE) : (wide){0};
+    }
     for (; blocks > 0; blocks--, a += a_block, b += LANES * NR) {
 #pragma GCC unroll 8
         for (int k = 0; k < LANES; k++) {
@@ -53,8 +56,8 @@ WINOGRAD_FUNCTION void product_rows(const int rows, int64_t blocks, const float 
 
 #define PRODUCT_DEFINE(rows)                                                                    \
     static void product_##rows(int64_t blocks, const float *a, int64_t a_block, const float *b, \
-                               float *c) {                                                      \
-        product_rows(rows, blocks, a, a_block, b, c);                                           \
+                               float *c, bool adds) {                                           \
+        product_rows(rows, blocks, a, a_block, b, c, adds);                                     \
     }
 #define PRODUCT_ROW(rows) [rows] = product_##rows,
 #define PRODUCTS_3(X)     X(1) X(2) X(3)
@@ -68,6 +71,6 @@ WINOGRAD_FUNCTION void product_rows(const int rows, int64_t blocks, const float 
 #endif
 
 typedef void product_function(int64_t blocks, const float *a, int64_t a_block, const float *b,
-                              float *c);
+                              float *c, bool adds);
 
 #endif
