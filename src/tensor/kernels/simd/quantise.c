@@ -11,8 +11,6 @@ enum { ROOM = BLOCK + 16 };  // a block's levels and the excess of the last vect
 /* Norms below this would make the steps per unit overflow; such blocks count as zero. */
 static const float SMALLEST = 0x1p-110f;
 
-typedef uint8_t vu8 __attribute__((vector_size(LANES)));
-
 LANE_FUNCTION vi vi_max(vi a, vi b) {
     vi larger_a = a > b;
     return (larger_a & a) | (~larger_a & b);
@@ -165,25 +163,13 @@ static void levels(const float *y, size_t count, int bits, const sh_rng *rng, fl
     }
 }
 
-/* x += step * (level - s); returns the largest level seen. */
+/* x += step * (level - s); returns the largest level seen. Plain loops: gcc widens bytes of these
+ * as vectors, but lane by lane in __builtin_convertvector. */
 static int add_block(const uint8_t level[ROOM], size_t count, int s, float step, float *x) {
-    vi most = {0};
-    for (size_t i = 0; i < count; i += LANES) {
-        vu8 narrow;
-        memcpy(&narrow, level + i, sizeof narrow);
-        vi q = __builtin_convertvector(narrow, vi);
-        vf add = __builtin_convertvector(q - s, vf) * step;
-        if (count - i >= LANES) {
-            vf_store(x + i, vf_load(x + i) + add);
-            most = vi_max(most, q);
-            continue;
-        }
-        vf_store_part(x + i, vf_load_part(x + i, count - i, 0) + add, count - i);
-        for (size_t k = i; k < count; k++) most[0] = level[k] > most[0] ? level[k] : most[0];
-    }
-    int seen = 0;
-    for (int i = 0; i < LANES; i++) seen = most[i] > seen ? most[i] : seen;
-    return seen;
+    uint8_t most = 0;
+    for (size_t i = 0; i < count; i++) most = level[i] > most ? level[i] : most;
+    for (size_t i = 0; i < count; i++) x[i] += (float)(level[i] - s) * step;
+    return most;
 }
 
 static bool add_levels(const float *norms, const uint8_t *packed, size_t count, int bits,
