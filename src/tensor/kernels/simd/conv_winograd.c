@@ -60,9 +60,6 @@ static void choose_units(plan *p, int threads) {
     p->chunk_most = ceil_div(p->tile_count, p->chunks);
 }
 
-/* One line more than whole rows: points that lie a power of two apart would share cache sets. */
-static int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLOATS; }
-
 static plan plan_make(const sh_conv_shape *s, bool input_gradient, int threads) {
     const int64_t taps = s->kh * s->kw;
     plan p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES, .taps = s->kh};

@@ -55,7 +55,7 @@ WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a
 
 typedef struct plan {
     sh_conv_shape s;
-    int64_t x_blocks, dy_blocks, groups;
+    int64_t x_blocks, groups;
     grid tiles;
     int64_t tile_count, chunk_most;
     int64_t x_parts, dy_parts;  // threads
@@ -72,12 +72,9 @@ typedef struct work {
     int64_t count;  // of tiles
 } work;
 
-/* One line more than whole rows: points that lie a power of two apart would share cache sets. */
-static int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLOATS; }
-
 typedef struct strip {
     range xs, groups;  // blocks of input, groups of output
-    float *s;          // (point, group, input channel, WIDE)
+    int64_t from;      // floats of S before its own, (point, group, input channel, WIDE)
     int64_t point;     // floats of one point
 } strip;
 
@@ -94,14 +91,14 @@ static void strip_size(strip *at, const work *w) {
 }
 
 static strip strip_first(const work *w) {
-    strip at = {.xs = {w->xs.from, 0}, .groups = {w->groups.from, 0}, .s = w->s};
+    strip at = {.xs = {w->xs.from, 0}, .groups = {w->groups.from, 0}};
     strip_size(&at, w);
     return at;
 }
 
 /* All of x passes by some groups before the next groups come. False after the last. */
 static bool strip_next(strip *at, const work *w) {
-    if (w->p->chunk_most < w->p->tile_count) at->s += POINTS * at->point;
+    if (w->p->chunk_most < w->p->tile_count) at->from += POINTS * at->point;
     at->xs.from = at->xs.to;
     if (at->xs.from == w->xs.to) at->xs.from = w->xs.from, at->groups.from = at->groups.to;
     if (at->groups.from == w->groups.to) return false;
@@ -113,13 +110,13 @@ static bool strip_next(strip *at, const work *w) {
 static int64_t sums_floats(const work *w) {
     strip at = strip_first(w);
     int64_t end = 0;
-    do end = most(end, at.s - w->s + POINTS * at.point);
+    do end = most(end, at.from + POINTS * at.point);
     while (strip_next(&at, w));
     return end;
 }
 
 static plan plan_make(const sh_conv_shape *s, int threads) {
-    plan p = {.s = *s, .x_blocks = s->ic / LANES, .dy_blocks = s->oc / LANES};
+    plan p = {.s = *s, .x_blocks = s->ic / LANES};
     p.groups = ceil_div(s->oc, WIDE);
     p.tiles = grid_make(s->kh, s->oh, s->ow);
     p.tile_count = s->n * p.tiles.rows * p.tiles.columns;
@@ -218,7 +215,7 @@ static void multiply(const work *w, const strip *at) {
         const float *v = w->v + point * p->v_point + (at->xs.from - w->xs.from) * w->count * LANES;
         const float *z =
             w->z + point * p->z_point + (at->groups.from - w->groups.from) * w->count * WIDE;
-        float *s = at->s + point * at->point;
+        float *s = w->s + at->from + point * at->point;
         for (int64_t i = 0; i < channels; i += ROWS)
             sums[groups](w->count, v + i / LANES * w->count * LANES + i % LANES, z, w->count * WIDE,
                          w->tiles.from > 0, s + i * WIDE, channels * WIDE);
@@ -227,16 +224,16 @@ static void multiply(const work *w, const strip *at) {
 
 /* Weights of 8 input and 8 output channels from their sums: in dw those of an output channel lie
  * side by side. */
-static void finish_block(const work *w, const strip *at, const float *sums_at, float *dw) {
+static void finish_block(const work *w, int64_t point, const float *s, float *dw) {
     const plan *p = w->p;
     const int64_t taps = p->s.kh * p->s.kw, row = p->s.ic * taps;
     float square[LANES * SQUARE_MOST][LANES], rows[LANES][LANES * SQUARE_MOST];
     for (int64_t i = 0; i < LANES; i++) {
         v8 weights[SQUARE_MOST];
         if (p->s.kh == 3)
-            transform_weight_sums(3, sums_at + i * WIDE, at->point, weights);
+            transform_weight_sums(3, s + i * WIDE, point, weights);
         else
-            transform_weight_sums(5, sums_at + i * WIDE, at->point, weights);
+            transform_weight_sums(5, s + i * WIDE, point, weights);
         for (int64_t k = 0; k < taps; k++) STORE8(square[i * taps + k], weights[k]);
     }
     for (int64_t c = 0; c < LANES * taps; c += LANES)
@@ -250,10 +247,11 @@ static void finish(const work *w, const strip *at) {
     const plan *p = w->p;
     const int64_t taps = p->s.kh * p->s.kw, channels = (at->xs.to - at->xs.from) * LANES;
     const int64_t first = at->groups.from * WIDE, end = least(at->groups.to * WIDE, p->s.oc);
+    const float *s = w->s + at->from;
     for (int64_t o = first; o < end; o += LANES)
         for (int64_t i = 0; i < channels; i += LANES)
-            finish_block(w, at,
-                         at->s + ((o - first) / WIDE * channels + i) * WIDE + (o - first) % WIDE,
+            finish_block(w, at->point,
+                         s + ((o - first) / WIDE * channels + i) * WIDE + (o - first) % WIDE,
                          w->call->dw + (o * p->s.ic + at->xs.from * LANES + i) * taps);
 }
 

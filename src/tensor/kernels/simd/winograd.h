@@ -32,6 +32,10 @@ enum {
 /* Outputs of a tile in one dimension. */
 static inline int64_t outs_of(int64_t taps) { return SIDE + 1 - taps; }
 
+/* Floats between two points of `floats` values each: one line more than they take, as points that
+ * lie a power of two apart would share cache sets. */
+static inline int64_t point_floats(int64_t floats) { return aligned(floats) + ALIGN_FLOATS; }
+
 #define POINT_A 0.70710678118654752440f
 #define POINT_B 1.41421356237309504880f
 static const float A1 = POINT_A, A2 = 0.5f, A3 = 0.5f * POINT_A, A4 = 0.25f;
