@@ -40,8 +40,9 @@ def choose(measured):
 
 
 def choose_systems():
-    if common.torch_version() is not None:
-        return ["shoal", "torch"]
+    wanted = common.chosen("SYSTEMS", ["shoal", "torch"])
+    if "torch" not in wanted or common.torch_version() is not None:
+        return wanted
     say("bench: PyTorch is not installed, so Shoal is measured alone\n"
         "  try: apt-get install python3-torch libopenblas0-openmp")
     return ["shoal"]
@@ -145,6 +146,17 @@ def run_all(settings, jobs):
 def median(results, system, net, workers, threads, key):
     return common.median(r.get(key) for r in results if (system, net.name, workers, threads)
                          == (r["system"], r["net"], r["workers"], r["threads"]))
+
+
+def rounds_ratio(results, above, below, key="ms"):
+    """The median of a ratio that is taken in each round, where both sides were measured within a
+    minute: the machine drifts more between rounds. A side is (system, net, workers, threads)."""
+    def by_round(side):
+        return {r["rep"]: r.get(key) for r in results
+                if side == (r["system"], r["net"], r["workers"], r["threads"])}
+
+    top, bottom = by_round(above), by_round(below)
+    return common.median(common.ratio(top[rep], bottom.get(rep)) for rep in top)
 
 
 def benchmark(shoal, name, jobs, command):
