@@ -40,15 +40,17 @@ static sh_status refuse(const char *shown, const sh_node *value, const char *wan
 /* "a whole number from 1 to 64", leaving out bounds that no value can reach. */
 static const char *wanted_number(const sh_option *row, const char *what, char wanted_out[128]) {
     const double reach = row->type == SH_OPTION_REAL ? DBL_MAX : 9e18;
+    const int digits = row->type == SH_OPTION_REAL ? 15 : 19;
     bool checked = row->least != 0 || row->most != 0;
     if (!checked)
         snprintf(wanted_out, 128, "%s", what);
     else if (row->most >= reach)
-        sh_snprintf(wanted_out, 128, "%s, at least %.15g", what, row->least);
+        sh_snprintf(wanted_out, 128, "%s, at least %.*g", what, digits, row->least);
     else if (row->least <= -reach)
-        sh_snprintf(wanted_out, 128, "%s, at most %.15g", what, row->most);
+        sh_snprintf(wanted_out, 128, "%s, at most %.*g", what, digits, row->most);
     else
-        sh_snprintf(wanted_out, 128, "%s from %.15g to %.15g", what, row->least, row->most);
+        sh_snprintf(wanted_out, 128, "%s from %.*g to %.*g", what, digits, row->least, digits,
+                    row->most);
     return wanted_out;
 }
 

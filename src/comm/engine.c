@@ -327,7 +327,7 @@ static sh_status keep_options(sh_engine *engine, const sh_engine_options *option
         return sh_error_hint("shoal list collectives");
     }
     if (engine->forced->native && engine->transport->ops->allreduce == NULL) {
-        SH_FAIL(SH_E_UNSUPPORTED, "all-reduce '%s' needs MPI", options->algorithm);
+        SH_FAIL(SH_E_USAGE, "all-reduce '%s' needs MPI", options->algorithm);
         return sh_error_hint("mpirun, or --transport mpi");
     }
     return SH_OK;
