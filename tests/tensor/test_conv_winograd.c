@@ -20,7 +20,7 @@ static const size_row rows[] = {
     {1, 16, 8, 2, 30, 3, 1, 3},    // the input gradient reads from inside of dy only
     {1, 8, 8, 4, 6, 5, 4, 3},      // windows wholly outside
     {1, 136, 48, 6, 5, 1, 0, 3},   // fewer tiles than threads; steps and strips of channels
-    {36, 32, 136, 5, 5, 1, 1, 3}, {3, 16, 24, 8, 8, 2, 2, 5},  // the same with 5 x 5
+    {33, 8, 72, 5, 5, 1, 1, 3},   {3, 16, 24, 8, 8, 2, 2, 5},  // the same with 5 x 5
     {2, 32, 40, 13, 9, 2, 2, 5},  {15, 8, 8, 6, 6, 2, 2, 5},  {1, 8, 72, 9, 6, 0, 0, 5},
     {2, 24, 8, 5, 5, 0, 0, 5},    {1, 8, 16, 1, 1, 2, 2, 5},  {1, 16, 8, 2, 14, 6, 1, 5},
     {1, 72, 48, 6, 5, 1, 3, 5},
