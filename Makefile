@@ -42,7 +42,7 @@ bench: ## Shoal beside PyTorch, alone and with workers, and its all-reduce besid
 	    bench/$$name build/release/shoal || failed="$$failed $$name"; echo; \
 	done; [ -z "$$failed" ] || { echo "bench: failed:$$failed" >&2; exit 1; }
 
-lint: ## clang-format, include order, shellcheck, cppcheck, clang-tidy
+lint: ## clang-format, include order, shellcheck, clang's warnings, cppcheck, clang-tidy
 	@tools/install-packages build develop
 	$(call configure,clang)
 	@tools/lint build/clang
