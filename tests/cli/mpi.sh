@@ -84,7 +84,7 @@ for flavour in openmpi mpich; do
     start "$flavour-killed"
     kill -KILL "$(rank_pids | sed -n 2p)"
     expect_end "$flavour-killed"
-    last=$(find "$flavour-killed/checkpoints" -name 'manifest-*' | sort | tail -n 1)
+    last=$(find "$flavour-killed/checkpoints" -name 'manifest-*.json' | sort | tail -n 1)
     last=$((10#$(basename "$last" .json | tr -dc 0-9)))
     expect_exit 0 ranks 2 "$SHOAL" train "$flavour-killed" --resume auto --steps $((last + 20))
     expect_text "resumed after step $last"
