@@ -36,6 +36,7 @@ expect_complaint 2 "there is no layer 'convv'" "$SHOAL" explain --data digits --
 expect_complaint 2 "loss 'hinge' has no option 'smoothing'" "$SHOAL" train --model mlp --data digits --quiet \
     --loss hinge --smoothing 0.1
 expect_text "leave 'loss.smoothing' (--smoothing) out"
+expect_complaint 2 "all-reduce 'mpi' needs MPI" "$SHOAL" train --model mlp --data digits --quiet -n 2 --allreduce mpi
 expect_complaint 2 "has no work for 9 workers" "$SHOAL" train --model mlp --data digits -n 9 --batch 8
 expect_complaint 2 "holds no run" "$SHOAL" explain "$HOME"
 
