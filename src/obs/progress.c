@@ -9,12 +9,15 @@
 enum { COLUMNS_MAX = 256 };
 
 static const int64_t live_gap_ns = 100000000, plain_gap_ns = 2000000000;
+static const int64_t epoch_gap_ns = 1000000000;
 static const double smooth_s = 3;  // time constant of the shown speed
 
 struct sh_progress {
     sh_progress_options options;
     bool drawn;  // a live line is on the screen
     int64_t start_ns, shown_ns, epoch_ns;
+    int64_t kept_ns;                  // when the last line that stays was written
+    double kept_loss;                 // and its test
     int64_t rated_ns, rated_samples;  // where the speed was last taken
     double samples_per_s;
 };
@@ -26,7 +29,8 @@ sh_status sh_progress_create(const sh_progress_options *options, sh_progress **p
     progress->start_ns = sh_clock_now_ns(options->clock);
     progress->shown_ns = progress->epoch_ns = progress->start_ns;
     progress->rated_ns = progress->start_ns;
-    progress->samples_per_s = NAN;
+    progress->kept_ns = progress->start_ns - epoch_gap_ns;
+    progress->samples_per_s = progress->kept_loss = NAN;
     *progress_out = progress;
     return SH_OK;
 }
@@ -106,19 +110,34 @@ void sh_progress_step(sh_progress *progress, const sh_progress_point *point) {
     progress->drawn = live;
 }
 
+/* Small sets have a hundred epochs a second: a log wants no line of each, and a launcher that does
+ * not read for a while would stop the run with a full pipe. */
+static bool is_kept(const sh_progress *progress, const sh_progress_point *point, int64_t now_ns) {
+    bool last = progress->options.epochs > 0 && point->epoch >= progress->options.epochs;
+    bool tested = !isnan(point->test_loss) && point->test_loss != progress->kept_loss;
+    return last || tested || now_ns - progress->kept_ns >= epoch_gap_ns;
+}
+
 /* The line's own looks may be further apart than an epoch is long, and an evaluation lies behind
  * the last step: the run knows the speed better. */
 void sh_progress_epoch(sh_progress *progress, const sh_progress_point *point) {
     if (progress == NULL) return;
-    sh_progress_clear(progress);
     int64_t now_ns = sh_clock_now_ns(progress->options.clock);
+    int64_t begin_ns = progress->epoch_ns;
+    progress->epoch_ns = now_ns;
+    if (!is_kept(progress, point, now_ns)) {
+        sh_progress_step(progress, point);
+        return;
+    }
+    sh_progress_clear(progress);
     rate_from_here(progress, now_ns, point->samples);
     sh_progress_line line = line_at(progress, point);
     line.samples_per_s = point->samples_per_s;
-    line.passed_s = (double)(now_ns - progress->epoch_ns) / 1e9;
+    line.passed_s = (double)(now_ns - begin_ns) / 1e9;
     char text[COLUMNS_MAX + 1];
     sh_progress_format(&line, columns_of(progress), text);
     fprintf(progress->options.file, "%s\n", text);
     fflush(progress->options.file);
-    progress->epoch_ns = progress->shown_ns = now_ns;
+    progress->kept_ns = progress->shown_ns = now_ns;
+    progress->kept_loss = point->test_loss;
 }

@@ -41,7 +41,8 @@ void sh_progress_destroy(sh_progress *progress);
 
 /* After a step: shows at most ten updates a second live, one every two seconds elsewhere. */
 void sh_progress_step(sh_progress *progress, const sh_progress_point *point);
-/* After an epoch and its evaluation: a line that stays. */
+/* After an epoch and its evaluation: a line that stays. Of epochs without a test that are shorter
+ * than a second, one a second has it, and the last. */
 void sh_progress_epoch(sh_progress *progress, const sh_progress_point *point);
 /* Takes the live line away, so that other words can be written; the next step draws it again. */
 void sh_progress_clear(sh_progress *progress);

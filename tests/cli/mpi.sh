@@ -89,16 +89,7 @@ for flavour in openmpi mpich; do
     expect_exit 0 ranks 2 "$SHOAL" train "$flavour-killed" --resume auto --steps $((last + 20))
     expect_text "resumed after step $last"
 
-    # A signal to the launcher: the step is finished, and there is a checkpoint of it.
-    for signal in TERM USR1; do
-        OMPI_MCA_odls_base_sigkill_timeout=$patience start "$flavour-$signal"
-        kill -s "$signal" "$job"
-        timeout 120 tail --pid="$job" -f /dev/null || fail "$flavour goes on after SIG$signal"
-        wait "$job" || true # launchers differ in what they return
-        stopped=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$flavour-$signal/log.txt")
-        [ -n "$stopped" ] || fail "$flavour: SIG$signal did not stop the run in order"
-        expect_file "$flavour-$signal/checkpoints/$(printf 'manifest-%08d.json' "$stopped")"
-    done
+    for signal in TERM USR1; do stop "$flavour-$signal" "$signal"; done
 done
 
 # A rank that hangs: the others say for whom they wait, in what, and leave their last operations.

@@ -24,11 +24,6 @@ use() {
 }
 ranks() { timeout 300 "${launcher[@]}" -n "$@"; }
 
-# After SIGTERM Open MPI kills the ranks within a second, which a loaded machine may not give them to
-# finish: so many seconds instead, if `start` is called with OMPI_MCA_odls_base_sigkill_timeout.
-# shellcheck disable=SC2034
-patience=10
-
 # start NAME FLAGS...   a long run of three ranks in the background, once it has a checkpoint.
 start() {
     local name=$1
@@ -60,4 +55,18 @@ expect_end() {
     timeout 120 tail --pid="$job" -f /dev/null || { cat "$1.err"; fail "$1 goes on"; }
     wait "$job" || code=$?
     [ "$code" -ne 0 ] || fail "$1: exit 0"
+}
+# stop NAME SIGNAL FLAGS...   such a run whose launcher gets the signal: the step is finished, and there
+# is a checkpoint of it. After SIGTERM Open MPI kills the ranks within a second, which a loaded machine
+# may not give them to finish: here it gives them four.
+stop() {
+    local name=$1 signal=$2 stopped
+    shift 2
+    OMPI_MCA_odls_base_sigkill_timeout=4 start "$name" "$@"
+    kill -s "$signal" "$job"
+    timeout 120 tail --pid="$job" -f /dev/null || fail "$name goes on after SIG$signal"
+    wait "$job" || true # launchers differ in what they return
+    stopped=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$name/log.txt")
+    [ -n "$stopped" ] || { tail "$name.err"; fail "$name: SIG$signal did not stop the run in order"; }
+    expect_file "$name/checkpoints/$(printf 'manifest-%08d.json' "$stopped")"
 }

@@ -44,16 +44,7 @@ for flavour in openmpi mpich; do
     expect_exit 0 ranks 3 "$SHOAL" train "${short[@]}" --sync async --allreduce mpi --out "$flavour"
     [ "$(accuracy)" -ge 8000 ] || fail "$flavour: async with MPI's all-reduce reaches only 0.$(accuracy)"
 
-    # A signal to the launcher: the workers meet, and there is a checkpoint of it.
-    for scheme in async gossip; do
-        OMPI_MCA_odls_base_sigkill_timeout=$patience start "$flavour-$scheme" --sync "$scheme"
-        kill -TERM "$job"
-        timeout 120 tail --pid="$job" -f /dev/null || fail "$flavour $scheme goes on after SIGTERM"
-        wait "$job" || true # launchers differ in what they return
-        stopped=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$flavour-$scheme/log.txt")
-        [ -n "$stopped" ] || fail "$flavour $scheme: SIGTERM did not stop the run in order"
-        expect_file "$flavour-$scheme/checkpoints/$(printf 'manifest-%08d.json' "$stopped")"
-    done
+    for scheme in async gossip; do stop "$flavour-$scheme" TERM --sync "$scheme"; done
 done
 
 # hang NAME RANK FLAGS...   a run whose RANK stands still in the midst of training: rank 0 has told of

@@ -226,6 +226,35 @@ TEST(progress, measures_anew_after_an_epoch) {
     screen_close(&s);
 }
 
+/* Ten epochs a second: one line a second, but for tests and the last epoch. */
+TEST(progress, does_not_tell_of_every_short_epoch) {
+    static const struct {
+        int tested;       // after this epoch; 0: never
+        const char *one;  // of the lines
+    } cases[] = {{0, "step 511/1000  loss 0.2500  100"}, {8, "step 508/1000  loss 0.2500  test"}};
+    for (size_t i = 0; i < SH_COUNT(cases); i++) {
+        screen s;
+        screen_open(&s, false);
+        for (int e = 1; e <= 25; e++) {
+            s.now_ns += 100000000;
+            bool tested = cases[i].tested > 0 && e >= cases[i].tested;
+            sh_progress_point point = {.epoch = e < 25 ? 1 : 2,
+                                       .step = 500 + e,
+                                       .samples = 10 * e,
+                                       .loss = 0.25,
+                                       .test_loss = tested ? 0.5 : NAN,
+                                       .accuracy = NAN,
+                                       .samples_per_s = 100};
+            sh_progress_epoch(s.progress, &point);
+        }
+        fflush(s.file);
+        assert_int_equal(count_of(s.text, '\n'), 4);
+        assert_non_null(strstr(s.text, "epoch 2/2  step 525"));
+        assert_non_null(strstr(s.text, cases[i].one));
+        screen_close(&s);
+    }
+}
+
 TEST(progress, null_shows_nothing) {
     sh_progress_point point = {0};
     sh_progress_step(NULL, &point);
