@@ -20,6 +20,8 @@ enum {
     KC_MOST = 384,          // k per block: a panel of B is at most 24 KiB
     NC_MOST = 1536,         // columns of B packed at a time: at most 2.25 MiB
     MC = 120,               // rows of A per block: at most 180 KiB
+    LOW_MOST = 192,         // rows of an A that is packed whole: at most 288 KiB
+    LOW_NC = 4 * NR,        // columns of B that then are packed at a time: at most 96 KiB
     PACK_A_LEAST = 8 * NR,  // columns that pay for packing rows of A that lie well already
     TURN_MOST = 8 * NR,     // rows of C up to which packing B (n, k) does not pay
     TURN_CHUNK = 1536,      // rows of a turned C in its buffer: at most 768 KiB
@@ -230,6 +232,25 @@ static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t p, 
     }
 }
 
+/* So few rows of A that all of them stay in L2: B then goes through L1 a few panels at a time and
+ * is not written to memory in between. */
+static void multiply_low(const problem *q, bool pack_a, float *scratch) {
+    int64_t kc_most = block_of_k(q->k);
+    float *panels = scratch, *slivers = scratch + kc_most * LOW_NC;
+    for (int64_t p = 0; p < q->k; p += kc_most) {
+        int64_t kc = least(kc_most, q->k - p);
+        if (pack_a)
+            pack_slivers(slivers, q->a_by_k ? q->a + p * q->a_stride : q->a + p, q->a_stride,
+                         q->a_by_k, kc, q->m);
+        for (int64_t j = 0; j < q->n; j += LOW_NC) {
+            problem part = part_of(q, 0, q->m, j, least(q->n, j + LOW_NC));
+            pack_panels(panels, q->b_by_n ? part.b + p : part.b + p * q->b_stride, q->b_stride,
+                        q->b_by_n, kc, part.n);
+            multiply_block(&part, 0, q->m, p, kc, panels, pack_a ? slivers : NULL);
+        }
+    }
+}
+
 /* At most NC_MOST columns, not turned. */
 static void multiply_columns(const problem *q, bool pack_a, float *scratch) {
     int64_t kc_most = block_of_k(q->k);
@@ -291,12 +312,17 @@ static void multiply_turned(const problem *q, float *scratch) {
 
 /* The work of one thread. */
 static void multiply_part(const problem *q, float *scratch) {
+    bool pack_a = q->a_by_k || q->n >= PACK_A_LEAST;
+    if (!q->turned && q->m <= LOW_MOST) {
+        multiply_low(q, pack_a, scratch);
+        return;
+    }
     for (int64_t j = 0; j < q->n; j += NC_MOST) {
         problem part = part_of(q, 0, q->m, j, least(q->n, j + NC_MOST));
         if (q->turned)
             multiply_turned(&part, scratch);
         else
-            multiply_columns(&part, q->a_by_k || q->n >= PACK_A_LEAST, scratch);
+            multiply_columns(&part, pack_a, scratch);
     }
 }
 
@@ -310,7 +336,8 @@ static bool turns(int64_t m, int64_t n, bool ta, bool tb) {
 /* Of one thread, whichever way round. */
 static size_t thread_floats(int64_t m, int64_t n, int64_t k) {
     int64_t width = sh_round_up(least(NC_MOST, m > n ? m : n), NR);
-    size_t floats = (size_t)(block_of_k(k) * (width + MC)) + PACK_SLACK;
+    int64_t columns = width + MC, low = LOW_NC + LOW_MOST;
+    size_t floats = (size_t)(block_of_k(k) * (columns > low ? columns : low)) + PACK_SLACK;
     if (turns(m, n, false, true))
         floats += sh_round_up((size_t)(least(m, NC_MOST) * least(n, TURN_CHUNK)), NR);
     return sh_round_up(floats, 16);
