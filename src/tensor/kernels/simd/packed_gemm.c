@@ -4,9 +4,9 @@
  *
  *   per tile and k: 2 vector loads of B, 6 broadcasts of A, 12 fused multiply-adds
  *
- * Packing an element of B takes as long as the sums of some ten rows. With few rows therefore
- * the weights of a dense layer are not packed: C is computed turned round, with B (n, k) read as
- * it lies in the place of A, and written through a buffer that stays in L2.
+ * A product of few rows packs all of A and then B by a few panels at a time, which go from memory
+ * to the first caches and no further. One of fewer columns than a tile is computed turned round,
+ * and written through a buffer that stays in L2.
  *
  * Threads split the longer side of C and share nothing, so there is no barrier and every element of
  * C is summed in the same order at any thread count. */
@@ -23,8 +23,6 @@ enum {
     LOW_MOST = 192,         // rows of an A that is packed whole: at most 288 KiB
     LOW_NC = 4 * NR,        // columns of B that then are packed at a time: at most 96 KiB
     PACK_A_LEAST = 8 * NR,  // columns that pay for packing rows of A that lie well already
-    TURN_MOST = 8 * NR,     // rows of C up to which packing B (n, k) does not pay
-    TURN_CHUNK = 1536,      // rows of a turned C in its buffer: at most 768 KiB
     UNROLL = 8,
 };
 
@@ -232,8 +230,7 @@ static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t p, 
     }
 }
 
-/* So few rows of A that all of them stay in L2: B then goes through L1 a few panels at a time and
- * is not written to memory in between. */
+/* At most LOW_MOST rows, not turned. */
 static void multiply_low(const problem *q, bool pack_a, float *scratch) {
     int64_t kc_most = block_of_k(q->k);
     float *panels = scratch, *slivers = scratch + kc_most * LOW_NC;
@@ -295,19 +292,18 @@ static void turn_back(const problem *q, const float *sums) {
     }
 }
 
+/* Fewer rows than a tile has columns: the sums fit a buffer. */
 static void multiply_turned(const problem *q, float *scratch) {
-    for (int64_t i = 0; i < q->m; i += TURN_CHUNK) {
-        problem part = part_of(q, i, least(q->m, i + TURN_CHUNK), 0, q->n), plain = part;
-        plain.c = scratch;
-        plain.c_stride = q->n;
-        plain.turned = plain.accumulate = plain.relu = false;
-        plain.bias = plain.factor = NULL;
-        plain.curve = NULL;
-        multiply_columns(&plain, q->a_by_k || q->n > TURN_MOST,
-                         scratch + sh_round_up((size_t)(part.m * q->n), NR));
-        turn_back(&part, scratch);
-        bend(&part, 0, part.n, part.m);
-    }
+    problem plain = *q;
+    plain.c = scratch;
+    plain.c_stride = q->n;
+    plain.turned = plain.accumulate = plain.relu = false;
+    plain.bias = plain.factor = NULL;
+    plain.curve = NULL;
+    multiply_columns(&plain, q->a_by_k || q->n >= PACK_A_LEAST,
+                     scratch + sh_round_up((size_t)(q->m * q->n), NR));
+    turn_back(q, scratch);
+    bend(q, 0, q->n, q->m);
 }
 
 /* The work of one thread. */
@@ -326,20 +322,15 @@ static void multiply_part(const problem *q, float *scratch) {
     }
 }
 
-/* Vectors run along the long side of narrow results, and what would be packed for a few rows only
- * stays where it is. */
-static bool turns(int64_t m, int64_t n, bool ta, bool tb) {
-    bool narrow = n < NR && m >= NR;
-    return narrow || (tb && !ta && m >= NR && m <= TURN_MOST && n >= 4 * m);
-}
+/* Vectors run along the long side of narrow results. */
+static bool turns(int64_t m, int64_t n) { return n < NR && m >= NR; }
 
 /* Of one thread, whichever way round. */
 static size_t thread_floats(int64_t m, int64_t n, int64_t k) {
     int64_t width = sh_round_up(least(NC_MOST, m > n ? m : n), NR);
     int64_t columns = width + MC, low = LOW_NC + LOW_MOST;
     size_t floats = (size_t)(block_of_k(k) * (columns > low ? columns : low)) + PACK_SLACK;
-    if (turns(m, n, false, true))
-        floats += sh_round_up((size_t)(least(m, NC_MOST) * least(n, TURN_CHUNK)), NR);
+    if (turns(m, n)) floats += sh_round_up((size_t)(least(m, NC_MOST) * n), NR);
     return sh_round_up(floats, 16);
 }
 
@@ -367,7 +358,7 @@ static problem orient(const sh_gemm_args *args) {
         .slope = args->slope,
         .factor = args->factor,
     };
-    if (!turns(args->m, args->n, args->ta, args->tb)) return straight;
+    if (!turns(args->m, args->n)) return straight;
     problem q = straight;
     q.m = args->n;
     q.n = args->m;

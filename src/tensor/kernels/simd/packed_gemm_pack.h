@@ -35,8 +35,12 @@ static void pack_panel(float *target, const float *b, int64_t stride, bool trans
     int j = 0;
     for (; j + 8 <= columns; j += 8) {
         int64_t p = 0;
-        for (; p + 8 <= k; p += 8)
+        for (; p + 8 <= k; p += 8) {
+            // A row's part of a block of k is too short for the processor to foresee the next row.
+            for (int i = 0; i < 8 && p % 16 == 0; i++)
+                __builtin_prefetch(b + (j + 8 + i) * stride + p);
             transpose8(8, b + j * stride + p, stride, target + p * NR + j, NR);
+        }
         for (; p < k; p++)
             for (int i = j; i < j + 8; i++) target[p * NR + i] = b[i * stride + p];
     }
