@@ -52,20 +52,52 @@ static char *temporary_name(const char *path) {
     return sh_format("%s.tmp.%ld-%u", path, (long)getpid(), number);
 }
 
+/* A device or a pipe can only be written to as it is. */
+static bool is_special(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+/* Where the file itself is, if `path` is a link to it. */
+static char *target_of(const char *path) {
+    struct stat info;
+    bool link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && !is_special(path);
+    char *real = link ? realpath(path, NULL) : NULL;  // NULL: it leads nowhere
+    char *copy = sh_strdup(real != NULL ? real : path);
+    free(real);
+    return copy;
+}
+
+static int open_special(const char *path) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a reader is an error
+    if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return fd;
+}
+
+static int open_writer(const sh_writer *writer) {
+    if (writer->special) return open_special(writer->path);
+    unlink(writer->temporary);  // of a dead process that had the same number
+    return open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+static void remove_temporary(const sh_writer *writer) {
+    if (!writer->special) unlink(writer->temporary);
+}
+
 sh_status sh_writer_open(sh_writer *writer, const char *path) {
-    *writer = (sh_writer){.path = sh_strdup(path), .temporary = temporary_name(path)};
-    if (writer->path == NULL || writer->temporary == NULL) {
+    *writer = (sh_writer){.path = target_of(path), .special = is_special(path)};
+    if (writer->path != NULL) writer->temporary = temporary_name(writer->path);
+    if (writer->temporary == NULL) {
         writer_free(writer);
         return SH_FAIL(SH_E_MEMORY, "out of memory while writing '%s'", path);
     }
-    unlink(writer->temporary);  // of a dead process that had the same number
-    int fd = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open_writer(writer);
     if (fd >= 0) writer->file = fdopen(fd, "wb");
     if (writer->file == NULL) {
         sh_status status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
         if (fd >= 0) {
             close(fd);
-            unlink(writer->temporary);
+            remove_temporary(writer);
         }
         writer_free(writer);
         return status;
@@ -95,22 +127,23 @@ void sh_sync_folder_of(const char *path) {
 sh_status sh_writer_commit(sh_writer *writer) {
     const char *failed = NULL;
     bool lost = ferror(writer->file) != 0;  // an earlier write, whose errno is gone
-    if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0 || lost) failed = "write";
+    if (fflush(writer->file) != 0 || (!writer->special && fsync(fileno(writer->file)) != 0) || lost)
+        failed = "write";
     int error = lost ? EIO : errno;
     if (fclose(writer->file) != 0 && failed == NULL) {
         failed = "write";
         error = errno;
     }
     writer->file = NULL;
-    if (failed == NULL && rename(writer->temporary, writer->path) != 0) {
+    if (failed == NULL && !writer->special && rename(writer->temporary, writer->path) != 0) {
         failed = "rename";
         error = errno;
     }
     sh_status status = SH_OK;
     if (failed != NULL) {
-        unlink(writer->temporary);
+        remove_temporary(writer);
         status = SH_FAIL(SH_E_IO, "cannot %s '%s': %s", failed, writer->path, strerror(error));
-    } else {
+    } else if (!writer->special) {
         sh_sync_folder_of(writer->path);
     }
     writer_free(writer);
@@ -120,7 +153,7 @@ sh_status sh_writer_commit(sh_writer *writer) {
 void sh_writer_abandon(sh_writer *writer) {
     if (writer->file != NULL) {
         fclose(writer->file);
-        unlink(writer->temporary);
+        remove_temporary(writer);
     }
     writer_free(writer);
 }

@@ -19,10 +19,12 @@ typedef struct sh_mapped {
 sh_status sh_file_map(const char *path, sh_mapped *mapped_out);
 void sh_file_unmap(sh_mapped *mapped);
 
-/* A file being written. Either commit or abandon it. */
+/* A file being written. Either commit or abandon it. A link stays, and what it names is written;
+ * a device or a pipe is written to directly. */
 typedef struct sh_writer {
     FILE *file;
     char *path, *temporary;
+    bool special;  // a device or a pipe
 } sh_writer;
 
 sh_status sh_writer_open(sh_writer *writer, const char *path);

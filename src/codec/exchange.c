@@ -198,7 +198,7 @@ sh_status sh_exchange_settle(sh_exchange *exchange) {
                         .count = exchange->options.params->total,
                         .dtype = SH_DTYPE_F32,
                         .op = SH_MEAN,
-                        .step = exchange->step,
+                        .step = exchange->step + 1,
                         .bucket = -1};
         SH_TRY(sh_engine_run(exchange->options.engine, &call));
     }

@@ -55,7 +55,7 @@ static sh_call call_of(const sh_exchange *exchange, const sh_coded_bucket *bucke
     sh_call call = {.what = SH_ALLREDUCE,
                     .op = SH_SUM,
                     .group = bucket->round > 0 ? exchange->later : NULL,
-                    .step = exchange->step,
+                    .step = exchange->step + 1,
                     .bucket = (int)index};
     if (kind == NULL) {
         const sh_param *low = &exchange->options.params->items[bucket->first];

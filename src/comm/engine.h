@@ -29,7 +29,7 @@ typedef struct sh_call {
     sh_reduce_op op;
     int root;                 // broadcast
     const sh_shared *shared;  // the data lies in this rank's part of it; NULL: private memory
-    int64_t step;             // for the flight recorder
+    int64_t step;             // under way, from 1; for the flight recorder
     int bucket;
     // Results:
     sh_status status;     // once done

@@ -235,6 +235,9 @@ sh_status sh_engine_drain(sh_engine *engine);
 /* Notes the start on the board. */
 void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
 void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status);
+/* "bucket 3, step 17"; "step 17" of a call that is of no bucket. Returns text_out. */
+enum { SH_PLACE_TEXT = 64 };
+const char *sh_call_place(const sh_call *call, char text_out[SH_PLACE_TEXT]);
 /* Keeps the calling task's error record; every call under way ends with it. */
 sh_status sh_engine_fail(sh_engine *engine, sh_status status);
 

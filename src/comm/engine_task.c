@@ -3,7 +3,6 @@
  * call is under way, and sleeps on a condition when there is none. Where tasks of the worker have
  * mail over the transport (sh_engine_attend) it polls all the time, as politely as the transport
  * can. */
-#include <inttypes.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -158,11 +157,11 @@ sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {
     while (!call->done && !is_lost(engine, &seconds)) await_news(driver);
     if (!call->done) {
         pthread_mutex_unlock(&driver->lock);
+        char place[SH_PLACE_TEXT];
         return SH_FAIL(SH_E_PEER,
-                       "rank %d waited %.1f s for the others in %s's own all-reduce (bucket %d, "
-                       "step %" PRId64 ")",
-                       engine->transport->rank, seconds, engine->transport->ops->name, call->bucket,
-                       call->step);
+                       "rank %d waited %.1f s for the others in %s's own all-reduce (%s)",
+                       engine->transport->rank, seconds, engine->transport->ops->name,
+                       sh_call_place(call, place));
     }
     sh_status status = call->status;
     if (status != SH_OK) sh_error_adopt(&driver->error);

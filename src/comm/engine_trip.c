@@ -4,7 +4,6 @@
  *
  * Between two ranks the messages of one segment carry one tag but for the step's low bits, and
  * both sides take the steps in order, so a tag never means two messages at once. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -202,12 +201,10 @@ static sh_status check_message(sh_engine *engine, const sh_trip *trip, const sh_
     if (!failed) return SH_OK;
     SH_TRY(sh_engine_health(engine));
     const sh_call *call = trip->call;
-    SH_FAIL(SH_E_PEER,
-            "rank %d: a message of %s %s (bucket %d, step %" PRId64
-            ", %zu elements) %s rank %d "
-            "failed",
+    char place[SH_PLACE_TEXT];
+    SH_FAIL(SH_E_PEER, "rank %d: a message of %s %s (%s, %zu elements) %s rank %d failed",
             engine->transport->rank, sh_collective_name(call->what), trip->algorithm->name,
-            call->bucket, call->step, call->count, message->sends ? "to" : "from", message->peer);
+            sh_call_place(call, place), call->count, message->sends ? "to" : "from", message->peer);
     return sh_error_hint("all ranks of a group must start the same calls in the same order");
 }
 

@@ -70,33 +70,40 @@ static void list_ranks(uint64_t ranks, char *text_out, size_t size) {
     }
 }
 
+const char *sh_call_place(const sh_call *call, char text_out[SH_PLACE_TEXT]) {
+    char bucket[24] = "";
+    if (call->bucket >= 0) snprintf(bucket, sizeof bucket, "bucket %d, ", call->bucket);
+    snprintf(text_out, SH_PLACE_TEXT, "%sstep %" PRId64, bucket, call->step);
+    return text_out;
+}
+
 static sh_status fail_run(const sh_engine *engine, const sh_trip *run, double seconds) {
     const sh_call *call = run->call;
     int segment = 0, step = 0;
     bool sends = false;
+    char place[SH_PLACE_TEXT];
     int peer = sh_trip_waits(run, &segment, &step, &sends);
-    return SH_FAIL(SH_E_PEER,
-                   "rank %d waited %.1f s for rank %d in %s %s (bucket %d, step %" PRId64
-                   "): move %d of %d of segment %d of %d, %s",
-                   engine->transport->rank, seconds, peer, sh_collective_name(call->what),
-                   run->algorithm->name, call->bucket, call->step, step + 1, run->steps,
-                   segment + 1, run->segments,
-                   sends ? "whose data it does not take" : "whose data has not come");
+    return SH_FAIL(
+        SH_E_PEER,
+        "rank %d waited %.1f s for rank %d in %s %s (%s): move %d of %d of segment %d of "
+        "%d, %s",
+        engine->transport->rank, seconds, peer, sh_collective_name(call->what),
+        run->algorithm->name, sh_call_place(call, place), step + 1, run->steps, segment + 1,
+        run->segments, sends ? "whose data it does not take" : "whose data has not come");
 }
 
 static sh_status fail_late(const sh_engine *engine, double seconds) {
-    char ranks[256];
+    char ranks[256], place[SH_PLACE_TEXT];
     for (const sh_group *group = engine->groups; group != NULL; group = group->next) {
         uint64_t waits = 0;
         bool arrived = false;
         const sh_call *call = sh_direct_waits(group, &waits, &arrived);
         if (call == NULL || waits == 0) continue;
         list_ranks(waits, ranks, sizeof ranks);
-        return SH_FAIL(
-            SH_E_PEER,
-            "rank %d waited %.1f s for %s in %s direct (bucket %d, step %" PRId64 "), who %s",
-            engine->transport->rank, seconds, ranks, sh_collective_name(call->what), call->bucket,
-            call->step, arrived ? "arrived but did not finish" : "did not arrive");
+        return SH_FAIL(SH_E_PEER, "rank %d waited %.1f s for %s in %s direct (%s), who %s",
+                       engine->transport->rank, seconds, ranks, sh_collective_name(call->what),
+                       sh_call_place(call, place),
+                       arrived ? "arrived but did not finish" : "did not arrive");
     }
     if (engine->first != NULL) return fail_run(engine, engine->first, seconds);
     return SH_FAIL(SH_E_PEER, "rank %d waited %.1f s in vain", engine->transport->rank, seconds);

@@ -58,14 +58,16 @@ static bucket make_bucket(const sh_reducer *reducer, size_t first, size_t end) {
     return made;
 }
 
-/* Cuts the parameters, from the last to the first, into runs of at least bucket_bytes. */
+/* Cuts the parameters, from the last to the first, into runs of at least bucket_bytes, and of one
+ * parameter. */
 static sh_status make_buckets(sh_reducer *reducer) {
     const sh_param_list *params = reducer->options.params;
     for (size_t end = params->count, first; end > 0; end = first) {
         size_t bytes = 0;
         first = end;
-        while (first > 0 && bytes < reducer->options.bucket_bytes)
+        do {
             bytes += params->items[--first].count * sizeof(float);
+        } while (first > 0 && bytes < reducer->options.bucket_bytes);
         SH_TRY(sh_grow((void **)&reducer->buckets, &reducer->bucket_capacity,
                        reducer->bucket_count + 1, sizeof *reducer->buckets));
         for (size_t i = first; i < end; i++) reducer->bucket_of[i] = reducer->bucket_count;
@@ -154,7 +156,7 @@ static void start(sh_reducer *reducer, size_t index) {
         return;
     }
     sh_call *call = &reducer->buckets[index].scatter;
-    call->step = reducer->step;
+    call->step = reducer->step + 1;
     note_failure(reducer, sh_engine_start(reducer->options.engine, call));
 }
 
@@ -179,7 +181,7 @@ static void start_ready(sh_reducer *reducer) {
 }
 
 static void start_gather(sh_reducer *reducer, bucket *updated) {
-    updated->gather.step = reducer->step;
+    updated->gather.step = reducer->step + 1;
     note_failure(reducer, sh_engine_start(reducer->options.engine, &updated->gather));
     updated->gathers = reducer->status == SH_OK;
 }

@@ -82,7 +82,10 @@ static size_t cut_buckets(const sh_simulation *s, sh_exchange_bucket *buckets, d
     size_t most = (size_t)(mib * 0x1p20) / sizeof(float), count = 0;
     for (size_t end = params->count, first; end > 0; end = first, count++) {
         size_t elements = 0;
-        for (first = end; first > 0 && elements < most;) elements += params->items[--first].count;
+        first = end;
+        do {
+            elements += params->items[--first].count;
+        } while (first > 0 && elements < most);
         if (buckets == NULL) continue;
         buckets[count] = (sh_exchange_bucket){.first = first, .count = end - first};
         parts[count] = 2.0 / 3 * (double)(end - first) / (double)params->count;

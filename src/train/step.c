@@ -228,7 +228,7 @@ static sh_status agree_on_unused(shoal_run *run, bool *unused) {
                     .count = count,
                     .dtype = SH_DTYPE_I32,
                     .op = SH_SUM,
-                    .step = run->step,
+                    .step = run->step + 1,
                     .bucket = -1};
     SH_TRY(sh_engine_run(team->engine, &call));
     for (size_t i = 0; i < count; i++) unused[i] = team->used[i] == 0;
@@ -269,7 +269,7 @@ static sh_status start_team(shoal_run *run, const sh_loss_result *total) {
                                    .count = SH_COUNT(team->control),
                                    .dtype = SH_DTYPE_F64,
                                    .op = SH_SUM,
-                                   .step = run->step,
+                                   .step = run->step + 1,
                                    .bucket = -1};
     sh_reducer_begin(team->reducer, run->step);
     return sh_engine_start(team->engine, &team->control_call);

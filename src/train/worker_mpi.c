@@ -208,29 +208,37 @@ static bool hangs(const sh_board_rank *board) {
     return sh_board_waits(board) != 0;
 }
 
-/* The last operations of this rank; rank 0 also writes those of the ranks that it sees and that
- * have not failed themselves, as one that hangs never will. */
-static void record_flights(const rank_side *side) {
-    const sh_board *boards = side->rank == 0 ? side->transport->boards : NULL;
-    const char *folder = side->run != NULL ? side->run->folder : NULL;
-    sh_watch_record_rank(side->transport->board, side->rank, now(), folder);
-    for (int r = 1; boards != NULL && r < boards->ranks; r++)
-        if (boards->rank[r].status == SH_OK)
-            sh_watch_record_rank(&boards->rank[r], r, now(), folder);
+static void rest_after_lower_ranks(int rank) {
+    rest_ms(LEADER_MS + NEXT_MS * (rank < NEXT_MOST ? rank : NEXT_MOST));
 }
 
-/* Who waits for whom. On one node rank 0 can read every rank's board, also of one that hangs. */
+/* One rank tells for all of its node: the lowest that has noticed, which is not rank 0 if that is
+ * the one that hangs. */
+static bool speaks(const rank_side *side) {
+    if (side->rank > 0) rest_after_lower_ranks(side->rank);
+    for (int r = 0; r < side->rank; r++)
+        if (side->transport->boards->rank[r].status != SH_OK) return false;
+    return true;
+}
+
+/* Who waits for whom. On one node a rank can read every rank's board, also of one that hangs, and
+ * writes the last operations of those that have not failed themselves. */
 static void tell_waits(rank_side *side) {
     const sh_transport *transport = side->transport;
+    const sh_board *boards = transport->boards;
+    const char *folder = side->run != NULL ? side->run->folder : NULL;
     char text[1024];
     if (!hangs(transport->board)) return;
-    record_flights(side);
-    if (transport->boards == NULL) {
+    sh_watch_record_rank(transport->board, side->rank, now(), folder);
+    if (boards == NULL) {
         sh_board_line(transport->board, side->rank, now(), text, sizeof text);
         warn(side, text);
-    } else if (side->rank == 0) {
-        sh_watch_tell(transport->boards, now(), warn, side);
-        sh_watch_blame(transport->boards, now(), text, sizeof text);
+    } else if (speaks(side)) {
+        for (int r = 0; r < boards->ranks; r++)
+            if (boards->rank[r].status == SH_OK)
+                sh_watch_record_rank(&boards->rank[r], r, now(), folder);
+        sh_watch_tell(boards, now(), warn, side);
+        sh_watch_blame(boards, now(), text, sizeof text);
         warn(side, text);
     }
 }
@@ -258,7 +266,7 @@ static sh_status fail(rank_side *side, sh_status status) {
         tell_waits(side);
         abort_after_ms = SUFFERER_MS;
     } else if (rank > 0) {
-        rest_ms(LEADER_MS + NEXT_MS * (rank < NEXT_MOST ? rank : NEXT_MOST));
+        rest_after_lower_ranks(rank);
     }
     return sign(rank, &error);
 }

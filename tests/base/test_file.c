@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -88,6 +89,40 @@ TEST(file, a_failed_rename_leaves_no_temporary) {
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
     assert_true(S_ISDIR(info.st_mode));
+    sh_free(path);
+}
+
+TEST(file, writes_to_what_a_link_names) {
+    char *path = test_path("real.txt"), *link = test_path("link.txt"),
+         *lost = test_path("lost.txt");
+    CHECK_OK(sh_file_write(path, "old", 3));
+    assert_int_equal(symlink("real.txt", link), 0);
+    CHECK_OK(sh_file_write(link, "new", 3));
+    assert_holds(path, "new");
+    struct stat info;
+    assert_int_equal(lstat(link, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(symlink("nowhere", lost), 0);  // one that leads nowhere is replaced
+    CHECK_OK(sh_file_write(lost, "new", 3));
+    assert_holds(lost, "new");
+    sh_free(path);
+    sh_free(link);
+    sh_free(lost);
+}
+
+TEST(file, does_not_replace_a_pipe) {
+    char *path = test_path("pipe"), text[8] = "";
+    assert_int_equal(mkfifo(path, 0600), 0);
+    CHECK_FAILS(SH_E_IO, "cannot write", sh_file_write(path, "x", 1));  // nobody reads
+    int fd = open(path, O_RDONLY | O_NONBLOCK);
+    CHECK_OK(sh_file_write(path, "through", 7));
+    assert_int_equal(read(fd, text, sizeof text), 7);
+    assert_string_equal(text, "through");
+    close(fd);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
+    assert_int_equal(count_files(path), 1);
     sh_free(path);
 }
 

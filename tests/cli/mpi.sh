@@ -50,16 +50,21 @@ for flavour in openmpi mpich; do
     done
 
     # Exact runs have the bits of one worker, whoever sums.
-    expect_exit 0 ranks 4 "$SHOAL" train "${short[@]}" --exact --allreduce mpi --out "$flavour"
-    expect_same exact/checkpoints/model-00000031.safetensors \
-        "$flavour/checkpoints/model-00000031.safetensors"
+    [ "$flavour" = openmpi ] && exact=("4 mpi" "2 hierarchical" "3 tree" "6 halving-doubling" "8 ring") ||
+        exact=("4 mpi" "3 direct")
+    for case in "${exact[@]}"; do
+        expect_exit 0 ranks "${case% *}" "$SHOAL" train "${short[@]}" --exact --allreduce "${case#* }" --out "$flavour"
+        expect_same exact/checkpoints/model-00000031.safetensors \
+            "$flavour/checkpoints/model-00000031.safetensors"
+    done
 
     # Ranks that would train different things do not start, also if they would sum differently.
     for other in "--lr 0.5" "--allreduce ring"; do
+        [ "$other" = "--lr 0.5" ] && key="optimizer.lr: 0.5" || key="allreduce: ring"
         # shellcheck disable=SC2086
         expect_exit 2 ranks 1 "$SHOAL" train "${common[@]}" --out "$flavour-differ" : \
             -n 1 "$SHOAL" train "${common[@]}" $other --out "$flavour-differ"
-        expect_text "rank 1 differs from rank 0"
+        expect_text "rank 1 differs from rank 0: '$key' instead of '"
         expect_text "1 of 2 ranks have other settings than rank 0"
     done
     # So do ranks that see other data under the same name, here by the last digit of the test set, and
@@ -111,6 +116,15 @@ for allreduce in ring direct mpi; do
     expect_text "allreduce $allreduce" "hangs-$allreduce/flight-2.txt"
     expect_text "allreduce" "hangs-$allreduce/flight-1.txt" # written by rank 0, which sees its board
 done
+
+# If it is rank 0 that hangs, the next one tells, and writes its operations.
+start hangs-first --watchdog 10 --allreduce ring
+hung=$(rank_pids | sed -n 1p)
+kill -STOP "$hung"
+expect_end hangs-first
+grep -qE "rank [12]: [a-z]+ [0-9]+, waits for rank 0" hangs-first.err || fail "nobody says that rank 0 is waited for"
+expect_text "worker 0 (pid $hung) is stopped" hangs-first.err
+expect_text "allreduce ring" hangs-first/flight-0.txt
 
 # What is built on the sums does not see the transport.
 for flags in "--shard-optimizer --optimizer adamw" "--compress topk:1%" "--compress fp16 --balance"; do
