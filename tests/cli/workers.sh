@@ -21,6 +21,9 @@ for allreduce in ring halving-doubling tree hierarchical direct; do
     expect_loss "$one" "a-$allreduce"
 done
 expect_complaint 2 "allreduce" "$SHOAL" train "${common[@]}" -n 2 --allreduce rign --out bad
+# A bucket has a parameter at least.
+expect_exit 0 timeout 60 "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 -n 2 --bucket-mb 1e-7 --out tiny
+expect_loss "$one" tiny
 
 # A run of several workers repeats bit for bit, and a resumed one too, also on its own folder.
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 4 -n 3 --optimizer adamw --out whole
@@ -73,6 +76,7 @@ stop
 # What is shown of the speed begins anew with the restart.
 ! grep -E "^epoch .* -[0-9.]+ samples/s" killed.err || fail "a negative speed"
 grep -qF "go on with" killed.err || fail "nothing says how to go on"
+expect_text "sent by worker 0: " killed.err
 
 # With --elastic one less goes on; without restarts the run fails and says so.
 start elastic --elastic
