@@ -53,7 +53,6 @@ static bucket make_bucket(const sh_reducer *reducer, size_t first, size_t end) {
                             .data = options->weights + low->offset,
                             .count = elements,
                             .dtype = SH_DTYPE_F32,
-                            .shared = options->weights_shared,
                             .bucket = index};
     return made;
 }

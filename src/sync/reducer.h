@@ -33,8 +33,7 @@ typedef struct sh_reducer_options {
     size_t bucket_bytes;      // a bucket is closed once it holds so many
     bool shards;              // the optimizer is sharded: `weights` are gathered after the update
     float *weights;           // the whole block
-    const sh_shared *weights_shared;
-    bool overlap;  // false: buckets start when backward has ended, to measure against
+    bool overlap;             // false: buckets start when backward has ended, to measure against
     /* The sums of a bucket are in place; in bucket order, from ready or finish. True: its
      * parameters have been updated. False: sh_reducer_gather follows later. */
     bool (*arrived)(void *user, const sh_bucket *bucket);

@@ -1,9 +1,7 @@
 /* The training loop: batches in, metrics and checkpoints out. */
 #include <math.h>
-#include <string.h>
 #include <sys/resource.h>
 
-#include "base/text.h"
 #include "tensor/kernels/reduce.h"
 #include "train/regroup.h"
 #include "train/run.h"
@@ -304,34 +302,6 @@ static sh_status let_join(shoal_run *run) {
     return sh_regroup(run);
 }
 
-static void report_regroups(const shoal_run *run) {
-    if (run->team.generation == 0) return;
-    SH_INFO(&run->log, "workers left or joined %d time%s; %ld updates were lost with servers",
-            run->team.generation, run->team.generation == 1 ? "" : "s", (long)run->team.lost);
-}
-
-static void report_bytes(const shoal_run *run) {
-    if (run->sent_bytes == 0 || run->step == 0) return;
-    int64_t steps = run->step > run->first_step ? run->step - run->first_step : 1;
-    char less[64] = "";
-    double times = (double)run->dense_bytes / (double)run->sent_bytes;
-    if (strcmp(run->config.compress, "none") != 0)
-        sh_snprintf(less, sizeof less, "; %.1f times %s than uncompressed",
-                    times < 1 ? 1 / times : times, times < 1 ? "more" : "less");
-    SH_INFO(&run->log, "sent by worker 0: %.2f MiB, %.1f KiB a step%s",
-            (double)run->sent_bytes / 0x1p20, (double)run->sent_bytes / 0x1p10 / (double)steps,
-            less);
-}
-
-/* What a run that ends, or stops, has to say of its workers. */
-static sh_status report_workers(shoal_run *run) {
-    SH_TRY(sh_team_report_time(run));
-    if (!sh_team_leads(&run->team)) return SH_OK;
-    report_bytes(run);
-    report_regroups(run);
-    return SH_OK;
-}
-
 static sh_status loop(shoal_run *run, progress *at) {
     while (!is_over(run)) {
         bool saved = false;
@@ -346,7 +316,7 @@ static sh_status loop(shoal_run *run, progress *at) {
         if (is_over(run)) break;
         if (wants_stop(run)) {
             SH_TRY(sh_scheme_finish(run));
-            SH_TRY(report_workers(run));
+            SH_TRY(sh_team_report(run));
             return interrupted(run, saved);
         }
         SH_TRY(sh_team_check_replicas(run));
@@ -358,7 +328,7 @@ static sh_status loop(shoal_run *run, progress *at) {
 static sh_status finish(shoal_run *run) {
     sh_totals totals;
     double train_s = training_s(run);
-    SH_TRY(report_workers(run));
+    SH_TRY(sh_team_report(run));
     SH_TRY(sh_totals_count(run, &totals));
     if (!sh_team_leads(&run->team)) return SH_OK;
     SH_TRY(sh_totals_tell_staleness(run));

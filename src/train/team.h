@@ -157,8 +157,8 @@ void sh_team_sum_batch(void *self, double *values, size_t count);
 sh_status sh_team_average_states(struct shoal_run *run);
 /* Every check_every steps: a replica whose parameters drifted is named. */
 sh_status sh_team_check_replicas(struct shoal_run *run);
-/* Where the time went, per worker, into the log. */
-sh_status sh_team_report_time(struct shoal_run *run);
+/* Where the time went, per worker, what was sent and who left, into the log. */
+sh_status sh_team_report(struct shoal_run *run);
 
 /* After a step: notes how fast this worker is, and now and then gives everyone another share. */
 sh_status sh_team_balance(struct shoal_run *run, int64_t samples, int64_t compute_ns);

@@ -1,6 +1,9 @@
-/* Where the time of every worker went, and who the others waited for. */
+/* What a run that ends, or stops, says of its workers: where the time of each went and who the
+ * others waited for, what was sent, who left. */
 #include <stdio.h>
+#include <string.h>
 
+#include "base/text.h"
 #include "train/run.h"
 
 typedef struct worker_time {
@@ -15,7 +18,7 @@ static double waiting(const worker_time *mine, double slowest_s) {
     return behind < mine->exposed_s ? behind : mine->exposed_s;
 }
 
-static void report(const shoal_run *run, const worker_time *times, int ranks) {
+static void tell_times(const shoal_run *run, const worker_time *times, int ranks) {
     int slowest = 0;
     double sum = 0;
     for (int r = 0; r < ranks; r++) {
@@ -38,7 +41,7 @@ static void report(const shoal_run *run, const worker_time *times, int ranks) {
                 slowest, most / (mean > 0 ? mean : 1));
 }
 
-sh_status sh_team_report_time(shoal_run *run) {
+static sh_status report_time(shoal_run *run) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return SH_OK;
     size_t bytes = (size_t)team->ranks * sizeof(worker_time);
@@ -56,7 +59,34 @@ sh_status sh_team_report_time(shoal_run *run) {
                     .op = SH_SUM,
                     .bucket = -1};
     sh_status status = sh_engine_run(team->engine, &call);
-    if (status == SH_OK && sh_team_leads(team)) report(run, times, team->ranks);
+    if (status == SH_OK && sh_team_leads(team)) tell_times(run, times, team->ranks);
     sh_free(times);
     return status;
+}
+
+static void report_regroups(const shoal_run *run) {
+    if (run->team.generation == 0) return;
+    SH_INFO(&run->log, "workers left or joined %d time%s; %ld updates were lost with servers",
+            run->team.generation, run->team.generation == 1 ? "" : "s", (long)run->team.lost);
+}
+
+static void report_bytes(const shoal_run *run) {
+    if (run->sent_bytes == 0 || run->step == 0) return;
+    int64_t steps = run->step > run->first_step ? run->step - run->first_step : 1;
+    char less[64] = "";
+    double times = (double)run->dense_bytes / (double)run->sent_bytes;
+    if (strcmp(run->config.compress, "none") != 0)
+        sh_snprintf(less, sizeof less, "; %.1f times %s than uncompressed",
+                    times < 1 ? 1 / times : times, times < 1 ? "more" : "less");
+    SH_INFO(&run->log, "sent by worker 0: %.2f MiB, %.1f KiB a step%s",
+            (double)run->sent_bytes / 0x1p20, (double)run->sent_bytes / 0x1p10 / (double)steps,
+            less);
+}
+
+sh_status sh_team_report(shoal_run *run) {
+    SH_TRY(report_time(run));
+    if (!sh_team_leads(&run->team)) return SH_OK;
+    report_bytes(run);
+    report_regroups(run);
+    return SH_OK;
 }
