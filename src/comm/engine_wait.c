@@ -10,10 +10,15 @@
 enum {
     SPINS = 2000,        // each a pause of some 20 ns, where every rank has a core
     CROWDED_SPINS = 20,  // where ranks share cores
-    YIELDS = 400,
+    CROWDED_YIELDS = 400,
+    YIELDS = 1 << 30,  // where every rank has a core: as many as fit into the time below
     RECHECKS = 100,
 };
-static const int64_t health_every_ns = 2000000, yields_most_ns = 1000000;
+
+/* A rank with a core of its own hardly ever sleeps within a step: a virtual machine gives a core
+ * that sleeps to others, and may wait tens of milliseconds until it gets it back. */
+static const int64_t yields_most_ns = 30000000, crowded_yields_most_ns = 1000000;
+static const int64_t health_every_ns = 2000000;
 
 void sh_engine_wake(sh_engine *engine, const sh_group *group) {
     for (int i = 0; i < group->ranks; i++) {
@@ -150,7 +155,9 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
     if (engine->transport->virtual_time) return rest_virtually(engine, *turn_inout);
     // A comm task shares its core with what computes; its transport knows how to wait.
     bool polite = engine->driver != NULL || engine->transport->crowd > 1;
-    int spins = polite ? CROWDED_SPINS : SPINS, yields = engine->driver != NULL ? 1 : YIELDS;
+    int spins = polite ? CROWDED_SPINS : SPINS, yields = polite ? CROWDED_YIELDS : YIELDS;
+    if (engine->driver != NULL) yields = 1;
+    int64_t most_ns = polite ? crowded_yields_most_ns : yields_most_ns;
     int late = *turn_inout - spins;
     if (late < 0) {
         sh_pause();
@@ -158,7 +165,7 @@ sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
         if (late == 0) engine->moved_ns = sh_engine_now(engine);
         sh_task_yield();
         // On a busy machine one yield can take milliseconds, and the watchdog must not starve.
-        if (late % 8 == 7 && sh_engine_now(engine) - engine->moved_ns > yields_most_ns)
+        if (late % 8 == 7 && sh_engine_now(engine) - engine->moved_ns > most_ns)
             *turn_inout = spins + yields;
     } else {
         SH_TRY(watch(engine));

@@ -76,6 +76,7 @@ typedef struct sh_worker {
     const _Atomic int *stop;  // set by the parent
     // Its own:
     sh_membership now, before;
+    int cores;             // of all workers: each may have bound itself to its part
     int rank;              // on the board; -1: none yet
     bool trains, held;     // in this generation, and in any
     size_t recalled;       // of what the first one noted

@@ -74,7 +74,7 @@ static void leave_last_words(sh_board_rank *board, sh_status status) {
 static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     const sh_worker *worker = self;
     sh_shm *mail = sh_generation_mail(worker->generations, worker->now.generation);
-    SH_TRY(sh_shm_attach(mail, endpoint, sh_cores(), mail_out));
+    SH_TRY(sh_shm_attach(mail, endpoint, worker->cores, mail_out));
     // The parent watches over one board: the worker's waits for mail belong there.
     if (endpoint == worker->rank) (*mail_out)->board = worker->board;
     return SH_OK;
@@ -115,10 +115,10 @@ static sh_status serve(sh_worker *worker) {
 }
 
 static sh_status work(sh_worker *worker) {
+    worker->cores = sh_cores();
     if (worker->slot >= worker->slots) return serve(worker);
     cpu_set_t all;
     bool known = sched_getaffinity(0, sizeof all, &all) == 0;
-    int cores = sh_cores();
     sh_take_cores(worker->slot, worker->slots);
     shoal_run *run = NULL;
     if (!worker->joins) SH_TRY(sh_worker_enter(worker, 0));
@@ -133,7 +133,7 @@ static sh_status work(sh_worker *worker) {
                     .slot = worker->slot,
                     .slots = worker->slots,
                     .planned = (int)worker->job->config->workers,
-                    .threads = sh_threads_each(worker->config, worker->slots, cores),
+                    .threads = sh_threads_each(worker->config, worker->slots, worker->cores),
                     .cores = known ? &all : NULL,
                     .open_mail = sends_mail(worker->config) ? open_mail : NULL,
                     .regroup = worker->job->restarts ? &sh_worker_regroup : NULL,

@@ -14,7 +14,7 @@ sh_status sh_worker_enter(sh_worker *worker, int generation) {
     bool served = generation == 0 || sh_servers_apart(worker->config, worker->slots) > 0;
     if (sh_generation_ranks(generations, generation) == 1 && !served) return SH_OK;
     sh_transport *transport = NULL;
-    SH_TRY(sh_shm_attach(fabric, worker->rank, sh_cores(), &transport));
+    SH_TRY(sh_shm_attach(fabric, worker->rank, worker->cores, &transport));
     transport->board = worker->board;
     sh_engine_options options = {.algorithm = worker->config->allreduce};
     return sh_engine_create(transport, &options, &worker->now.engine);
