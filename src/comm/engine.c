@@ -83,6 +83,11 @@ sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
     return status;
 }
 
+bool sh_engine_maps(const sh_engine *engine) {
+    bool forced = engine->forced != NULL && !engine->forced->maps;
+    return engine->driver == NULL && engine->world->direct.area != NULL && !forced;
+}
+
 static sh_status check_call(const sh_engine *engine, const sh_call *call) {
     const sh_group *group = sh_call_group(engine, call);
     bool sized_only = call->data == NULL && call->count > 0;
@@ -90,6 +95,11 @@ static sh_status check_call(const sh_engine *engine, const sh_call *call) {
     if (call->what == SH_ALLREDUCE || call->what == SH_REDUCE_SCATTER) {
         if (call->dtype == SH_DTYPE_BYTE)
             return SH_FAIL(SH_E_UNSUPPORTED, "bytes can be moved but not reduced");
+        if (call->between.work != NULL &&
+            (call->what != SH_ALLREDUCE || call->shared == NULL || call->algorithm != NULL ||
+             !sh_engine_maps(engine) || !sh_direct_serves(engine, call)))
+            return SH_FAIL(SH_E_UNSUPPORTED,
+                           "only an all-reduce of mapped memory can be worked on on its way");
     } else if (call->what == SH_ALLTOALL) {
         if (call->count % (size_t)group->ranks != 0)
             return SH_FAIL(SH_E_SHAPE, "all-to-all of %zu elements among %d ranks", call->count,
@@ -164,19 +174,27 @@ bool sh_engine_progress(sh_engine *engine) {
 }
 
 sh_status sh_engine_await(sh_engine *engine, sh_call *call) {
-    for (int turn = 0; !call->done; turn++) {
+    sh_status status = SH_OK;
+    engine->waiting = true;
+    for (int turn = 0; !call->done && status == SH_OK; turn++) {
         if (sh_engine_progress(engine)) turn = 0;
-        if (!call->done) SH_TRY(sh_engine_rest(engine, &turn));
+        if (!call->done) status = sh_engine_rest(engine, &turn);
     }
+    engine->waiting = false;
+    SH_TRY(status);
     if (call->status != SH_OK) sh_error_adopt(&engine->error);
     return call->status;
 }
 
 sh_status sh_engine_drain(sh_engine *engine) {
-    for (int turn = 0; engine->under_way > 0; turn++) {
+    sh_status status = SH_OK;
+    engine->waiting = true;
+    for (int turn = 0; engine->under_way > 0 && status == SH_OK; turn++) {
         if (sh_engine_progress(engine)) turn = 0;
-        if (engine->under_way > 0) SH_TRY(sh_engine_rest(engine, &turn));
+        if (engine->under_way > 0) status = sh_engine_rest(engine, &turn);
     }
+    engine->waiting = false;
+    SH_TRY(status);
     return engine->status == SH_OK ? SH_OK : sh_error_adopt(&engine->error);
 }
 

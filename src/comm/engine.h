@@ -17,6 +17,19 @@
 typedef struct sh_engine sh_engine;
 typedef struct sh_group sh_group;
 
+struct sh_call;
+
+/* What is made of sums on their way: an all-reduce of mapped memory whose result is not the sum but
+ * what `work` makes of it. Ranks take parts of it, whoever is free, while they wait (never while
+ * they only test or poll): they sum a part into their own data, work on it while it is in the
+ * cache, and write the result to all ranks. So `work` gives the same bits on every rank. */
+typedef struct sh_between {
+    void (*work)(void *self, const struct sh_call *call, sh_range part);  // NULL: nothing
+    void *self;
+    void *result;             // laid out as the call's data, of the same type
+    const sh_shared *shared;  // that holds it, at the same place on every rank
+} sh_between;
+
 /* A collective under way; the caller's, borrowed until it is done. */
 typedef struct sh_call {
     sh_collective what;
@@ -29,6 +42,7 @@ typedef struct sh_call {
     sh_reduce_op op;
     int root;                 // broadcast
     const sh_shared *shared;  // the data lies in this rank's part of it; NULL: private memory
+    sh_between between;       // an all-reduce of mapped memory only, see sh_engine_maps
     int64_t step;             // under way, from 1; for the flight recorder
     int bucket;
     // Results:
@@ -84,6 +98,10 @@ void sh_engine_abandon(sh_engine *engine);
 /* Memory of all ranks, mapped where they share a node; through the driving task. */
 sh_status sh_engine_share(sh_engine *engine, size_t bytes, sh_shared *shared_out);
 void sh_engine_unshare(sh_engine *engine, sh_shared *shared);
+
+/* The memory of all ranks is mapped, and the calling task drives: sums can be worked on on their
+ * way (sh_between). Not where an algorithm is forced that goes another way. */
+bool sh_engine_maps(const sh_engine *engine);
 
 /* Ranks of the run, in the order of the group; all ranks of the group create it in the same order.
  * Ranks outside it get NULL. */

@@ -12,7 +12,11 @@
  * Private data goes through chunks of shared scratch, several under way.
  *
  * An announcement is written again SH_LANE pieces later; until then all peers must be done with it.
- * Only the rank itself writes its lane, so plain release stores and acquire loads suffice. */
+ * Only the rank itself writes its lane, so plain release stores and acquire loads suffice.
+ *
+ * Sums that are worked on on their way (sh_between) have no slices: whoever waits takes the next
+ * part, by a counter beside the first rank's announcement, and so a rank that is late finds less to
+ * do. A rank is done when all parts are taken and its own are finished. */
 
 #include "comm/engine_direct.h"
 
@@ -111,9 +115,10 @@ static bool reduce_next(sh_engine *engine, sh_group *group) {
     sh_direct *direct = &group->direct;
     uint64_t number = direct->reduced + 1;
     if (number > direct->announced) return false;
+    sh_piece *piece = sh_piece_at(direct, number);
+    if (piece->call->between.work != NULL && !engine->waiting) return false;
     int arrived = sh_all_arrived(group, number);
     if (arrived == 0) return false;
-    sh_piece *piece = sh_piece_at(direct, number);
     if (arrived < 0) {
         disagree(engine, group, number);
         return true;
@@ -176,13 +181,19 @@ static bool end_next(sh_engine *engine, sh_group *group) {
 /* ---- What the engine calls --------------------------------------------------------------------
  */
 
+/* `bytes` from `data` on lie in this rank's part of the memory. */
+static bool lies_in(const sh_engine *engine, const sh_shared *shared, const char *data,
+                    size_t bytes) {
+    const char *base = shared->base[engine->transport->rank];
+    return data >= base && bytes <= shared->bytes && (size_t)(data - base) <= shared->bytes - bytes;
+}
+
 static sh_status check_mapped(const sh_engine *engine, const sh_call *call) {
-    if (call->shared == NULL) return SH_OK;
-    const char *base = call->shared->base[engine->transport->rank];
     size_t bytes = call->count * sh_dtype_bytes(call->dtype);
-    const char *data = call->data;
-    bool inside = data >= base && bytes <= call->shared->bytes &&
-                  (size_t)(data - base) <= call->shared->bytes - bytes;
+    const sh_between *between = &call->between;
+    bool inside = call->shared == NULL || lies_in(engine, call->shared, call->data, bytes);
+    if (between->work != NULL)
+        inside = inside && lies_in(engine, between->shared, between->result, bytes);
     if (inside) return SH_OK;
     return SH_FAIL(SH_E_SHAPE, "the data of %s of bucket %d does not lie in the shared memory",
                    sh_collective_name(call->what), call->bucket);

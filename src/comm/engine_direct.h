@@ -15,7 +15,7 @@ static inline sh_piece *sh_piece_at(sh_direct *direct, uint64_t number) {
 
 static inline sh_way sh_way_of(const sh_call *call, size_t bytes) {
     size_t small = call->shared != NULL ? SH_SMALL_MAPPED_BYTES : SH_SMALL_BYTES;
-    if (bytes <= small) return SH_WAY_SMALL;
+    if (bytes <= small && call->between.work == NULL) return SH_WAY_SMALL;
     return call->shared != NULL ? SH_WAY_MAPPED : SH_WAY_CHUNKS;
 }
 
@@ -38,6 +38,7 @@ static inline void sh_publish(sh_engine *engine, sh_group *group, uint64_t numbe
     sh_announcement *mine = sh_announcement_at(&group->direct, group->id, group->rank, number);
     mine->offset = offset;
     mine->stamp = piece->stamp;
+    atomic_store_explicit(&mine->taken, 0, memory_order_relaxed);
     // Release: whoever sees the number sees the line and the data that it speaks of.
     atomic_store_explicit(&mine->number, number, memory_order_release);
     sh_engine_wake(engine, group);

@@ -111,10 +111,11 @@ typedef struct sh_announcement {
     _Alignas(128) _Atomic uint64_t number;    // of the piece; release: the rest is written
     uint64_t offset;                          // of the data in the rank's part of the region
     sh_stamp stamp;                           // of its call: all ranks must agree
+    _Atomic uint32_t taken;                   // the first rank's: parts that ranks have taken
     _Alignas(128) char data[SH_SMALL_BYTES];  // not in the line beside, which is prefetched
 } sh_announcement;
 
-/* One group's part of a rank's area. Only the rank writes it. */
+/* One group's part of a rank's area. Only the rank writes it, but for the parts that are taken. */
 typedef struct sh_lane {
     _Alignas(128) _Atomic uint64_t done;  // this rank has used all data of pieces up to here
     _Alignas(128) sh_announcement announcement[SH_LANE];
@@ -195,6 +196,7 @@ struct sh_engine {
     sh_trip *first, *last;     // under way, in the order of their starts
     sh_trip *spare;
     int under_way;      // calls
+    bool waiting;       // the caller has nothing else to do
     int64_t now_ns;     // as last read: small calls do not look at the clock
     int64_t moved_ns;   // when a wait last saw progress
     int64_t looked_ns;  // when it last looked for some

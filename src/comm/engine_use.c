@@ -1,5 +1,6 @@
 /* What a rank does with a piece once all have announced it: sums its slice straight from its peers'
- * memory and writes it to all of them, or moves what the collective moves. */
+ * memory and writes it, or what was made of it, to all of them; or moves what the collective moves.
+ */
 #include <string.h>
 
 #include "comm/engine_direct.h"
@@ -21,10 +22,13 @@ static char *data_of(const sh_group *group, const sh_piece *piece, uint64_t numb
     return piece->call->shared->base[sh_group_member(group, peer)] + theirs->offset;
 }
 
-enum { BLOCK_BYTES = 4096, RANKS_AT_ONCE = 64 };
+enum {
+    BLOCK_BYTES = 4096,      // summed at a time
+    PART_BYTES = 64 * 1024,  // worked on at a time: with what the work reads, it stays in L2
+};
 
-/* Sums `count` elements from `from` on, in the order of the ranks, into z (which may be the first
- * rank's). */
+/* Sums `count` elements from `from` on, in the order of the ranks, into z, which may be the first
+ * rank's or the second's. */
 static void join_all(const sh_engine *engine, const sh_group *group, const sh_piece *piece,
                      uint64_t number, size_t from, char *z, size_t count) {
     const sh_call *call = piece->call;
@@ -41,6 +45,11 @@ static void reduce_slice(const sh_engine *engine, const sh_group *group, const s
                          uint64_t number, sh_range slice, bool own_only) {
     _Alignas(64) char sum[BLOCK_BYTES];
     size_t element = sh_dtype_bytes(piece->call->dtype), most = BLOCK_BYTES / element;
+    if (own_only && group->ranks == 2) {
+        char *own = data_of(group, piece, number, group->rank) + slice.first * element;
+        join_all(engine, group, piece, number, slice.first, own, slice.count);
+        return;
+    }
     for (size_t at = slice.first; at < slice.first + slice.count; at += most) {
         size_t count = slice.first + slice.count - at;
         if (count > most) count = most;
@@ -49,6 +58,30 @@ static void reduce_slice(const sh_engine *engine, const sh_group *group, const s
             if (!own_only || i == group->rank)
                 engine->combine->copy(data_of(group, piece, number, i) + at * element, sum,
                                       count * element);
+    }
+}
+
+/* Takes parts as long as there are any: each is summed and worked on, and what came of it written
+ * to all. */
+static void work_on_parts(const sh_engine *engine, const sh_group *group, const sh_piece *piece,
+                          uint64_t number) {
+    const sh_call *call = piece->call;
+    const sh_between *between = &call->between;
+    sh_direct *direct = (sh_direct *)(uintptr_t)&group->direct;
+    _Atomic uint32_t *taken = &sh_announcement_at(direct, group->id, 0, number)->taken;
+    size_t element = sh_dtype_bytes(call->dtype), most = PART_BYTES / element, at;
+    char *own_base = between->shared->base[engine->transport->rank];
+    // Relaxed: what a part needs came with the announcements, what is made of it goes with `done`.
+    while ((at = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed) * most) < call->count) {
+        sh_range part = {at, call->count - at < most ? call->count - at : most};
+        reduce_slice(engine, group, piece, number, part, true);
+        between->work(between->self, call, part);
+        char *made = (char *)between->result + at * element;
+        for (int i = 0; i < group->ranks; i++) {
+            char *base = between->shared->base[sh_group_member(group, i)];
+            if (i != group->rank)
+                engine->combine->copy(base + (made - own_base), made, part.count * element);
+        }
     }
 }
 
@@ -71,7 +104,9 @@ static void use_mapped(const sh_engine *engine, const sh_group *group, const sh_
     const sh_call *call = piece->call;
     size_t element = sh_dtype_bytes(call->dtype);
     char *own = data_of(group, piece, number, group->rank);
-    if (call->what == SH_ALLREDUCE) {
+    if (call->between.work != NULL) {
+        work_on_parts(engine, group, piece, number);
+    } else if (call->what == SH_ALLREDUCE) {
         allreduce_mapped(engine, group, piece, number);
     } else if (call->what == SH_REDUCE_SCATTER) {
         sh_range block = sh_block_range(piece->count, group->ranks, group->rank);

@@ -55,9 +55,10 @@ struct sh_message {
 
 /* Memory of every rank that its peers on the same node can map. */
 typedef struct sh_shared {
-    size_t bytes;  // the same on all ranks
-    char **base;   // per rank; NULL: on another node, only messages reach it
-    void *own;     // the transport's
+    size_t bytes;   // the same on all ranks
+    char **base;    // per rank; NULL: on another node, only messages reach it
+    size_t stride;  // from a rank's part to the next one's, all usable; 0: they do not lie in a row
+    void *own;      // the transport's
 } sh_shared;
 
 typedef struct sh_transport sh_transport;

@@ -89,6 +89,24 @@ static sh_status unknown_name(const char *name) {
     return sh_error_hint("choose one of %s", known);
 }
 
+static size_t slot_floats(const sh_optim *optim) {
+    return sh_round_up(optim->total * sizeof(float), SH_ALIGN) / sizeof(float);
+}
+
+size_t sh_optim_floats(const sh_optim *optim) {
+    return slot_floats(optim) * (size_t)optim->slot_count;
+}
+
+static void set_slots(sh_optim *optim, float *memory) {
+    for (int i = 0; i < optim->slot_count; i++)
+        optim->slots[i] = memory + (size_t)i * slot_floats(optim);
+}
+
+void sh_optim_place(sh_optim *optim, float *memory) {
+    sh_arena_fini(&optim->arena);
+    set_slots(optim, memory);
+}
+
 static sh_status take_slots(sh_optim *optim) {
     const sh_optim_kind *kind = optim->kind;
     optim->slot_count = kind->slots;
@@ -97,11 +115,9 @@ static sh_status take_slots(sh_optim *optim) {
     if (optim->total > SIZE_MAX / (4 * sizeof(float)))
         return SH_FAIL(SH_E_MEMORY, "optimizer state for %zu parameters does not fit in memory",
                        optim->total);
-    size_t block_bytes = sh_round_up(optim->total * sizeof(float), SH_ALIGN);
-    SH_TRY(
-        sh_arena_init(&optim->arena, "optimizer state", block_bytes * (size_t)optim->slot_count));
-    for (int i = 0; i < optim->slot_count; i++)
-        optim->slots[i] = sh_arena_take(&optim->arena, block_bytes);
+    size_t bytes = sh_optim_floats(optim) * sizeof(float);
+    SH_TRY(sh_arena_init(&optim->arena, "optimizer state", bytes));
+    set_slots(optim, sh_arena_take(&optim->arena, bytes));
     return SH_OK;
 }
 

@@ -63,6 +63,10 @@ sh_status sh_optim_init(sh_optim *optim, const sh_optim_options *options, size_t
 void sh_optim_resolve(const sh_optim *optim, sh_optim_options *options_inout);
 /* The kind and options of another, for a block of another size; slots are zeroed. */
 sh_status sh_optim_init_like(sh_optim *optim, const sh_optim *other, size_t total);
+/* Floats that the slots take one behind the other. */
+size_t sh_optim_floats(const sh_optim *optim);
+/* From now on the slots are those in `memory` (64-byte aligned, borrowed), with what is in it. */
+void sh_optim_place(sh_optim *optim, float *memory);
 void sh_optim_fini(sh_optim *optim);
 void sh_optim_apply(sh_optim *optim, const sh_optim_step *step);
 

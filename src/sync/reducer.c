@@ -4,10 +4,10 @@
 
 typedef struct bucket {
     sh_bucket range;
-    size_t waiting;   // parameters whose gradients are not ready yet
-    sh_call scatter;  // sharded: of the gradients
-    sh_call gather;   // sharded: of the updated weights
-    bool gathers;     // that call is under way
+    size_t waiting;  // parameters whose gradients are not ready yet
+    sh_call sum;     // of the gradients: sharded, or on whose way updates are made
+    sh_call gather;  // sharded: of the updated weights
+    bool gathers;    // that call is under way
 } bucket;
 
 struct sh_reducer {
@@ -20,7 +20,8 @@ struct sh_reducer {
     sh_status status;  // of the first failure in this step; its record is in `error`
     sh_error error;
     sh_reducer_stats stats;
-    sh_exchange *exchange;  // not sharded: takes buckets over the ranks, through the codec
+    int64_t updating_ns;    // spent by `arrived` inside of collectives
+    sh_exchange *exchange;  // takes buckets over the ranks, through the codec; NULL: their calls do
     /* Gathers follow arrivals, whose order against later starts differs between ranks; in a group
      * of their own they are in the same order everywhere. */
     sh_group *group;
@@ -28,21 +29,51 @@ struct sh_reducer {
 
 static int64_t now(const sh_reducer *reducer) { return sh_clock_now_ns(reducer->options.clock); }
 
-static bucket make_bucket(const sh_reducer *reducer, size_t first, size_t end) {
+/* Communication, less the updates that were made inside of it. */
+typedef struct span {
+    int64_t begin_ns, updating_ns;
+} span;
+
+static span begin_span(const sh_reducer *reducer) {
+    return (span){now(reducer), reducer->updating_ns};
+}
+
+static void end_span(sh_reducer *reducer, span since) {
+    int64_t updating_ns = reducer->updating_ns - since.updating_ns;
+    reducer->stats.exposed_ns += now(reducer) - since.begin_ns - updating_ns;
+}
+
+/* The sums of a part of a bucket are there, and in the cache. */
+static void update_part(void *self, const sh_call *call, sh_range part) {
+    sh_reducer *reducer = self;
+    sh_bucket updated = reducer->buckets[call->bucket].range;
+    updated.low += part.first;
+    updated.high = updated.low + part.count;
+    int64_t begin = now(reducer);
+    reducer->options.arrived(reducer->options.user, &updated);
+    reducer->updating_ns += now(reducer) - begin;
+}
+
+static bucket make_bucket(sh_reducer *reducer, size_t first, size_t end) {
     const sh_reducer_options *options = &reducer->options;
     const sh_param *low = &options->params->items[first], *high = &options->params->items[end - 1];
     size_t elements = high->offset + high->count - low->offset;
     int index = (int)reducer->bucket_count;
     bucket made = {
         .range = {first, end - first, low->offset, low->offset + elements},
-        .scatter = {.what = SH_REDUCE_SCATTER,
-                    .data = options->gradients + low->offset,
-                    .count = elements,
-                    .dtype = SH_DTYPE_F32,
-                    .op = SH_SUM,
-                    .shared = options->shared,
-                    .bucket = index},
+        .sum = {.what = options->shards ? SH_REDUCE_SCATTER : SH_ALLREDUCE,
+                .data = options->gradients + low->offset,
+                .count = elements,
+                .dtype = SH_DTYPE_F32,
+                .op = SH_SUM,
+                .shared = options->shared,
+                .bucket = index},
     };
+    if (options->spreads)
+        made.sum.between = (sh_between){.work = update_part,
+                                        .self = reducer,
+                                        .result = options->weights + low->offset,
+                                        .shared = options->weights_shared};
     if (!options->shards) return made;
     int rank = sh_engine_rank(options->engine), ranks = sh_engine_ranks(options->engine);
     sh_range mine = sh_block_range(elements, ranks, rank);
@@ -53,6 +84,7 @@ static bucket make_bucket(const sh_reducer *reducer, size_t first, size_t end) {
                             .data = options->weights + low->offset,
                             .count = elements,
                             .dtype = SH_DTYPE_F32,
+                            .shared = options->weights_shared,
                             .bucket = index};
     return made;
 }
@@ -117,7 +149,7 @@ sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **redu
         status = reducer->bucket_of != NULL
                      ? make_buckets(reducer)
                      : SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
-    if (status == SH_OK && !options->shards) status = make_exchange(reducer);
+    if (status == SH_OK && !options->shards && !options->spreads) status = make_exchange(reducer);
     if (status != SH_OK)
         sh_reducer_destroy(reducer);
     else
@@ -154,19 +186,19 @@ static void start(sh_reducer *reducer, size_t index) {
         sh_exchange_start(reducer->exchange, index);
         return;
     }
-    sh_call *call = &reducer->buckets[index].scatter;
+    sh_call *call = &reducer->buckets[index].sum;
     call->step = reducer->step + 1;
     note_failure(reducer, sh_engine_start(reducer->options.engine, call));
 }
 
 static bool has_ended(sh_reducer *reducer, size_t index) {
     if (reducer->exchange != NULL) return sh_exchange_test(reducer->exchange, index);
-    return sh_engine_test(reducer->options.engine, &reducer->buckets[index].scatter);
+    return sh_engine_test(reducer->options.engine, &reducer->buckets[index].sum);
 }
 
 static sh_status wait_for(sh_reducer *reducer, size_t index) {
     if (reducer->exchange != NULL) return sh_exchange_wait(reducer->exchange, index);
-    return sh_engine_wait(reducer->options.engine, &reducer->buckets[index].scatter);
+    return sh_engine_wait(reducer->options.engine, &reducer->buckets[index].sum);
 }
 
 /* Starts what is complete, in order. */
@@ -187,10 +219,11 @@ static void start_gather(sh_reducer *reducer, bucket *updated) {
 
 static void arrive(sh_reducer *reducer, bucket *done) {
     if (reducer->exchange == NULL) {
-        reducer->stats.sent_bytes += done->scatter.sent_bytes;
-        reducer->stats.dense_bytes += done->scatter.sent_bytes;
+        reducer->stats.sent_bytes += done->sum.sent_bytes;
+        reducer->stats.dense_bytes += done->sum.sent_bytes;
     }
     reducer->finished++;
+    if (reducer->options.spreads) return;
     bool updated = reducer->options.arrived == NULL ||
                    reducer->options.arrived(reducer->options.user, &done->range);
     if (updated && reducer->options.shards) start_gather(reducer, done);
@@ -200,10 +233,10 @@ static void arrive(sh_reducer *reducer, bucket *done) {
 static void take_arrived(sh_reducer *reducer) {
     while (reducer->finished < reducer->started && reducer->status == SH_OK) {
         size_t next = reducer->finished;
-        int64_t begin = now(reducer);
+        span waits = begin_span(reducer);
         bool ended = has_ended(reducer, next);
         if (ended) note_failure(reducer, wait_for(reducer, next));
-        reducer->stats.exposed_ns += now(reducer) - begin;
+        end_span(reducer, waits);
         if (!ended) return;
         if (reducer->status == SH_OK) arrive(reducer, &reducer->buckets[next]);
     }
@@ -215,11 +248,11 @@ void sh_reducer_ready(void *self, size_t param) {
     SH_DCHECK(mine->waiting > 0);
     mine->waiting--;
     if (!reducer->options.overlap) return;
-    int64_t begin = now(reducer);
+    span sends = begin_span(reducer);
     start_ready(reducer);
     sh_engine_poll(reducer->options.engine);
-    reducer->stats.exposed_ns += now(reducer) - begin;
-    take_arrived(reducer);
+    end_span(reducer, sends);
+    if (!reducer->options.spreads) take_arrived(reducer);
 }
 
 /* Waits for the weights of the other ranks' parts. */
@@ -227,9 +260,9 @@ static sh_status finish_gathers(sh_reducer *reducer) {
     for (size_t i = 0; i < reducer->bucket_count && reducer->status == SH_OK; i++) {
         bucket *next = &reducer->buckets[i];
         if (!next->gathers) continue;
-        int64_t begin = now(reducer);
+        span waits = begin_span(reducer);
         note_failure(reducer, sh_engine_wait(reducer->options.engine, &next->gather));
-        reducer->stats.exposed_ns += now(reducer) - begin;
+        end_span(reducer, waits);
         reducer->stats.sent_bytes += next->gather.sent_bytes;
         reducer->stats.dense_bytes += next->gather.sent_bytes;
         next->gathers = false;
@@ -254,14 +287,14 @@ sh_status sh_reducer_gather_block(sh_reducer *reducer, float *block) {
 }
 
 sh_status sh_reducer_finish(sh_reducer *reducer) {
-    int64_t started = now(reducer);
+    span sends = begin_span(reducer);
     start_ready(reducer);  // encodes what is left: all of it without overlap
-    reducer->stats.exposed_ns += now(reducer) - started;
+    end_span(reducer, sends);
     while (reducer->finished < reducer->bucket_count && reducer->status == SH_OK) {
         size_t next = reducer->finished;
-        int64_t begin = now(reducer);
+        span waits = begin_span(reducer);
         note_failure(reducer, wait_for(reducer, next));
-        reducer->stats.exposed_ns += now(reducer) - begin;
+        end_span(reducer, waits);
         if (reducer->status == SH_OK) arrive(reducer, &reducer->buckets[next]);
     }
     return finish_gathers(reducer);

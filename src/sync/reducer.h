@@ -9,7 +9,11 @@
  * With a sharded optimizer (Rajbhandari et al., "ZeRO", SC 2020) a rank gets the sum of its part of
  * each bucket only, updates that part, and the parts of the weights are gathered: the two phases of
  * an all-reduce with the update in between, and each rank keeps the optimizer's state of its parts.
- */
+ *
+ * Where ranks map each other's memory, also the weights and one optimizer state for all, sum and
+ * update are one pass (`spreads`, sh_between): when backward has ended, whoever waits for the
+ * others takes parts of the buckets, updates them while their sums are in the cache, and writes the
+ * new weights to all. */
 #ifndef SH_SYNC_REDUCER_H
 #define SH_SYNC_REDUCER_H
 
@@ -33,9 +37,12 @@ typedef struct sh_reducer_options {
     size_t bucket_bytes;      // a bucket is closed once it holds so many
     bool shards;              // the optimizer is sharded: `weights` are gathered after the update
     float *weights;           // the whole block
-    bool overlap;             // false: buckets start when backward has ended, to measure against
+    const sh_shared *weights_shared;  // that holds it; NULL: private memory
+    bool spreads;  // `arrived` updates parts of buckets on their way, and the weights go to all
+    bool overlap;  // false: buckets start when backward has ended, to measure against
     /* The sums of a bucket are in place; in bucket order, from ready or finish. True: its
-     * parameters have been updated. False: sh_reducer_gather follows later. */
+     * parameters have been updated. False: sh_reducer_gather follows later. Where the
+     * reducer spreads, of a part that this rank has taken: it has to be updated. */
     bool (*arrived)(void *user, const sh_bucket *bucket);
     void *user;
     const sh_clock *clock;
@@ -64,7 +71,7 @@ sh_status sh_reducer_gather(sh_reducer *reducer);
 /* Sharded: gathers any block of the parameters' layout (the optimizer's state), bucket by bucket.
  */
 sh_status sh_reducer_gather_block(sh_reducer *reducer, float *block);
-/* What the codec keeps between steps; NULL: nothing, because the optimizer is sharded. */
+/* What the codec keeps between steps; NULL: there is none. */
 sh_exchange *sh_reducer_exchange(const sh_reducer *reducer);
 /* The group whose calls follow the arrival of buckets; NULL: not sharded. */
 sh_group *sh_reducer_group(const sh_reducer *reducer);

@@ -80,6 +80,10 @@ void sh_explain_team(const shoal_run *run, FILE *file) {
     bool forced = run->config.allreduce != NULL && strcmp(run->config.allreduce, "auto") != 0;
     fprintf(file, "  sums of gradients: %s\n",
             forced ? run->config.allreduce : "direct on one machine, through shared memory");
+    if (!forced && sh_team_may_spread(run))
+        fputs("  updates: on one machine, workers of one thread update what they sum, on one\n"
+              "    optimizer state for all\n",
+              file);
     for (int nodes = 2; !forced && nodes <= workers; nodes++)
         print_remembered(run, workers, nodes, file);
 }

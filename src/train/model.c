@@ -67,6 +67,13 @@ void sh_model_place_weights(sh_model *model, float *memory) {
     bind_plans(model);
 }
 
+void sh_model_move_weights(sh_model *model, float *memory) {
+    size_t bytes = model->net->params.total * sizeof(float);
+    memcpy(memory, model->blocks.weights, bytes);
+    sh_model_place_weights(model, memory);
+    sh_arena_drop(model->own_weights, bytes);
+}
+
 void sh_model_place_gradients(sh_model *model, float *memory) {
     sh_arena_fini(&model->gradients);
     model->blocks.gradients = memory;

@@ -38,6 +38,9 @@ void sh_model_fini(sh_model *model);
  * move again); NULL: the model's own again, with what is in them. Contents are not copied. */
 void sh_model_place_weights(sh_model *model, float *memory);
 
+/* The same for good: what the weights are moves along, and their old memory is given back. */
+void sh_model_move_weights(sh_model *model, float *memory);
+
 /* The same for the gradients; the model's own are given up, and NULL leaves none. */
 void sh_model_place_gradients(sh_model *model, float *memory);
 

@@ -115,6 +115,8 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
  * divided by `rows`. */
 sh_status sh_run_gradient(shoal_run *run, const sh_batch *batch, double rows,
                           sh_loss_result *result_out);
+/* No parameter is updated before all gradients have arrived. */
+bool sh_run_updates_at_end(const shoal_run *run);
 /* Updates parameters whose gradients have arrived: sh_reducer_options.arrived. */
 bool sh_run_update_bucket(void *user, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);

@@ -123,7 +123,7 @@ sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_contex
 
 /* Clipping needs the whole gradient, and dropped paths need to know who used what: then no
  * parameter is updated before all have arrived. */
-static bool updates_at_end(const shoal_run *run) {
+bool sh_run_updates_at_end(const shoal_run *run) {
     return run->config.clip_norm > 0 || run->config.clip_value > 0 || run->drops_paths;
 }
 
@@ -142,7 +142,7 @@ static void sum_norms(void *self, double *values, size_t count) {
 }
 
 static void update(shoal_run *run, const sh_bucket *bucket, double scale, const bool *unused) {
-    bool shards = run->config.shard_optimizer && run->team.engine != NULL;
+    bool shards = run->team.shards && run->team.engine != NULL;
     sh_optim_step step = {
         .params = &run->model.net->params,
         .first = bucket->first,
@@ -165,10 +165,10 @@ static void update(shoal_run *run, const sh_bucket *bucket, double scale, const 
     sh_trace_end(run->model.trace, "optim", "update", run->step, begin);
 }
 
-/* A bucket's sum is in place. */
+/* The sum of a bucket, or of a part of it, is in place. */
 bool sh_run_update_bucket(void *user, const sh_bucket *bucket) {
     shoal_run *run = user;
-    if (updates_at_end(run)) return false;
+    if (sh_run_updates_at_end(run)) return false;
     update(run, bucket, 1.0, NULL);
     return true;
 }
@@ -200,7 +200,7 @@ static sh_status update_all(shoal_run *run) {
         squares += clip_bucket(run, &bucket);
     }
     if (run->config.clip_norm > 0) {
-        if (run->config.shard_optimizer) SH_TRY(sh_team_sum(&run->team, &squares, 1));
+        if (run->team.shards) SH_TRY(sh_team_sum(&run->team, &squares, 1));
         scale = sh_clip_factor(squares, run->config.clip_norm, &run->grad_norm);
     }
     for (size_t i = 0; i < bucket_count(run); i++) {
@@ -414,7 +414,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
     if (run->team.engine == NULL) pass_time(run, 1);  // simulated, and left alone
     if (batch->count == 0 && !sums_batchnorms(run)) SH_TRY(add_nothing(run));
     if (run->team.engine != NULL) SH_TRY(finish_team(run, &total));
-    if (run->team.engine == NULL || updates_at_end(run)) SH_TRY(update_all(run));
+    if (run->team.engine == NULL || sh_run_updates_at_end(run)) SH_TRY(update_all(run));
     SH_TRY(run->team.status);
     run->spent.compute_ns += sh_run_now(run) - begin - (run->spent.update_ns - updating) -
                              (run->spent.exposed_ns - exposed);

@@ -7,8 +7,9 @@
 #include "base/hash.h"
 #include "train/run.h"
 
-enum { TEXT_MOST = 1 << 26 };  // bytes of a text that rank 0 sends around
-enum { FOLDER_MOST = 4096 };   // PATH_MAX
+enum { TEXT_MOST = 1 << 26 };     // bytes of a text that rank 0 sends around
+enum { FOLDER_MOST = 4096 };      // PATH_MAX
+enum { SPREAD_LEAST = 8 << 20 };  // bytes of parameters, measured (docs/data-parallel.md)
 
 sh_batch_share sh_team_share(const sh_team *team) {
     if (team->engine == NULL) return (sh_batch_share){0};
@@ -64,6 +65,11 @@ static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
     return SH_OK;
 }
 
+/* The memory that holds the parameters; NULL: they are private. */
+static const sh_shared *mapped_weights(const sh_team *team) {
+    return team->weights.base != NULL ? &team->weights : NULL;
+}
+
 static bool sums_steps(const shoal_run *run) {
     sh_scheme scheme;
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK &&
@@ -76,11 +82,19 @@ void sh_team_attach(shoal_run *run) {
     run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
 }
 
-sh_status sh_team_broadcast(sh_team *team, void *data, size_t bytes) {
+static sh_status broadcast(sh_team *team, void *data, size_t bytes, const sh_shared *shared) {
     if (team->engine == NULL) return SH_OK;
-    sh_call call = {
-        .what = SH_BROADCAST, .data = data, .count = bytes, .dtype = SH_DTYPE_BYTE, .bucket = -1};
+    sh_call call = {.what = SH_BROADCAST,
+                    .data = data,
+                    .count = bytes,
+                    .dtype = SH_DTYPE_BYTE,
+                    .shared = shared,
+                    .bucket = -1};
     return bytes > 0 ? sh_engine_run(team->engine, &call) : SH_OK;
+}
+
+sh_status sh_team_broadcast(sh_team *team, void *data, size_t bytes) {
+    return broadcast(team, data, bytes, NULL);
 }
 
 sh_status sh_team_tell(sh_team *team, const char *text, char **text_out) {
@@ -172,9 +186,11 @@ sh_status sh_team_spread(shoal_run *run) {
     run->samples = at.samples;
     run->best = at.best;
     const sh_net *net = run->model.net;
-    SH_TRY(sh_team_broadcast(team, run->model.blocks.weights, net->params.total * sizeof(float)));
+    SH_TRY(broadcast(team, run->model.blocks.weights, net->params.total * sizeof(float),
+                     mapped_weights(team)));
     SH_TRY(sh_team_broadcast(team, run->model.blocks.states, net->states.total * sizeof(float)));
-    for (int i = 0; at.step > 0 && i < run->optim.slot_count; i++)
+    bool common = team->slots.base != NULL;  // rank 0 has loaded them for all
+    for (int i = 0; at.step > 0 && !common && i < run->optim.slot_count; i++)
         SH_TRY(sh_team_broadcast(team, run->optim.slots[i], run->optim.total * sizeof(float)));
     sh_exchange_state states[SH_EXCHANGE_STATES];
     size_t count = at.step > 0 ? sh_team_states(team, states) : 0;
@@ -246,9 +262,45 @@ sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
     return sh_codec_check(codec_out);
 }
 
+/* Peers read and write the parameters where they lie. */
+static sh_status map_weights(shoal_run *run) {
+    sh_team *team = &run->team;
+    if (!sh_engine_maps(team->engine)) return SH_OK;
+    SH_TRY(sh_engine_share(team->engine, run->model.net->params.total * sizeof(float),
+                           &team->weights));
+    sh_model_move_weights(&run->model, (float *)(void *)team->weights.base[team->rank]);
+    return SH_OK;
+}
+
+bool sh_team_may_spread(const shoal_run *run) {
+    sh_codec codec;
+    return sh_codec_parse(run->config.compress, &codec) == SH_OK && codec.kind == NULL &&
+           !run->config.exact && sums_steps(run) && !run->optim.kind->adaptive &&
+           !sh_run_updates_at_end(run) && run->optim.total * sizeof(float) >= SPREAD_LEAST;
+}
+
+/* One thread does it, between its computing; several update faster when all sums are there. */
+static bool spreads(const shoal_run *run) {
+    return mapped_weights(&run->team) != NULL && sh_run_threads(run) == 1 &&
+           sh_team_may_spread(run);
+}
+
+/* One block over the parts of all ranks: one optimizer state that all of them work on. */
+static sh_status share_slots(shoal_run *run) {
+    sh_team *team = &run->team;
+    size_t bytes = sh_optim_floats(&run->optim) * sizeof(float), ranks = (size_t)team->ranks;
+    if (bytes == 0) return SH_OK;
+    SH_TRY(sh_engine_share(team->engine, (bytes + ranks - 1) / ranks, &team->slots));
+    SH_ASSERT(team->slots.stride * ranks >= bytes);  // where sh_engine_maps
+    sh_optim_place(&run->optim, (float *)(void *)team->slots.base[0]);
+    return SH_OK;
+}
+
 sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
     sh_team *team = &run->team;
-    if (team->engine == NULL || run->config.exact) return SH_OK;
+    if (team->engine == NULL) return SH_OK;
+    if (sums_steps(run)) SH_TRY(map_weights(run));
+    if (run->config.exact) return SH_OK;
     SH_TRY(sh_model_take_gradients(&run->model));
     if (!sums_steps(run)) return SH_OK;  // its scheme works on them
     team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
@@ -257,6 +309,8 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
         return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     sh_codec codec;
     SH_TRY(sh_team_codec(run, &codec));
+    if (spreads(run)) SH_TRY(share_slots(run));
+    team->shards = run->config.shard_optimizer && !spreads(run);
     double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : SH_BUCKET_MIB;
     sh_reducer_options options = {.engine = team->engine,
                                   .params = &run->model.net->params,
@@ -265,8 +319,10 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
                                   .bucket_bytes = (size_t)(mib * 0x1p20),
                                   .codec = &codec,
                                   .seed = (uint64_t)run->config.seed,
-                                  .shards = run->config.shard_optimizer,
+                                  .shards = team->shards,
                                   .weights = run->model.blocks.weights,
+                                  .weights_shared = mapped_weights(team),
+                                  .spreads = spreads(run),
                                   .overlap = run->config.overlap,
                                   .arrived = arrived,
                                   .user = run,
@@ -292,7 +348,7 @@ sh_status sh_team_settle_states(sh_team *team) {
 }
 
 sh_status sh_team_gather_slots(shoal_run *run) {
-    if (run->team.reducer == NULL || !run->config.shard_optimizer) return SH_OK;
+    if (run->team.reducer == NULL || !run->team.shards) return SH_OK;
     for (int i = 0; i < run->optim.slot_count; i++)
         SH_TRY(sh_reducer_gather_block(run->team.reducer, run->optim.slots[i]));
     return SH_OK;
@@ -301,7 +357,7 @@ sh_status sh_team_gather_slots(shoal_run *run) {
 /* Whole pages between the parts of this rank go back to the system: the blocks stay whole in their
  * addresses, but cost memory only where this rank keeps state. */
 void sh_team_drop_slots(shoal_run *run) {
-    if (run->team.reducer == NULL || !run->config.shard_optimizer) return;
+    if (run->team.reducer == NULL || !run->team.shards) return;
     for (int i = 0; i < run->optim.slot_count; i++) {
         size_t end = run->optim.total;  // buckets lie from the last to the first
         for (size_t b = 0; b < sh_reducer_buckets(run->team.reducer); b++) {
@@ -394,6 +450,8 @@ void sh_team_fini(sh_team *team) {
     sh_free(team->spare);
     sh_free(team->costs);
     if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
+    if (team->weights.base != NULL) sh_engine_unshare(team->engine, &team->weights);
+    if (team->slots.base != NULL) sh_engine_unshare(team->engine, &team->slots);
     team->reducer = NULL;
     team->used = NULL;
     team->unused = NULL;

@@ -80,7 +80,9 @@ typedef struct sh_team {
                             // files are written
     bool writes;            // it is under way
     sh_seat seat;           // as it was given; zeros: one worker
-    sh_shared gradients;
+    sh_shared gradients, weights;  // base NULL: private
+    sh_shared slots;   // the optimizer's, one block behind the other; base NULL: private
+    bool shards;       // each worker keeps the optimizer's state of its part alone
     sh_status status;  // of what failed inside an update
     sh_reducer *reducer;
     double control[4];  // summed over the ranks in every step: loss, counted, correct, stop
@@ -122,6 +124,10 @@ sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
 sh_status sh_team_codec(const struct shoal_run *run, sh_codec *codec_out);
 /* Buckets; `arrived` as in sh_reducer_options. */
 sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, const sh_bucket *));
+/* Where workers of one thread map each other's memory they update this run's parameters while they
+ * sum gradients, whoever waits, on one optimizer state for all. Not by a rule that needs norms of
+ * whole parameters, and not what fits into the caches, where it better stays with its worker. */
+bool sh_team_may_spread(const struct shoal_run *run);
 /* Sharded: the optimizer's state of all ranks, before a checkpoint; and away with it again. */
 sh_status sh_team_gather_slots(struct shoal_run *run);
 void sh_team_drop_slots(struct shoal_run *run);

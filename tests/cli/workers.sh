@@ -33,6 +33,30 @@ for file in model optimizer; do
     expect_same "whole/checkpoints/$file-00000048.safetensors" "half/checkpoints/$file-00000048.safetensors"
 done
 
+# Enough parameters to be updated on the way of their sums, by whoever waits, give the bits of those
+# that are updated at the end: a norm that clips nothing. Also resumed, also with a sharded optimizer.
+large=(--model '{name: mlp, hidden: [1600, 1400]}' --data digits --threads 1 --seed 3 --kernels default)
+for rule in "momentum --lr 0.05" "adamw"; do
+    for workers in 2 3; do
+        # shellcheck disable=SC2086
+        expect_exit 0 "$SHOAL" train "${large[@]}" --steps 12 -n $workers --optimizer $rule --overwrite \
+            --clip-norm 1e9 --out clipped
+        # shellcheck disable=SC2086
+        expect_exit 0 "$SHOAL" train "${large[@]}" --steps 12 -n $workers --optimizer $rule --overwrite \
+            --out spread
+        # shellcheck disable=SC2086
+        expect_exit 0 "$SHOAL" train "${large[@]}" --steps 5 -n $workers --optimizer $rule --overwrite \
+            --shard-optimizer --bucket-mb 0.1 --out spread-half
+        expect_exit 0 "$SHOAL" train spread-half --resume --steps 12
+        for file in model optimizer; do
+            expect_same "clipped/checkpoints/$file-00000012.safetensors" "spread/checkpoints/$file-00000012.safetensors"
+            expect_same "clipped/checkpoints/$file-00000012.safetensors" \
+                "spread-half/checkpoints/$file-00000012.safetensors"
+        done
+    done
+done
+rm -r clipped spread spread-half
+
 # start NAME FLAGS...   a long run in the background; returns once it has a checkpoint.
 start() {
     local name=$1

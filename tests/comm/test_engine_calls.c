@@ -30,6 +30,112 @@ TEST(engine, many_calls_are_under_way_and_end_in_any_order) {
     }
 }
 
+/* ---- Sums that are worked on on their way -----------------------------------------------------
+ */
+
+enum { WORKED_MOST = 100000 };  // elements: several parts
+
+typedef struct worker {
+    sh_shared values, results, states;
+    int64_t *data, *result;
+    int64_t *state;  // one for all ranks, as an optimizer has it
+    int rank;
+} worker;
+
+/* Adds the sums to what the state of all says, and that to the result. */
+static void add_up(void *self, const sh_call *call, sh_range part) {
+    const worker *w = self;
+    const int64_t *sums = call->data;
+    for (size_t i = part.first; i < part.first + part.count; i++) {
+        w->state[i] += sums[i];
+        w->result[i] += w->state[i];
+    }
+}
+
+/* Every element was worked on once, by whomever, and all ranks have the result. */
+static sh_status check_round(const worker *w, int ranks, size_t count, int64_t round) {
+    int64_t rounds = round * (round + 1) / 2;  // 1 + 2 + ... + round
+    for (size_t i = 0; i < count; i++) {
+        int64_t sum = 0;
+        for (int r = 0; r < ranks; r++) sum += engine_value(SH_SUM, r, i);
+        EXPECT(w->state[i] == round * sum, "round %ld: state of %zu", (long)round, i);
+        EXPECT(w->result[i] == rounds * sum, "round %ld: result of %zu", (long)round, i);
+    }
+    return SH_OK;
+}
+
+static sh_status work_round(sh_engine *engine, worker *w, size_t count, int64_t round) {
+    engine_fill(w->data, SH_DTYPE_I64, SH_SUM, w->rank, count);
+    sh_call call = {
+        .what = SH_ALLREDUCE,
+        .data = w->data,
+        .count = count,
+        .dtype = SH_DTYPE_I64,
+        .shared = &w->values,
+        .between = {.work = add_up, .self = w, .result = w->result, .shared = &w->results},
+        .bucket = 0,
+    };
+    SH_TRY(sh_engine_start(engine, &call));
+    // Who computes still does not work on it.
+    for (int i = 0; i < 20; i++) EXPECT(w->rank != 0 || !sh_engine_test(engine, &call), "ended");
+    SH_TRY(sh_engine_wait(engine, &call));
+    SH_TRY(check_round(w, sh_engine_ranks(engine), count, round));
+    return sh_engine_barrier(engine);
+}
+
+static sh_status work_on_sums(sh_engine *engine, void *argument) {
+    (void)argument;
+    size_t bytes = WORKED_MOST * sizeof(int64_t), ranks = (size_t)sh_engine_ranks(engine);
+    worker w = {.rank = sh_engine_rank(engine)};
+    EXPECT(sh_engine_maps(engine), "nothing is mapped");
+    SH_TRY(sh_engine_share(engine, bytes, &w.values));
+    SH_TRY(sh_engine_share(engine, bytes, &w.results));
+    SH_TRY(sh_engine_share(engine, (bytes + ranks - 1) / ranks, &w.states));
+    EXPECT(w.states.stride * ranks >= bytes, "the parts do not lie in a row");
+    w.data = (int64_t *)(void *)w.values.base[w.rank];
+    w.result = (int64_t *)(void *)w.results.base[w.rank];
+    w.state = (int64_t *)(void *)w.states.base[0];
+    static const size_t counts[] = {1, 17, 9000, WORKED_MOST};
+    for (size_t i = 0; i < SH_COUNT(counts); i++) {
+        memset(w.result, 0, bytes);
+        if (w.rank == 0) memset(w.state, 0, bytes);
+        SH_TRY(sh_engine_barrier(engine));
+        for (int64_t round = 1; round <= 5; round++)
+            SH_TRY(work_round(engine, &w, counts[i], round));
+    }
+    sh_engine_unshare(engine, &w.values);
+    sh_engine_unshare(engine, &w.results);
+    sh_engine_unshare(engine, &w.states);
+    return SH_OK;
+}
+
+TEST(engine, sums_are_worked_on_once_by_whoever_waits) {
+    for (int ranks = 2; ranks <= 7; ranks++) CHECK_OK(run_engines(ranks, NULL, work_on_sums, NULL));
+}
+
+/* A call that nobody could work on is refused, and the engine goes on. */
+static sh_status refuse_work(sh_engine *engine, void *argument) {
+    const bool *maps = argument;
+    EXPECT(sh_engine_maps(engine) == *maps, "maps");
+    int64_t data[4] = {1, 2, 3, 4};
+    worker w = {.data = data, .result = data, .state = data};
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .data = data,
+                    .count = 4,
+                    .dtype = SH_DTYPE_I64,
+                    .between = {.work = add_up, .self = &w, .result = data},
+                    .bucket = -1};
+    EXPECT(sh_engine_run(engine, &call) == SH_E_UNSUPPORTED, "taken");
+    return sh_engine_barrier(engine);
+}
+
+TEST(engine, work_on_sums_needs_mapped_memory) {
+    bool yes = true, no = false;
+    CHECK_OK(run_engines(2, NULL, refuse_work, &yes));
+    CHECK_OK(run_engines(2, &(sh_engine_options){.algorithm = "ring"}, refuse_work, &no));
+    CHECK_OK(run_engines(2, &(sh_engine_options){.task = true}, refuse_work, &no));
+}
+
 /* ---- What a call costs ----------------------------------------------------------------------- */
 
 static sh_status count_allocations(sh_engine *engine, void *argument) {

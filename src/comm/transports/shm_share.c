@@ -184,7 +184,8 @@ static sh_status fill_shared(shm_transport *shm, size_t bytes, const shm_region 
     for (size_t rank = 0; rank < ranks; rank++)
         base[rank] = mapping->base + region->head_bytes + rank * region->part_bytes;
     *own = (shared_own){.mapping = mapping, .region = *region};
-    *shared_out = (sh_shared){.bytes = bytes, .base = base, .own = own};
+    *shared_out =
+        (sh_shared){.bytes = bytes, .base = base, .stride = region->part_bytes, .own = own};
     return SH_OK;
 }
 
