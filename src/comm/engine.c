@@ -96,8 +96,7 @@ static sh_status check_call(const sh_engine *engine, const sh_call *call) {
         if (call->dtype == SH_DTYPE_BYTE)
             return SH_FAIL(SH_E_UNSUPPORTED, "bytes can be moved but not reduced");
         if (call->between.work != NULL &&
-            (call->what != SH_ALLREDUCE || call->shared == NULL || call->algorithm != NULL ||
-             !sh_engine_maps(engine) || !sh_direct_serves(engine, call)))
+            (call->algorithm != NULL || !sh_direct_serves(engine, call)))
             return SH_FAIL(SH_E_UNSUPPORTED,
                            "only an all-reduce of mapped memory can be worked on on its way");
     } else if (call->what == SH_ALLTOALL) {

@@ -20,8 +20,8 @@ typedef struct sh_group sh_group;
 struct sh_call;
 
 /* What is made of sums on their way: an all-reduce of mapped memory whose result is not the sum but
- * what `work` makes of it. Ranks take parts of it, whoever is free, while they wait (never while
- * they only test or poll): they sum a part into their own data, work on it while it is in the
+ * what `work` makes of it. Ranks take parts of it while they wait, not while they only test or
+ * poll: they sum a part into their own data, work on it while it is in the
  * cache, and write the result to all ranks. So `work` gives the same bits on every rank. */
 typedef struct sh_between {
     void (*work)(void *self, const struct sh_call *call, sh_range part);  // NULL: nothing

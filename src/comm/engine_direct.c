@@ -30,6 +30,8 @@ bool sh_direct_serves(const sh_engine *engine, const sh_call *call) {
             return call->what != SH_ALLTOALL;
         case SH_WAY_CHUNKS:
             return call->what == SH_ALLREDUCE;
+        case SH_WAY_PARTS:
+            return call->what == SH_ALLREDUCE && call->shared != NULL && sh_engine_maps(engine);
     }
     return false;
 }
@@ -78,7 +80,7 @@ static bool announce_next(sh_engine *engine, sh_group *group) {
         engine->combine->copy(chunk, (char *)call->data + piece->first * element,
                               piece->count * element);
         sh_publish(engine, group, number, piece, (uint64_t)(chunk - (char *)engine->area));
-    } else if (way == SH_WAY_MAPPED) {
+    } else if (way != SH_WAY_SMALL) {
         char *base = call->shared->base[engine->transport->rank];
         sh_publish(engine, group, number, piece, (uint64_t)((char *)call->data - base));
     } else {
@@ -115,14 +117,16 @@ static bool reduce_next(sh_engine *engine, sh_group *group) {
     sh_direct *direct = &group->direct;
     uint64_t number = direct->reduced + 1;
     if (number > direct->announced) return false;
-    sh_piece *piece = sh_piece_at(direct, number);
-    if (piece->call->between.work != NULL && !engine->waiting) return false;
     int arrived = sh_all_arrived(group, number);
     if (arrived == 0) return false;
+    sh_piece *piece = sh_piece_at(direct, number);
     if (arrived < 0) {
         disagree(engine, group, number);
         return true;
     }
+    // Who has something else to do leaves parts to others.
+    bool leaves = piece->way == SH_WAY_PARTS && !engine->waiting;
+    if (leaves && !sh_parts_taken(group, piece, number)) return false;
     sh_direct_use(engine, group, piece, number);
     direct->reduced = number;
     direct->arrived_at = 0;

@@ -15,7 +15,8 @@ static inline sh_piece *sh_piece_at(sh_direct *direct, uint64_t number) {
 
 static inline sh_way sh_way_of(const sh_call *call, size_t bytes) {
     size_t small = call->shared != NULL ? SH_SMALL_MAPPED_BYTES : SH_SMALL_BYTES;
-    if (bytes <= small && call->between.work == NULL) return SH_WAY_SMALL;
+    if (call->between.work != NULL) return SH_WAY_PARTS;
+    if (bytes <= small) return SH_WAY_SMALL;
     return call->shared != NULL ? SH_WAY_MAPPED : SH_WAY_CHUNKS;
 }
 
@@ -90,9 +91,11 @@ static inline bool sh_all_done(sh_group *group, uint64_t number) {
 }
 
 /* The slice of one rank: whole cache lines, so that no two ranks write to one line. */
+/* Of a piece whose parts ranks take: nobody will find another. */
+bool sh_parts_taken(sh_group *group, const sh_piece *piece, uint64_t number);
 sh_range sh_slice_of(size_t count, size_t element, int ranks, int rank);
 /* This rank's work on a piece that all have announced. */
-void sh_direct_use(const sh_engine *engine, const sh_group *group, const sh_piece *piece,
+void sh_direct_use(const sh_engine *engine, sh_group *group, const sh_piece *piece,
                    uint64_t number);
 /* Adds what crossed between the ranks to the call's figures. */
 void sh_count_traffic(sh_call *call, const sh_group *group, const sh_piece *piece);

@@ -128,8 +128,8 @@ typedef struct sh_area {
     _Alignas(4096) char chunk[SH_CHUNKS][SH_CHUNK_BYTES];
 } sh_area;
 
-typedef enum sh_way { SH_WAY_SMALL, SH_WAY_MAPPED, SH_WAY_CHUNKS } sh_way;
-enum { SH_WAYS = 3 };
+typedef enum sh_way { SH_WAY_SMALL, SH_WAY_MAPPED, SH_WAY_CHUNKS, SH_WAY_PARTS } sh_way;
+enum { SH_WAYS = 4 };
 
 /* A stretch of a call that is announced, reduced and finished as a whole. */
 typedef struct sh_piece {

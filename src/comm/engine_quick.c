@@ -6,8 +6,8 @@
 static bool is_quick(const sh_engine *engine, const sh_group *group, const sh_call *call,
                      size_t bytes) {
     const sh_direct *direct = &group->direct;
-    bool plain = call->algorithm == NULL && call->between.work == NULL && engine->forced == NULL &&
-                 engine->status == SH_OK &&
+    bool plain = call->algorithm == NULL && engine->forced == NULL && engine->status == SH_OK &&
+                 sh_way_of(call, bytes) != SH_WAY_PARTS &&
                  (call->what == SH_ALLREDUCE || call->what == SH_BARRIER) &&
                  bytes <= SH_QUICK_BYTES && (call->shared != NULL || bytes <= SH_SMALL_BYTES);
     return plain && direct->area != NULL && direct->first == NULL &&

@@ -61,19 +61,31 @@ static void reduce_slice(const sh_engine *engine, const sh_group *group, const s
     }
 }
 
+static _Atomic uint32_t *taken_of(sh_group *group, uint64_t number) {
+    return &sh_announcement_at(&group->direct, group->id, 0, number)->taken;
+}
+
+static size_t part_elements(const sh_call *call) {
+    return PART_BYTES / sh_dtype_bytes(call->dtype);
+}
+
+bool sh_parts_taken(sh_group *group, const sh_piece *piece, uint64_t number) {
+    uint32_t taken = atomic_load_explicit(taken_of(group, number), memory_order_relaxed);
+    return taken * part_elements(piece->call) >= piece->count;
+}
+
 /* Takes parts as long as there are any: each is summed and worked on, and what came of it written
  * to all. */
-static void work_on_parts(const sh_engine *engine, const sh_group *group, const sh_piece *piece,
+static void work_on_parts(const sh_engine *engine, sh_group *group, const sh_piece *piece,
                           uint64_t number) {
     const sh_call *call = piece->call;
     const sh_between *between = &call->between;
-    sh_direct *direct = (sh_direct *)(uintptr_t)&group->direct;
-    _Atomic uint32_t *taken = &sh_announcement_at(direct, group->id, 0, number)->taken;
-    size_t element = sh_dtype_bytes(call->dtype), most = PART_BYTES / element, at;
+    _Atomic uint32_t *taken = taken_of(group, number);
+    size_t element = sh_dtype_bytes(call->dtype), most = part_elements(call), at;
     char *own_base = between->shared->base[engine->transport->rank];
     // Relaxed: what a part needs came with the announcements, what is made of it goes with `done`.
-    while ((at = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed) * most) < call->count) {
-        sh_range part = {at, call->count - at < most ? call->count - at : most};
+    while ((at = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed) * most) < piece->count) {
+        sh_range part = {at, piece->count - at < most ? piece->count - at : most};
         reduce_slice(engine, group, piece, number, part, true);
         between->work(between->self, call, part);
         char *made = (char *)between->result + at * element;
@@ -104,9 +116,7 @@ static void use_mapped(const sh_engine *engine, const sh_group *group, const sh_
     const sh_call *call = piece->call;
     size_t element = sh_dtype_bytes(call->dtype);
     char *own = data_of(group, piece, number, group->rank);
-    if (call->between.work != NULL) {
-        work_on_parts(engine, group, piece, number);
-    } else if (call->what == SH_ALLREDUCE) {
+    if (call->what == SH_ALLREDUCE) {
         allreduce_mapped(engine, group, piece, number);
     } else if (call->what == SH_REDUCE_SCATTER) {
         sh_range block = sh_block_range(piece->count, group->ranks, group->rank);
@@ -152,10 +162,12 @@ static void use_small(const sh_engine *engine, const sh_group *group, const sh_p
     }
 }
 
-void sh_direct_use(const sh_engine *engine, const sh_group *group, const sh_piece *piece,
+void sh_direct_use(const sh_engine *engine, sh_group *group, const sh_piece *piece,
                    uint64_t number) {
     if (piece->way == SH_WAY_SMALL)
         use_small(engine, group, piece, number);
+    else if (piece->way == SH_WAY_PARTS)
+        work_on_parts(engine, group, piece, number);
     else
         use_mapped(engine, group, piece, number);
 }

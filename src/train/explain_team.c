@@ -80,10 +80,14 @@ void sh_explain_team(const shoal_run *run, FILE *file) {
     bool forced = run->config.allreduce != NULL && strcmp(run->config.allreduce, "auto") != 0;
     fprintf(file, "  sums of gradients: %s\n",
             forced ? run->config.allreduce : "direct on one machine, through shared memory");
-    if (!forced && sh_team_may_spread(run))
-        fputs("  updates: on one machine, workers of one thread update what they sum, on one\n"
-              "    optimizer state for all\n",
-              file);
+    bool maps = !forced || strcmp(run->config.allreduce, "direct") == 0;
+    double slots = (double)run->optim.slot_count * (double)run->optim.total * sizeof(float);
+    if (maps && sh_team_may_spread(run, workers))
+        sh_fprintf(file,
+                   "  updates: on one machine workers of one thread update what they sum,\n"
+                   "    on one optimizer state of %.1f MiB for all, with or without "
+                   "--shard-optimizer\n",
+                   mib(slots));
     for (int nodes = 2; !forced && nodes <= workers; nodes++)
         print_remembered(run, workers, nodes, file);
 }

@@ -162,7 +162,8 @@ static void update(shoal_run *run, const sh_bucket *bucket, double scale, const 
     int64_t begin = sh_run_now(run);
     sh_optim_apply(&run->optim, &step);
     run->spent.update_ns += sh_run_now(run) - begin;
-    sh_trace_end(run->model.trace, "optim", "update", run->step, begin);
+    if (!run->team.spreads)  // then there are many, and finish_team tells of them
+        sh_trace_end(run->model.trace, "optim", "update", run->step, begin);
 }
 
 /* The sum of a bucket, or of a part of it, is in place. */
@@ -243,7 +244,10 @@ static sh_status agree_on_unused(shoal_run *run, bool *unused) {
 /* Waits for the sums of all ranks; most parameters have been updated already when it returns. */
 static sh_status finish_team(shoal_run *run, sh_loss_result *total) {
     sh_team *team = &run->team;
+    int64_t begin = sh_trace_begin(run->model.trace);
     SH_TRY(sh_reducer_finish(team->reducer));
+    if (team->spreads)
+        sh_trace_end(run->model.trace, "optim", "wait, sum and update", run->step, begin);
     SH_TRY(sh_engine_wait(team->engine, &team->control_call));
     sh_reducer_stats stats = sh_reducer_take_stats(team->reducer);
     run->spent.exposed_ns += stats.exposed_ns;

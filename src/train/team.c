@@ -70,15 +70,15 @@ static const sh_shared *mapped_weights(const sh_team *team) {
     return team->weights.base != NULL ? &team->weights : NULL;
 }
 
-static bool sums_steps(const shoal_run *run) {
+static bool sums_steps(const shoal_run *run, int workers) {
     sh_scheme scheme;
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK &&
-           !sh_scheme_acts(scheme, &run->config.scheme, run->team.ranks);
+           !sh_scheme_acts(scheme, &run->config.scheme, workers);
 }
 
 /* Where peers sum gradients they map them; a scheme sends what it wants them to have. */
 void sh_team_attach(shoal_run *run) {
-    if (run->team.engine == NULL || !sums_steps(run)) return;
+    if (run->team.engine == NULL || !sums_steps(run, run->team.ranks)) return;
     run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
 }
 
@@ -272,17 +272,11 @@ static sh_status map_weights(shoal_run *run) {
     return SH_OK;
 }
 
-bool sh_team_may_spread(const shoal_run *run) {
+bool sh_team_may_spread(const shoal_run *run, int workers) {
     sh_codec codec;
     return sh_codec_parse(run->config.compress, &codec) == SH_OK && codec.kind == NULL &&
-           !run->config.exact && sums_steps(run) && !run->optim.kind->adaptive &&
+           !run->config.exact && sums_steps(run, workers) && !run->optim.kind->adaptive &&
            !sh_run_updates_at_end(run) && run->optim.total * sizeof(float) >= SPREAD_LEAST;
-}
-
-/* One thread does it, between its computing; several update faster when all sums are there. */
-static bool spreads(const shoal_run *run) {
-    return mapped_weights(&run->team) != NULL && sh_run_threads(run) == 1 &&
-           sh_team_may_spread(run);
 }
 
 /* One block over the parts of all ranks: one optimizer state that all of them work on. */
@@ -299,18 +293,21 @@ static sh_status share_slots(shoal_run *run) {
 sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return SH_OK;
-    if (sums_steps(run)) SH_TRY(map_weights(run));
+    if (sums_steps(run, team->ranks)) SH_TRY(map_weights(run));
     if (run->config.exact) return SH_OK;
     SH_TRY(sh_model_take_gradients(&run->model));
-    if (!sums_steps(run)) return SH_OK;  // its scheme works on them
+    if (!sums_steps(run, run->team.ranks)) return SH_OK;  // its scheme works on them
     team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
     team->unused = sh_alloc(run->model.net->params.count + 1, sizeof *team->unused);
     if (team->used == NULL || team->unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     sh_codec codec;
     SH_TRY(sh_team_codec(run, &codec));
-    if (spreads(run)) SH_TRY(share_slots(run));
-    team->shards = run->config.shard_optimizer && !spreads(run);
+    // One thread does it; several update faster when all sums are there.
+    team->spreads = mapped_weights(team) != NULL && sh_run_threads(run) == 1 &&
+                    sh_team_may_spread(run, team->ranks);
+    team->shards = run->config.shard_optimizer && !team->spreads;
+    if (team->spreads) SH_TRY(share_slots(run));
     double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : SH_BUCKET_MIB;
     sh_reducer_options options = {.engine = team->engine,
                                   .params = &run->model.net->params,
@@ -322,7 +319,7 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
                                   .shards = team->shards,
                                   .weights = run->model.blocks.weights,
                                   .weights_shared = mapped_weights(team),
-                                  .spreads = spreads(run),
+                                  .spreads = team->spreads,
                                   .overlap = run->config.overlap,
                                   .arrived = arrived,
                                   .user = run,

@@ -82,6 +82,7 @@ typedef struct sh_team {
     sh_seat seat;           // as it was given; zeros: one worker
     sh_shared gradients, weights;  // base NULL: private
     sh_shared slots;   // the optimizer's, one block behind the other; base NULL: private
+    bool spreads;      // parameters are updated on the way of their sums
     bool shards;       // each worker keeps the optimizer's state of its part alone
     sh_status status;  // of what failed inside an update
     sh_reducer *reducer;
@@ -127,7 +128,7 @@ sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, c
 /* Where workers of one thread map each other's memory they update this run's parameters while they
  * sum gradients, whoever waits, on one optimizer state for all. Not by a rule that needs norms of
  * whole parameters, and not what fits into the caches, where it better stays with its worker. */
-bool sh_team_may_spread(const struct shoal_run *run);
+bool sh_team_may_spread(const struct shoal_run *run, int workers);
 /* Sharded: the optimizer's state of all ranks, before a checkpoint; and away with it again. */
 sh_status sh_team_gather_slots(struct shoal_run *run);
 void sh_team_drop_slots(struct shoal_run *run);

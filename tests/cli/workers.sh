@@ -56,6 +56,14 @@ for rule in "momentum --lr 0.05" "adamw"; do
     done
 done
 rm -r clipped spread spread-half
+# What explain says of it holds for these, and not for others.
+expect_exit 0 "$SHOAL" explain "${large[@]}" -n 2 --optimizer momentum
+grep -q "one optimizer state of 9.0 MiB for all" stdout || fail "$(cat stdout)"
+for other in "--model mlp" "--sync local:4" "--clip-norm 1" "--optimizer lamb" "--allreduce ring" "--compress fp16"; do
+    # shellcheck disable=SC2086
+    expect_exit 0 "$SHOAL" explain "${large[@]}" -n 2 $other
+    grep -q "one optimizer state" stdout && fail "$other: $(cat stdout)"
+done
 
 # start NAME FLAGS...   a long run in the background; returns once it has a checkpoint.
 start() {
