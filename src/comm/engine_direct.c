@@ -79,12 +79,12 @@ static bool announce_next(sh_engine *engine, sh_group *group) {
         char *chunk = engine->area->chunk[piece->chunk];
         engine->combine->copy(chunk, (char *)call->data + piece->first * element,
                               piece->count * element);
-        sh_publish(engine, group, number, piece, (uint64_t)(chunk - (char *)engine->area));
+        sh_publish(engine, group, number, piece->stamp, (uint64_t)(chunk - (char *)engine->area));
     } else if (way != SH_WAY_SMALL) {
         char *base = call->shared->base[engine->transport->rank];
-        sh_publish(engine, group, number, piece, (uint64_t)((char *)call->data - base));
+        sh_publish(engine, group, number, piece->stamp, (uint64_t)((char *)call->data - base));
     } else {
-        sh_announce_small(engine, group, number, piece);
+        sh_announce_small(engine, group, number, piece->stamp, call);
     }
     direct->announced = number;
     direct->cursor += piece->count;

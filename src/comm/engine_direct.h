@@ -34,11 +34,11 @@ static inline bool sh_lane_is_free(sh_direct *direct, const sh_group *group, uin
     return number <= least + SH_LANE;
 }
 
-static inline void sh_publish(sh_engine *engine, sh_group *group, uint64_t number,
-                              const sh_piece *piece, uint64_t offset) {
+static inline void sh_publish(sh_engine *engine, sh_group *group, uint64_t number, sh_stamp stamp,
+                              uint64_t offset) {
     sh_announcement *mine = sh_announcement_at(&group->direct, group->id, group->rank, number);
     mine->offset = offset;
-    mine->stamp = piece->stamp;
+    mine->stamp = stamp;
     atomic_store_explicit(&mine->taken, 0, memory_order_relaxed);
     // Release: whoever sees the number sees the line and the data that it speaks of.
     atomic_store_explicit(&mine->number, number, memory_order_release);
@@ -46,12 +46,11 @@ static inline void sh_publish(sh_engine *engine, sh_group *group, uint64_t numbe
 }
 
 static inline void sh_announce_small(sh_engine *engine, sh_group *group, uint64_t number,
-                                     sh_piece *piece) {
-    const sh_call *call = piece->call;
+                                     sh_stamp stamp, const sh_call *call) {
     sh_announcement *mine = sh_announcement_at(&group->direct, group->id, group->rank, number);
     const void *from = call->what == SH_ALLTOALL ? call->source : call->data;
     engine->combine->copy(mine->data, from, call->count * sh_dtype_bytes(call->dtype));
-    sh_publish(engine, group, number, piece, 0);
+    sh_publish(engine, group, number, stamp, 0);
 }
 
 /* All peers have announced piece `number`; -1 on a peer that announced something else. */
@@ -90,9 +89,9 @@ static inline bool sh_all_done(sh_group *group, uint64_t number) {
     return true;
 }
 
-/* The slice of one rank: whole cache lines, so that no two ranks write to one line. */
 /* Of a piece whose parts ranks take: nobody will find another. */
 bool sh_parts_taken(sh_group *group, const sh_piece *piece, uint64_t number);
+/* The slice of one rank: whole cache lines, so that no two ranks write to one line. */
 sh_range sh_slice_of(size_t count, size_t element, int ranks, int rank);
 /* This rank's work on a piece that all have announced. */
 void sh_direct_use(const sh_engine *engine, sh_group *group, const sh_piece *piece,

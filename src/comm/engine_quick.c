@@ -57,22 +57,24 @@ bool sh_direct_quick(sh_engine *engine, sh_call *call) {
         if (offset > call->shared->bytes || bytes > call->shared->bytes - offset) return false;
     }
     sh_stamp stamp = sh_stamp_of(call, way);
+    if (way == SH_WAY_SMALL)
+        sh_announce_small(engine, group, number, stamp, call);
+    else
+        sh_publish(engine, group, number, stamp, offset);
+    // Peers see the announcement first: books are kept while it travels.
     sh_agree_begin(engine, group, stamp);
     sh_piece *piece = sh_piece_at(direct, number);
     *piece = (sh_piece){
         .call = call, .count = call->count, .stamp = stamp, .chunk = -1, .way = way, .last = true};
     direct->announced = number;
-    if (way == SH_WAY_SMALL)
-        sh_announce_small(engine, group, number, piece);
-    else
-        sh_publish(engine, group, number, piece, offset);
     call->sent_bytes = call->messages = 0;
     call->status = SH_OK;
     call->start_ns = engine->now_ns;
+    call->done = false;
     engine->under_way++;
     bool ended = pass_quickly(engine, group, piece, number);
+    // Afterwards, as it waits for all stores to be visible.
     sh_call_record(engine, call, NULL);
-    call->done = false;
     if (!ended) return true;
     direct->ended = number;
     sh_count_traffic(call, group, piece);
