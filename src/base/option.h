@@ -17,7 +17,7 @@
 #include "base/status.h"
 
 typedef enum sh_option_type {
-    SH_OPTION_INT,     // int64_t; accepts 1e6 and 64k, 64M, 1G, 1T (1024)
+    SH_OPTION_INT,     // int64_t; accepts 1e6 and 64k, 64KiB, 64M, 1G, 1T (1024)
     SH_OPTION_REAL,    // double; accepts 1%; never NaN but as the initial "nan", which means unset
     SH_OPTION_BOOL,    // bool; a flag without value means true, --no-FLAG false
     SH_OPTION_STRING,  // char *, NULL when unset and without initial value

@@ -84,10 +84,10 @@ static bool parse_real(const char *text, double *value_out) {
     return *rest == '\0';
 }
 
-/* 1024-based suffix, or 0 when `rest` is none. */
+/* 1024-based suffix, as k or KiB, or 0 when `rest` is none. */
 static double suffix_factor(const char *rest) {
     if (rest[0] == '\0') return 1;
-    if (rest[1] != '\0') return 0;
+    if (rest[1] != '\0' && strcmp(rest + 1, "iB") != 0) return 0;
     switch (rest[0]) {
         case 'k':
         case 'K':

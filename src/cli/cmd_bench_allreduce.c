@@ -1,13 +1,11 @@
 /* shoal bench allreduce: how fast workers of this machine sum their gradients. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli/bench.h"
 
-enum { SIZES_MAX = 64 };
+enum { SIZES_MAX = 64 };  // shoal_bench_allreduce refuses more
 
 typedef struct allreduce_options {
-    char *algorithm, *sizes;
+    char *algorithm;
+    sh_ints sizes;
     int64_t ranks;
     double seconds;
     bool private_memory, json;
@@ -24,9 +22,11 @@ static const sh_option rows[] = {
      .value = "N",
      .help = "workers that take part"},
     {.key = "sizes",
-     .type = SH_OPTION_STRING,
+     .type = SH_OPTION_INTS,
      .at = offsetof(allreduce_options, sizes),
      .initial = "1K,16K,256K,1M,4M,25M,100M",
+     .least = sizeof(float),
+     .most = 0x1p40,
      .value = "BYTES,...",
      .help = "of the whole buffer"},
     {.key = "algorithm",
@@ -52,30 +52,6 @@ static const sh_option rows[] = {
      .initial = "false",
      .help = "a line of JSON per size"},
 };
-
-/* "1K,16K,100M": binary units. */
-static shoal_status read_sizes(const char *text, int64_t *sizes, size_t *count_out) {
-    size_t count = 0;
-    for (const char *at = text; *at != '\0';) {
-        char *end;
-        unsigned long long value = strtoull(at, &end, 10);
-        int shift = 0;
-        if (end != at && *end != '\0' && strchr("KkMmGg", *end) != NULL) {
-            shift = *end == 'K' || *end == 'k' ? 10 : *end == 'M' || *end == 'm' ? 20 : 30;
-            end++;
-        }
-        bool good = *at >= '0' && *at <= '9' && (*end == ',' || *end == '\0') &&
-                    value <= (1ull << 40 >> shift) && count < SIZES_MAX;
-        if (!good) {
-            CLI_FAIL(SHOAL_E_USAGE, "'%s' is no list of at most %d sizes", text, SIZES_MAX);
-            return CLI_HINT("--sizes 1K,16K,25M");
-        }
-        sizes[count++] = (int64_t)(value << shift);
-        at = *end == ',' ? end + 1 : end;
-    }
-    *count_out = count;
-    return SHOAL_OK;
-}
 
 static void print_json(const shoal_allreduce_timing *t) {
     printf("{\"bytes\":%lld,\"ranks\":%lld,\"algorithm\":", (long long)t->size_bytes,
@@ -111,14 +87,13 @@ static void print_text(const shoal_allreduce_timing *t, size_t count) {
 
 static shoal_status run_allreduce(sh_args *args) {
     const allreduce_options *o = args->options;
-    int64_t sizes[SIZES_MAX];
     shoal_allreduce_options options = {.ranks = o->ranks,
-                                       .sizes = sizes,
+                                       .sizes = o->sizes.items,
+                                       .size_count = o->sizes.count,
                                        .algorithm = o->algorithm,
                                        .seconds = o->seconds,
                                        .private_memory = o->private_memory,
                                        .launcher = sh_args_hooks(args).launcher};
-    CLI_TRY(read_sizes(o->sizes, sizes, &options.size_count));
     shoal_allreduce_timing timings[SIZES_MAX];
     CLI_TRY(shoal_bench_allreduce(&options, timings));
     if (timings[0].samples == 0) return SHOAL_OK;  // under MPI rank 0 has them

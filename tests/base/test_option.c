@@ -249,6 +249,9 @@ TEST(option, reads_whole_numbers_exactly_or_not_at_all) {
     check_int("+7", true, 7);
     check_int("1e6", true, 1000000);
     check_int("64k", true, 65536);
+    check_int("64KiB", true, 65536);
+    check_int("64KB", false, 0);
+    check_int("64iB", false, 0);
     check_int("2M", true, 2 << 20);
     check_int("1G", true, 1 << 30);
     check_int("0.5k", true, 512);

@@ -24,7 +24,7 @@ expect_complaint 2 "there is no kind 'model'" "$SHOAL" list model
 expect_text "did you mean 'models'?"
 expect_complaint 2 "there is no 'data gte'" "$SHOAL" data gte mnist
 expect_complaint 2 "there is no benchmark 'eval'" "$SHOAL" bench eval
-expect_complaint 2 "'1K,x' is no list" "$SHOAL" bench allreduce --sizes 1K,x
+expect_complaint 2 "found 'x'" "$SHOAL" bench allreduce --sizes 1K,x
 expect_complaint 2 "whole floats" "$SHOAL" bench allreduce --sizes 6
 expect_complaint 2 "there is no all-reduce 'star'" "$SHOAL" bench allreduce --algorithm star
 expect_text "shoal list collectives"
