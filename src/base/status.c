@@ -24,6 +24,14 @@ sh_status(sh_error_adopt)(const sh_error *error) {
     return own->code;
 }
 
+/* What was read from a file must not command the terminal. */
+static void make_plain(char *text) {
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7F) *text = '?';
+    }
+}
+
 sh_status sh_error_set(sh_status code, const char *file, int line, const char *format, ...) {
     SH_ASSERT(code != SH_OK);
     // Arguments may point into the record itself, so it is built aside first.
@@ -32,6 +40,7 @@ sh_status sh_error_set(sh_status code, const char *file, int line, const char *f
     va_start(arguments, format);
     sh_vsnprintf(error.text, sizeof error.text, format, arguments);
     va_end(arguments);
+    make_plain(error.text);
     *last() = error;
     return code;
 }
@@ -42,6 +51,7 @@ sh_status(sh_error_hint)(const char *format, ...) {
     sh_error *own = last();
     sh_vsnprintf(own->hint, sizeof own->hint, format, arguments);
     va_end(arguments);
+    make_plain(own->hint);
     return own->code;
 }
 

@@ -1,5 +1,7 @@
 /* The program: finds the command, gives help, turns failures into messages and exit codes. */
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 
 #include "cli/common.h"
@@ -36,9 +38,10 @@ static void print_overview(void) {
     printf("A first run:  shoal train --model mlp --data digits --epochs 10\n");
 }
 
-static int exit_code(shoal_status status, int signal) {
+/* `caught`: 0 where another rank was asked to stop, and all did. */
+static int exit_code(shoal_status status, int caught) {
     if (status == SHOAL_OK) return 0;
-    if (status == SHOAL_E_INTERRUPTED && signal != 0) return 128 + signal;
+    if (status == SHOAL_E_INTERRUPTED) return 128 + (caught != 0 ? caught : SIGINT);
     return status == SHOAL_E_USAGE ? 2 : 1;
 }
 
@@ -90,8 +93,7 @@ static int run(const sh_command *command, int argc, char **argv) {
     if (status == SHOAL_OK) status = command->run(&args);
     sh_progress_clear(args.progress);
     // A stop on request is no failure: the command has said how to go on.
-    if (status != SHOAL_OK && (status != SHOAL_E_INTERRUPTED || args.signal == 0))
-        sh_complain(command->name);
+    if (status != SHOAL_OK && status != SHOAL_E_INTERRUPTED) sh_complain(command->name);
     int code = exit_code(status, args.signal);
     sh_args_fini(&args);
     code = finish(command->name, code);
@@ -99,7 +101,16 @@ static int run(const sh_command *command, int argc, char **argv) {
     return code;
 }
 
+/* A file of ours must not get the number of a standard stream that is closed: what is said there
+ * would be written into it. Opened the wrong way round, so that its use still fails. */
+static void keep_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
 int main(int argc, char **argv) {
+    keep_standard_streams();
+    signal(SIGXFSZ, SIG_IGN);  // writes beyond 'ulimit -f' fail, and say so
     const char *first = argc > 1 ? argv[1] : "--help";
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) return help(NULL);
     if (strcmp(first, "help") == 0) return help(argc > 2 ? argv[2] : NULL);

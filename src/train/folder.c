@@ -386,8 +386,8 @@ static sh_status restore_folder(const shoal_run *run) {
 static sh_status tell_how_to_go_on(const shoal_run *run) {
     const sh_error error = *sh_error_last();
     bool has = has_snapshots(run);
-    sh_status status = sh_error_adopt(&error);
-    if (!has) return status;
+    (void)sh_error_adopt(&error);
+    if (!has) return sh_error_hint("make room, or choose another folder with --out");
     return sh_error_hint(
         "make room, then 'shoal train %s --resume': the checkpoints before are whole", run->folder);
 }

@@ -306,15 +306,30 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t
 }
 
 /* Goes on from the newest checkpoint, or from the start where there is none yet. */
-static sh_status prepare_restart(sh_config *config, const sh_outcome *outcome) {
+static bool has_checkpoint(const sh_outcome *outcome) {
     char *manifest = NULL;
     bool found = outcome->folder != NULL &&
                  sh_checkpoint_find(outcome->folder, NULL, &manifest, NULL) == SH_OK;
     sh_free(manifest);
+    return found;
+}
+
+static sh_status prepare_restart(sh_config *config, const sh_outcome *outcome) {
+    bool found = has_checkpoint(outcome);
     if (outcome->folder != NULL)
         SH_TRY(sh_options_set(sh_config_table, "out", outcome->folder, config));
     if (found) return sh_options_set(sh_config_table, "resume", "auto", config);
     return sh_options_set(sh_config_table, "overwrite", "true", config);
+}
+
+/* Nobody restarts it any more; what it has done is not lost. */
+static sh_status tell_how_to_go_on(const sh_outcome *outcome) {
+    const sh_error error = *sh_error_last();
+    bool found = has_checkpoint(outcome);
+    sh_status status = sh_error_adopt(&error);
+    if (!found) return status;
+    return sh_error_hint("%s%s'shoal train %s --resume' goes on from the last checkpoint",
+                         error.hint, *error.hint != '\0' ? "; " : "", outcome->folder);
 }
 
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
@@ -330,8 +345,9 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
     sh_servers_settle(&config);
     outcome->begin_ns = now();
     sh_status status;
+    bool died;
     for (int64_t restarts = 0;; restarts++) {
-        bool died = false;
+        died = false;
         status = one_attempt(job, &config, &restarts, outcome, &died);
         if (status == SH_OK || !died || !job->restarts || restarts >= config.restarts) break;
         if (job->hooks->stop != NULL && job->hooks->stop(job->hooks->user)) break;
@@ -347,5 +363,5 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
         warn(job, outcome, text);
     }
     sh_config_fini(&config);
-    return status;
+    return status != SH_OK && died && job->restarts ? tell_how_to_go_on(outcome) : status;
 }

@@ -1,4 +1,5 @@
 # Addresses are limited (ulimit -v): workers take fewer of them, and what does not fit says what to do.
+# So it is with the sizes of files, of which shared memory is one (ulimit -f).
 # shellcheck shell=bash
 . "$SRC/tests/cli/lib.sh"
 
@@ -26,3 +27,9 @@ expect_exit 0 limited $(($(awk '/^MemTotal/ { print $2 }' /proc/meminfo) / 1024 
 
 expect_complaint 1 "cannot map" limited 1000 "${train[@]}" --model "{name: mlp, hidden: [12000, 12000]}" --out large
 expect_text "limited to 1000 MiB of addresses: 'ulimit -v unlimited'"
+
+in_small_files() { (ulimit -f 100 && exec "$@"); } # KiB
+expect_complaint 1 "shared memory of 2 workers: File too large" in_small_files "${train[@]}" --model mlp --out small
+expect_text "'ulimit -f unlimited'"
+expect_complaint 1 "File too large" in_small_files "${train[@]}" --model mlp -n 1 --out small
+expect_text "choose another folder with --out"

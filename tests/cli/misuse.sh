@@ -66,3 +66,16 @@ run '' 2 "no model is given"
 head -c 4096 /dev/urandom >noise.yaml
 expect_exit 2 "$SHOAL" train noise.yaml
 expect_complaint 1 "none.yaml" "$SHOAL" train none.yaml
+
+# Standard streams that are closed: nothing of what would be said there gets into a file of the run.
+for workers in 1 2; do
+    code=0
+    "$SHOAL" train --model mlp --data digits --threads 1 --steps 30 --log-every 5 -n $workers --out "mute$workers" \
+        <&- >&- 2>&- || code=$?
+    [ "$code" -eq 1 ] || fail "exit $code with closed streams"
+    ! grep -v '^{.*}$' "mute$workers/metrics.jsonl" || fail "words among the metrics"
+    expect_no_file "mute$workers"/*.tmp.*
+done
+# Nor does what a file holds command the terminal.
+printf 'A \033c 2\nB 1 2\n' >hostile.txt
+expect_complaint 1 "is no number: '?c'" "$SHOAL" explain allreduce --values hostile.txt

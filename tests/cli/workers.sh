@@ -122,6 +122,7 @@ code=0
 wait "$parent" || code=$?
 [ "$code" -eq 1 ] || fail "exit $code after a death without restarts"
 expect_text "signal 11" final.err
+expect_text "'shoal train final --resume' goes on from the last checkpoint" final.err
 
 # One that finds no more memory is named with what it wanted, and the run goes on as after a death.
 if command -v prlimit >/dev/null; then

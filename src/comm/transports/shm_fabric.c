@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/addresses.h"
@@ -33,15 +34,26 @@ static size_t lay_out(sh_shm *fabric, uintptr_t base) {
     return at + ranks * ranks * fabric->ring_stride;
 }
 
+sh_status shm_limit_hint(const char *hint) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_FSIZE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+        return sh_addresses_hint(hint);
+    return sh_error_hint(
+        "files, and so shared memory, are limited to %zu MiB: 'ulimit -f unlimited'",
+        (size_t)files.rlim_cur >> 20);
+}
+
 static sh_status map_control(sh_shm *fabric) {
     fabric->control_bytes = sh_round_up(lay_out(fabric, 0), 4096);
     fabric->file = memfd_create("shoal", MFD_CLOEXEC);
     if (fabric->file < 0)
         return SH_FAIL(SH_E_IO, "cannot create shared memory for %d workers: %s", fabric->ranks,
                        strerror(errno));
-    if (ftruncate(fabric->file, (off_t)fabric->control_bytes) != 0)
-        return SH_FAIL(SH_E_MEMORY, "cannot size the shared memory of %d workers: %s",
-                       fabric->ranks, strerror(errno));
+    if (ftruncate(fabric->file, (off_t)fabric->control_bytes) != 0) {
+        SH_FAIL(SH_E_MEMORY, "cannot size the shared memory of %d workers: %s", fabric->ranks,
+                strerror(errno));
+        return shm_limit_hint("use fewer workers");
+    }
     void *base = mmap(NULL, fabric->control_bytes, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fabric->file, 0);
     if (base == MAP_FAILED) {

@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/addresses.h"
 #include "base/memory.h"
 
 /* A region: a head page that counts who is done with it, then one part per rank. Parts of a huge
@@ -148,7 +147,7 @@ static sh_status judge(const shm_transport *shm) {
         if (doors[rank].offers[turn].status == SH_OK) continue;
         SH_FAIL(SH_E_MEMORY, "not enough memory on this machine: %d workers share %zu MiB each",
                 shm->base.ranks, bytes >> 20);
-        return sh_addresses_hint("use fewer workers or a smaller model");
+        return shm_limit_hint("use fewer workers or a smaller model");
     }
     return SH_OK;
 }
