@@ -51,9 +51,10 @@ const char *sh_nearest(const char *word, const char *(*name)(const void *names, 
         size_t candidate_length = strlen(candidate);
         if (candidate_length > WORD_MAX) continue;
         int cost = distance(word, length, candidate, candidate_length);
-        // An abbreviation (`mom` for `momentum`) is as good as one slip.
-        if (length >= 3 && candidate_length > length && begins(candidate, word, length) && cost > 1)
-            cost = 1;
+        // An abbreviation (`mom` for `momentum`) is as good as one slip, the first word (`clip` for
+        // `clip-norm`) better than one.
+        if (length >= 3 && candidate_length > length && begins(candidate, word, length))
+            cost = letter_of(candidate[length]) == '-' ? 0 : least_of(cost, 1);
         if (cost < best_cost) {
             best = candidate;
             best_cost = cost;
