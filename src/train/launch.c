@@ -305,7 +305,6 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t
     return status;
 }
 
-/* Goes on from the newest checkpoint, or from the start where there is none yet. */
 static bool has_checkpoint(const sh_outcome *outcome) {
     char *manifest = NULL;
     bool found = outcome->folder != NULL &&
@@ -314,6 +313,7 @@ static bool has_checkpoint(const sh_outcome *outcome) {
     return found;
 }
 
+/* Goes on from the newest checkpoint, or from the start where there is none yet. */
 static sh_status prepare_restart(sh_config *config, const sh_outcome *outcome) {
     bool found = has_checkpoint(outcome);
     if (outcome->folder != NULL)

@@ -34,9 +34,9 @@ static size_t lay_out(sh_shm *fabric, uintptr_t base) {
     return at + ranks * ranks * fabric->ring_stride;
 }
 
-sh_status shm_limit_hint(const char *hint) {
+sh_status shm_limit_hint(size_t bytes, const char *hint) {
     struct rlimit files;
-    if (getrlimit(RLIMIT_FSIZE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+    if (getrlimit(RLIMIT_FSIZE, &files) != 0 || bytes <= files.rlim_cur)  // infinity is the largest
         return sh_addresses_hint(hint);
     return sh_error_hint(
         "files, and so shared memory, are limited to %zu MiB: 'ulimit -f unlimited'",
@@ -52,7 +52,7 @@ static sh_status map_control(sh_shm *fabric) {
     if (ftruncate(fabric->file, (off_t)fabric->control_bytes) != 0) {
         SH_FAIL(SH_E_MEMORY, "cannot size the shared memory of %d workers: %s", fabric->ranks,
                 strerror(errno));
-        return shm_limit_hint("use fewer workers");
+        return shm_limit_hint(fabric->control_bytes, "use fewer workers");
     }
     void *base = mmap(NULL, fabric->control_bytes, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fabric->file, 0);

@@ -182,9 +182,9 @@ static inline void shm_list_add(shm_list *list, sh_message *message) {
 /* False: it is not in the list. */
 bool shm_list_remove(shm_list *list, sh_message *message);
 
-/* After a lack of memory: the limit where there is one (shared memory counts as a file), otherwise
- * `hint`. Ends a function as sh_error_hint does. */
-sh_status shm_limit_hint(const char *hint);
+/* After a lack of at least so many bytes: the limit that they are beyond (shared memory counts as a
+ * file), otherwise `hint`. Ends a function as sh_error_hint does. */
+sh_status shm_limit_hint(size_t bytes, const char *hint);
 
 /* shm_send.c */
 sh_status shm_send(sh_transport *transport, sh_message *message);
