@@ -41,6 +41,53 @@ void sh_options_fini(sh_option_table table, void *target) {
     for (size_t i = 0; i < table.count; i++) sh_option_clear(&table.rows[i], target);
 }
 
+/* What a field holds by a pointer gets a copy of its own. */
+static bool copy_field(const sh_option *row, const char *from, char *to) {
+    switch (row->type) {
+        case SH_OPTION_INT:
+            *(int64_t *)to = *(const int64_t *)from;
+            return true;
+        case SH_OPTION_REAL:
+            *(double *)to = *(const double *)from;
+            return true;
+        case SH_OPTION_BOOL:
+            *(bool *)to = *(const bool *)from;
+            return true;
+        case SH_OPTION_STRING: {
+            const char *text = *(char *const *)from;
+            *(char **)to = text != NULL ? sh_strdup(text) : NULL;
+            return text == NULL || *(char **)to != NULL;
+        }
+        case SH_OPTION_INTS: {
+            const sh_ints *ints = (const sh_ints *)from;
+            sh_ints *copy = (sh_ints *)to;
+            *copy = (sh_ints){0};
+            if (ints->count == 0) return true;
+            copy->items = sh_alloc(ints->count, sizeof *copy->items);
+            if (copy->items == NULL) return false;
+            copy->count = ints->count;
+            memcpy(copy->items, ints->items, ints->count * sizeof *copy->items);
+            return true;
+        }
+        case SH_OPTION_NODE: {
+            const sh_node *node = *(sh_node *const *)from;
+            *(sh_node **)to = node != NULL ? sh_node_copy(node) : NULL;
+            return node == NULL || *(sh_node **)to != NULL;
+        }
+    }
+    return true;
+}
+
+sh_status sh_options_copy(sh_option_table table, const void *from, void *to) {
+    for (size_t i = 0; i < table.count; i++) {
+        const sh_option *row = &table.rows[i];
+        if (copy_field(row, (const char *)from + row->at, (char *)to + row->at)) continue;
+        sh_options_fini((sh_option_table){table.rows, i}, to);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    }
+    return SH_OK;
+}
+
 static const char *last_part(const char *key) {
     const char *dot = strrchr(key, '.');
     return dot != NULL ? dot + 1 : key;

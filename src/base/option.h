@@ -53,6 +53,9 @@ typedef struct sh_option_table {
 /* Sets every field to its initial value. */
 sh_status sh_options_init(sh_option_table table, void *target);
 void sh_options_fini(sh_option_table table, void *target);
+/* Every field of `from` into `to`, which may be raw memory, with texts, lists and trees of its own.
+ * On failure `to` owns nothing. */
+sh_status sh_options_copy(sh_option_table table, const void *from, void *to);
 
 /* Applies a map. A null value unsets a STRING, INTS or NODE, and a REAL whose initial value is
  * "nan". An unknown key fails with its place and the nearest known one; a bad value with

@@ -33,6 +33,12 @@ sh_rng sh_rng_stream(uint64_t seed, sh_rng_use use, uint32_t a, uint64_t b) {
                     .stream = {mixed.word[2], mixed.word[3]}};
 }
 
+uint64_t sh_rng_name(const char *name) {
+    uint64_t hash = 0xCBF29CE484222325;
+    for (; *name != '\0'; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001B3;
+    return hash;
+}
+
 sh_philox_block sh_rng_at(const sh_rng *rng, uint64_t index) {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), rng->stream[0],
                                  rng->stream[1]};
@@ -60,6 +66,40 @@ float sh_rng_normal(sh_rng *rng) {
     double u = ((double)sh_rng_u32(rng) + 1.0) * 0x1p-32;  // (0, 1]
     double v = (double)sh_rng_u32(rng) * 0x1p-32;
     return (float)(sqrt(-2.0 * log(u)) * cos(2.0 * 3.14159265358979323846 * v));
+}
+
+static void block_of_uniforms(sh_philox_block block, float values_out[4]) {
+    for (int i = 0; i < 4; i++) values_out[i] = sh_u32_to_unit(block.word[i]);
+}
+
+/* Box-Muller, both values of each pair of words. */
+static void block_of_normals(sh_philox_block block, float values_out[4]) {
+    for (int i = 0; i < 4; i += 2) {
+        double u = ((double)block.word[i] + 1.0) * 0x1p-32;  // (0, 1]
+        double angle = 2.0 * 3.14159265358979323846 * (double)block.word[i + 1] * 0x1p-32;
+        double radius = sqrt(-2.0 * log(u));
+        values_out[i] = (float)(radius * cos(angle));
+        values_out[i + 1] = (float)(radius * sin(angle));
+    }
+}
+
+/* Element i is value i % 4 of block i / 4. */
+static void fill(const sh_rng *rng, uint64_t first, size_t count,
+                 void (*values_of)(sh_philox_block block, float values_out[4]), float *values_out) {
+    float values[4];
+    for (size_t i = 0; i < count; i++) {
+        uint64_t element = first + i;
+        if (i == 0 || element % 4 == 0) values_of(sh_rng_at(rng, element / 4), values);
+        values_out[i] = values[element % 4];
+    }
+}
+
+void sh_rng_uniforms(const sh_rng *rng, uint64_t first, size_t count, float *values_out) {
+    fill(rng, first, count, block_of_uniforms, values_out);
+}
+
+void sh_rng_normals(const sh_rng *rng, uint64_t first, size_t count, float *values_out) {
+    fill(rng, first, count, block_of_normals, values_out);
 }
 
 uint64_t sh_rng_below(sh_rng *rng, uint64_t n) {

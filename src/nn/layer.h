@@ -1,6 +1,8 @@
-/* Layers: one file and one row each (nn/layers/list.h). A layer is a node of the static DAG and
- * knows shapes and parameters; an op is that layer compiled for one batch size (nn/plan.h) and
- * knows kernels and buffers. `nn` computes only: nothing here hears of communication. */
+/* Layers: one file and one row each (nn/layers/list.h). A layer is a node of the static DAG; it is
+ * described first (nn/spec.h: shapes and declared parameters), gets its place in the parameter
+ * block when the net is built (nn/net.h), and is compiled to an op, which knows kernels and
+ * buffers, once per batch size (nn/plan.h). `nn` computes only: nothing here hears of
+ * communication. */
 #ifndef SH_NN_LAYER_H
 #define SH_NN_LAYER_H
 
@@ -10,28 +12,13 @@
 
 enum { SH_INPUTS_MOST = 8, SH_LAYER_PARAMS_MOST = 4, SH_LAYER_NAME = 64, SH_NET_INPUT = -1 };
 
-typedef struct sh_net sh_net;
+typedef struct sh_net_spec sh_net_spec;
 typedef struct sh_op sh_op;
 typedef struct sh_planner sh_planner;
 typedef struct sh_layer_kind sh_layer_kind;
 
-typedef struct sh_layer {
-    const sh_layer_kind *kind;
-    char name[SH_LAYER_NAME];
-    int index;                   // in the net; also names its random streams
-    int inputs[SH_INPUTS_MOST];  // layer indices, SH_NET_INPUT for the data
-    int input_count;
-    sh_shape in[SH_INPUTS_MOST], out;     // without the batch dimension
-    void *options;                        // kind->options_bytes, or NULL
-    size_t params[SH_LAYER_PARAMS_MOST];  // indices into net->params
-    int param_count;
-    bool owns_param[SH_LAYER_PARAMS_MOST];  // false: shared with an earlier layer (tied weights)
-    size_t states[SH_LAYER_PARAMS_MOST];    // indices into net->states
-    int state_count;
-    double flops;  // of one sample's forward pass
-} sh_layer;
-
-/* How a parameter starts. The papers' rules, all drawn from the seed by the parameter's index. */
+/* How a parameter starts. The papers' rules; element i of the parameter is a function of the seed,
+ * the parameter's name and i. */
 typedef enum sh_init_rule {
     SH_INIT_CONSTANT,  // scale
     SH_INIT_NORMAL,    // standard deviation = scale
@@ -45,6 +32,33 @@ typedef struct sh_init {
     int64_t fan_in, fan_out;
 } sh_init;
 
+/* A parameter, or an untrained state, as a layer declares it. */
+typedef struct sh_param_spec {
+    char name[SH_PARAM_NAME];  // "conv1.weight"
+    sh_shape shape;
+    bool decays;  // as in sh_param
+    bool tied;    // the parameter of this name that an earlier layer declares
+    sh_init init;
+} sh_param_spec;
+
+typedef struct sh_layer {
+    const sh_layer_kind *kind;
+    char name[SH_LAYER_NAME];
+    int index;                   // in the net
+    uint64_t stream;             // names its random streams: a function of the layer's name
+    int inputs[SH_INPUTS_MOST];  // layer indices, SH_NET_INPUT for the data
+    int input_count;
+    sh_shape in[SH_INPUTS_MOST], out;  // without the batch dimension
+    void *options;                     // kind->options_bytes, or NULL
+    sh_param_spec param_specs[SH_LAYER_PARAMS_MOST], state_specs[SH_LAYER_PARAMS_MOST];
+    int param_count, state_count;
+    double flops;  // of one sample's forward pass
+
+    // Set when the net is built:
+    size_t params[SH_LAYER_PARAMS_MOST];  // indices into net->params
+    size_t states[SH_LAYER_PARAMS_MOST];  // indices into net->states
+} sh_layer;
+
 struct sh_layer_kind {
     const char *name, *help;
     sh_option_table options;
@@ -52,10 +66,11 @@ struct sh_layer_kind {
     const char *main_option;  // `- dense: 10` sets this one; NULL: none
     int inputs_least, inputs_most;
 
-    /* Checks the input shapes, sets layer->out and layer->flops, declares parameters. */
-    sh_status (*build)(sh_net *net, sh_layer *layer);
+    /* Checks the input shapes, sets layer->out and layer->flops, declares parameters. `net` holds
+     * the layers before this one. */
+    sh_status (*declare)(const sh_net_spec *net, sh_layer *layer);
     /* Adds the layers this one stands for instead of itself (attention with its projections). */
-    sh_status (*expand)(sh_net *net, const char *name, const int *inputs, int input_count,
+    sh_status (*expand)(sh_net_spec *net, const char *name, const int *inputs, int input_count,
                         const void *options);
 
     /* Creates kernels and says what it needs (nn/plan.h). NULL: nothing to prepare. */
@@ -82,12 +97,12 @@ const sh_layer_kind *sh_layer_find(const char *name);  // NULL: unknown
 const sh_layer_kind *sh_layer_at(size_t index);        // NULL: past the end
 const char *sh_layer_name_at(size_t index);            // for option choices and sh_nearest
 
-/* For build functions: a parameter `LAYER.name`; untrained state likewise. */
-sh_status sh_layer_param(sh_net *net, sh_layer *layer, const char *name, sh_shape shape,
-                         bool decays, sh_init init);
-/* Uses the parameter `full_name` of an earlier layer instead of one's own. */
-sh_status sh_layer_share(sh_net *net, sh_layer *layer, const char *full_name, sh_shape shape);
-sh_status sh_layer_state(sh_net *net, sh_layer *layer, const char *name, sh_shape shape,
-                         float initial);
+/* For declare functions: a parameter `LAYER.name`; untrained state likewise. */
+sh_status sh_layer_param(sh_layer *layer, const char *name, sh_shape shape, bool decays,
+                         sh_init init);
+sh_status sh_layer_state(sh_layer *layer, const char *name, sh_shape shape, float initial);
+/* Uses the parameter `full_name` of an earlier layer of `net` instead of one's own. */
+sh_status sh_layer_share(const sh_net_spec *net, sh_layer *layer, const char *full_name,
+                         sh_shape shape);
 
 #endif

@@ -2,18 +2,15 @@
 #include <string.h>
 
 #include "nn/layer.h"
-#include "nn/layers/list.h"
+#include "nn/layers/options.h"
 #include "nn/loss.h"
 #include "nn/losses/list.h"
 #include "nn/models/list.h"
-#include "nn/net.h"
+#include "nn/spec.h"
 
-#define ROW(name)     &sh_layer_kind_##name,
-#define DECLARE(name) extern const sh_layer_kind sh_layer_kind_##name;
-SH_LAYER_LIST(DECLARE)
+#define ROW(name) &sh_layer_kind_##name,
 static const sh_layer_kind *const layers[] = {SH_LAYER_LIST(ROW) NULL};
 #undef ROW
-#undef DECLARE
 
 #define ROW(name)     &sh_loss_kind_##name,
 #define DECLARE(name) extern const sh_loss_kind sh_loss_kind_##name;

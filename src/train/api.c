@@ -62,19 +62,7 @@ void shoal_config_help(FILE *file, bool markdown) {
 }
 
 sh_status sh_config_copy(const sh_config *from, sh_config *to) {
-    SH_TRY(sh_config_init(to));
-    char *text = sh_options_print(sh_config_table, from);
-    if (text == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
-    sh_node *node = NULL;
-    sh_status status = sh_node_parse("options", text, strlen(text), &node);
-    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, to, NULL);
-    sh_node_destroy(node);
-    sh_free(text);
-    if (status != SH_OK || from->model == NULL) return status;
-    // Errors of the model name its place in the user's file, not in the text above.
-    sh_node_destroy(to->model);
-    to->model = sh_node_copy(from->model);
-    return to->model != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    return sh_options_copy(sh_config_table, from, to);
 }
 
 int sh_cores(void) {
@@ -141,8 +129,7 @@ static sh_status build_model(shoal_run *run, bool has_seat) {
                                .measure = strcmp(run->config.kernels, "default") != 0,
                                .direct = strcmp(run->config.kernels, "direct") == 0,
                                .threads = threads};
-    sh_status status =
-        sh_loss_init(&loss, &run->config.loss, info, sh_net_shape(net, sh_net_last(net)));
+    sh_status status = sh_loss_init(&loss, &run->config.loss, info, sh_net_output(net));
     if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
     if (status != SH_OK) {
         sh_net_destroy(net);

@@ -72,7 +72,7 @@ static sh_status make_model(shoal_model *model, const shoal_model_options *optio
     int threads = options->threads > 0 ? options->threads : omp_get_max_threads();
     sh_tuner_options tuning = {.clock = &sh_clock_real, .threads = threads};
     status =
-        sh_loss_init(&loss, &loss_options, &model->data.info, sh_net_shape(net, sh_net_last(net)));
+        sh_loss_init(&loss, &loss_options, &model->data.info, sh_net_output(net));
     if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
     if (status != SH_OK) {
         sh_net_destroy(net);
@@ -156,7 +156,7 @@ int shoal_model_sample(const shoal_model *model, int64_t sample_out[3]) {
 
 int64_t shoal_model_outputs(const shoal_model *model) {
     const sh_net *net = model->model.net;
-    return (int64_t)sh_shape_count(sh_net_shape(net, sh_net_last(net)));
+    return (int64_t)sh_shape_count(sh_net_output(net));
 }
 
 const char *shoal_model_vocabulary(const shoal_model *model) { return model->data.vocabulary; }

@@ -17,7 +17,7 @@ static const sh_op *op_of(const sh_plan *plan, const sh_layer *layer) {
 static size_t owned_params(const sh_net *net, const sh_layer *layer) {
     size_t count = 0;
     for (int i = 0; i < layer->param_count; i++)
-        if (layer->owns_param[i]) count += net->params.items[layer->params[i]].count;
+        if (!layer->param_specs[i].tied) count += net->params.items[layer->params[i]].count;
     return count;
 }
 

@@ -1,6 +1,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
@@ -44,6 +45,37 @@ TEST(rng, normal_has_mean_0_and_variance_1) {
     }
     assert_true(fabs(sum / n) < 0.01);
     assert_true(fabs(squares / n - 1.0) < 0.02);
+}
+
+TEST(rng, normals_have_mean_0_and_variance_1_and_pairs_do_not_correlate) {
+    enum { COUNT = 200000 };
+    sh_rng rng = sh_rng_stream(7, SH_RNG_TEST, 1, 0);
+    float *x = malloc(COUNT * sizeof *x);
+    sh_rng_normals(&rng, 0, COUNT, x);
+    double sum = 0, squares = 0, products = 0;
+    for (int i = 0; i < COUNT; i++) {
+        sum += (double)x[i];
+        squares += (double)x[i] * (double)x[i];
+        products += i > 0 ? (double)x[i] * (double)x[i - 1] : 0;
+    }
+    free(x);
+    assert_true(fabs(sum / COUNT) < 0.01);
+    assert_true(fabs(squares / COUNT - 1.0) < 0.02);
+    assert_true(fabs(products / COUNT) < 0.01);
+}
+
+TEST(rng, ranges_of_draws_are_parts_of_the_whole) {
+    sh_rng rng = sh_rng_stream(7, SH_RNG_TEST, 2, 0);
+    float normals[64], uniforms[64], part[64];
+    sh_rng_normals(&rng, 0, 64, normals);
+    sh_rng_uniforms(&rng, 0, 64, uniforms);
+    for (size_t first = 0; first < 9; first++)
+        for (size_t count = 1; first + count <= 20; count++) {
+            sh_rng_normals(&rng, first, count, part);
+            assert_memory_equal(part, normals + first, count * sizeof *part);
+            sh_rng_uniforms(&rng, first, count, part);
+            assert_memory_equal(part, uniforms + first, count * sizeof *part);
+        }
 }
 
 TEST(rng, shuffle_is_a_permutation) {

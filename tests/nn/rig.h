@@ -59,6 +59,15 @@ static inline sh_tuner *rig_tuner(void) {
     return tuner;
 }
 
+/* How a parameter of the net starts. */
+static inline const sh_init *rig_init(const sh_net *net, size_t param) {
+    for (size_t i = 0; i < net->layer_count; i++)
+        for (int k = 0; k < net->layers[i]->param_count; k++)
+            if (net->layers[i]->params[k] == param) return &net->layers[i]->param_specs[k].init;
+    fail_msg("no layer has parameter %zu", param);
+    return NULL;
+}
+
 /* Matrices scaled to keep variance, vectors (biases, norms) moved away from their special starts;
  * no layer's gradient is then zero or hidden below another's. */
 static inline void rig_weights(const sh_net *net, float *weights) {
@@ -67,7 +76,8 @@ static inline void rig_weights(const sh_net *net, float *weights) {
         float *w = weights + p->offset;
         bool matrix = p->shape.rank > 1;
         double fan = matrix ? (double)(p->count / (size_t)p->shape.dim[0]) : 1.0;
-        bool norm = !matrix && net->inits[i].rule == SH_INIT_CONSTANT && net->inits[i].scale != 0;
+        const sh_init *init = rig_init(net, i);
+        bool norm = !matrix && init->rule == SH_INIT_CONSTANT && init->scale != 0;
         sh_test_fill(w, p->count, 100 + i);
         for (size_t j = 0; j < p->count; j++)
             w[j] = matrix ? w[j] * (float)sqrt(3.0 / fan) : 0.3f * w[j] + (norm ? 1.0f : 0.0f);
@@ -75,11 +85,12 @@ static inline void rig_weights(const sh_net *net, float *weights) {
 }
 
 static inline void rig_states(const sh_net *net, float *states) {
-    for (size_t i = 0; i < net->states.count; i++) {
-        const sh_param *state = &net->states.items[i];
-        for (size_t j = 0; j < state->count; j++)
-            states[state->offset + j] = net->state_initials[i];
-    }
+    for (size_t i = 0; i < net->layer_count; i++)
+        for (int k = 0; k < net->layers[i]->state_count; k++) {
+            const sh_param *state = &net->states.items[net->layers[i]->states[k]];
+            sh_param_spec_init(&net->layers[i]->state_specs[k], 0, 0, state->count,
+                               states + state->offset);
+        }
 }
 
 static inline void rig_data(rig *r, uint64_t seed) {

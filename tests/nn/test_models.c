@@ -69,7 +69,7 @@ TEST(models, all_build_at_their_typical_input) {
         const sh_model_kind *kind = sh_model_at(i);
         sh_net *net = model(kind->name, kind->typical);
         assert_true(net->params.total > 0);
-        const sh_shape *out = sh_net_shape(net, sh_net_last(net));
+        const sh_shape *out = sh_net_output(net);
         assert_int_equal(out->dim[out->rank - 1], kind->typical.outputs);
         sh_net_destroy(net);
     }

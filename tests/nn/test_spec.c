@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include "nn/layers/options.h"
 #include "nn/rig.h"
 
 static sh_status build(const char *text, sh_net_input input, sh_net **net_out) {
@@ -78,7 +79,7 @@ TEST(spec, builds_models_by_name_and_by_map) {
     sh_net *b = rig_net("{name: mlp, hidden: [20, 30, 40], activation: gelu}", RIG_VECTOR(9));
     assert_non_null(sh_param_list_find(&a->params, "fc3.weight"));
     assert_non_null(sh_param_list_find(&b->params, "fc4.weight"));
-    assert_int_not_equal(sh_net_find(b, "gelu3"), -2);
+    check_layer(b, 5, "gelu3", "gelu", SH_SHAPE(40));
     sh_net_destroy(a);
     sh_net_destroy(b);
 }
@@ -198,7 +199,7 @@ TEST(spec, ties_weights_that_fit) {
     sh_net *net =
         rig_net("[{dense: 4, name: a}, {dense: {units: 4, tie: a.weight}}]", RIG_VECTOR(4));
     assert_int_equal(net->params.total, 16 + 4 + 4);
-    assert_false(net->layers[1]->owns_param[0]);
+    assert_true(net->layers[1]->param_specs[0].tied);
     sh_net_destroy(net);
 }
 
@@ -218,31 +219,83 @@ TEST(spec, refuses_absurd_sizes_without_allocating) {
     assert_true(after.ru_maxrss - before.ru_maxrss < 20000);  // KiB
 }
 
-static void grow_by_concat(sh_net *net, sh_status *status_out, int *steps_out) {
+static void grow_by_concat(sh_net_spec *net, sh_status *status_out, int *steps_out) {
     for (*steps_out = 0; *steps_out < 40 && *status_out == SH_OK; ++*steps_out) {
         char name[32];
         int inputs[8];
-        for (int i = 0; i < 8; i++) inputs[i] = sh_net_last(net);
+        for (int i = 0; i < 8; i++) inputs[i] = sh_net_spec_last(net);
         snprintf(name, sizeof name, "c%d", *steps_out);
-        *status_out = sh_net_add(net, "concat", name, inputs, 8, NULL, NULL);
+        *status_out = sh_net_spec_add(net, &sh_layer_kind_concat, name, inputs, 8, NULL, NULL);
     }
 }
 
 TEST(spec, stops_a_net_that_grows_without_end) {
-    sh_net *net = rig_net("[{dense: 8}]", RIG_VECTOR(4));
+    sh_net_spec net = {.input = RIG_VECTOR(4)};
     sh_status status = SH_OK;
     int steps;
-    grow_by_concat(net, &status, &steps);
+    CHECK_OK(sh_net_spec_add(&net, &sh_layer_kind_dense, "d", NULL, 0, SH_DENSE(.units = 8), NULL));
+    grow_by_concat(&net, &status, &steps);
     assert_int_equal(status, SH_E_SHAPE);
     assert_true(steps < 14);
-    sh_net_destroy(net);
+    sh_net_spec_fini(&net);
 }
 
 TEST(spec, adds_an_attention_with_default_options) {
-    sh_net *net = rig_net("[{embedding: 6}]", RIG_TOKENS(5, 7));
+    sh_net_spec net = {.input = RIG_TOKENS(5, 7)};
     int index = -5;
-    CHECK_OK(sh_net_add(net, "attention", "attn", NULL, 0, NULL, &index));
+    CHECK_OK(sh_net_spec_add(&net, &sh_layer_kind_embedding, "e", NULL, 0, SH_EMBEDDING(.width = 6),
+                             NULL));
+    CHECK_OK(sh_net_spec_add(&net, &sh_layer_kind_attention, "attn", NULL, 0, NULL, &index));
     assert_int_equal(index, 3);
-    assert_string_equal(net->layers[3]->name, "attn.c_proj");
-    sh_net_destroy(net);
+    assert_string_equal(net.layers[3]->name, "attn.c_proj");
+    sh_net_spec_fini(&net);
+}
+
+/* Models start from the macros, run files from the option tables. */
+static void check_defaults(const sh_layer_kind *kind, const void *macro) {
+    void *table = sh_alloc(1, kind->options_bytes);
+    CHECK_OK(sh_options_init(kind->options, table));
+    char *a = sh_options_print(kind->options, macro), *b = sh_options_print(kind->options, table);
+    assert_string_equal(a, b);
+    sh_options_fini(kind->options, table);
+    sh_free(a), sh_free(b), sh_free(table);
+}
+
+TEST(spec, has_one_set_of_defaults_for_models_and_run_files) {
+    check_defaults(&sh_layer_kind_dense, SH_DENSE());
+    check_defaults(&sh_layer_kind_conv, SH_CONV());
+    check_defaults(&sh_layer_kind_maxpool, SH_POOL());
+    check_defaults(&sh_layer_kind_avgpool, SH_POOL());
+    check_defaults(&sh_layer_kind_batchnorm, SH_BATCHNORM());
+    check_defaults(&sh_layer_kind_layernorm, SH_LAYERNORM());
+    check_defaults(&sh_layer_kind_dropout, SH_DROPOUT());
+    check_defaults(&sh_layer_kind_droppath, SH_DROPPATH());
+    check_defaults(&sh_layer_kind_embedding, SH_EMBEDDING());
+    check_defaults(&sh_layer_kind_attention, SH_ATTENTION());
+    check_defaults(&sh_layer_kind_attention_core, SH_ATTENTION_CORE());
+    check_defaults(&sh_layer_kind_gelu, SH_GELU());
+}
+
+/* A part of a net, or of a parameter, starts as the whole would: draws are keyed by name and
+ * element, not by what stands before. */
+TEST(spec, starts_a_parameter_alike_in_any_net_and_in_parts) {
+    sh_net *whole = rig_net(
+        "[{dense: 7, name: a}, {dense: {units: 6, init: xavier}, name: b}, {dense: 5, name: c}]",
+        RIG_VECTOR(3));
+    sh_net *part = rig_net("[{dense: {units: 6, init: xavier}, name: b}]", RIG_VECTOR(7));
+    float *w = sh_alloc(whole->params.total, sizeof *w),
+          *p = sh_alloc(part->params.total, sizeof *p);
+    sh_net_init(whole, 9, w, NULL);
+    sh_net_init(part, 9, p, NULL);
+    const sh_param *b = sh_param_list_find(&whole->params, "b.weight");
+    const sh_param *c = sh_param_list_find(&whole->params, "c.weight");
+    assert_memory_equal(w + b->offset, p, b->count * sizeof *w);
+    float some[13];
+    sh_param_spec_init(&whole->layers[1]->param_specs[0], 9, 6, SH_COUNT(some), some);
+    assert_memory_equal(w + b->offset + 6, some, sizeof some);
+    sh_param_spec_init(&whole->layers[2]->param_specs[0], 9, 3, SH_COUNT(some), some);
+    assert_memory_equal(w + c->offset + 3, some, sizeof some);
+    sh_free(w), sh_free(p);
+    sh_net_destroy(whole);
+    sh_net_destroy(part);
 }

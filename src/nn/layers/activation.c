@@ -2,8 +2,9 @@
 #include "tensor/kernels/activation.h"
 
 #include "nn/layers/common.h"
+#include "nn/layers/options.h"
 
-static sh_status build(sh_net *net, sh_layer *layer) {
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
     layer->flops = 8.0 * (double)sh_shape_count(&layer->out);
@@ -47,7 +48,7 @@ static const sh_activation_row *silu_curve(const sh_layer *layer) {
         .help = text,                                                \
         .inputs_least = 1,                                           \
         .inputs_most = 1,                                            \
-        .build = build,                                              \
+        .declare = declare,                                          \
         .plan = plan_by_##by,                                        \
         .forward = forward_##id,                                     \
         .backward = backward_##id,                                   \
@@ -60,20 +61,16 @@ ACTIVATION(silu, SH_ACTIVATION_SILU, input, silu_curve, "x sigmoid(x)")
 ACTIVATION(tanh, SH_ACTIVATION_TANH, output, NULL, "hyperbolic tangent")
 ACTIVATION(sigmoid, SH_ACTIVATION_SIGMOID, output, NULL, "1 / (1 + exp(-x))")
 
-typedef struct gelu_options {
-    bool approximate;
-} gelu_options;
-
 static const sh_option gelu_rows[] = {
     {.key = "approximate",
      .type = SH_OPTION_BOOL,
-     .at = offsetof(gelu_options, approximate),
+     .at = offsetof(sh_gelu_spec, approximate),
      .initial = "false",
      .help = "GPT-2's tanh formula instead of erf"},
 };
 
 static sh_activation_kind gelu_kind(const sh_layer *layer) {
-    const gelu_options *o = layer->options;
+    const sh_gelu_spec *o = layer->options;
     return o->approximate ? SH_ACTIVATION_GELU_TANH : SH_ACTIVATION_GELU;
 }
 
@@ -88,11 +85,11 @@ const sh_layer_kind sh_layer_kind_gelu = {
     .name = "gelu",
     .help = "x Phi(x) (Hendrycks, Gimpel 2016)",
     .options = {gelu_rows, SH_COUNT(gelu_rows)},
-    .options_bytes = sizeof(gelu_options),
+    .options_bytes = sizeof(sh_gelu_spec),
     .main_option = "approximate",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan_by_input,
     .forward = forward_gelu,
     .backward = backward_gelu,

@@ -1,113 +1,102 @@
 /* Multi-head self-attention (Vaswani et al. 2017). `attention` stands for three layers: a dense
  * layer to q|k|v, the core, and a dense layer back; names follow GPT-2 (c_attn, c_proj). */
-#include "base/text.h"
 #include "tensor/kernels/attention.h"
 
 #include <stdio.h>
 
 #include "nn/layers/common.h"
-
-typedef struct attention_options {
-    int64_t heads;
-    bool causal, bias;
-    double std;          // of c_attn
-    double project_std;  // of c_proj
-} attention_options;
+#include "nn/layers/options.h"
 
 static const sh_option rows[] = {
     {.key = "heads",
      .type = SH_OPTION_INT,
-     .at = offsetof(attention_options, heads),
+     .at = offsetof(sh_attention_spec, heads),
      .initial = "1",
      .least = 1,
      .most = 4096,
      .help = "number of heads; divides the width"},
     {.key = "causal",
      .type = SH_OPTION_BOOL,
-     .at = offsetof(attention_options, causal),
+     .at = offsetof(sh_attention_spec, causal),
      .initial = "true",
      .help = "a token sees only itself and those before it"},
     {.key = "bias",
      .type = SH_OPTION_BOOL,
-     .at = offsetof(attention_options, bias),
+     .at = offsetof(sh_attention_spec, bias),
      .initial = "true",
      .help = "biases of the projections"},
     {.key = "std",
      .type = SH_OPTION_REAL,
-     .at = offsetof(attention_options, std),
+     .at = offsetof(sh_attention_spec, std),
      .initial = "0.02",
      .least = 0,
      .most = 100,
      .help = "initial deviation of the projection to q, k, v"},
     {.key = "project_std",
      .type = SH_OPTION_REAL,
-     .at = offsetof(attention_options, project_std),
+     .at = offsetof(sh_attention_spec, project_std),
      .initial = "0.02",
      .least = 0,
      .most = 100,
      .help = "initial deviation of the projection back"},
 };
 
-static sh_status dense(sh_net *net, const char *name, const char *part, const int *input,
-                       int64_t units, bool bias, double std) {
-    char full[SH_LAYER_NAME + 16], text[128];
+/* A layer of the group `name`, after `input`; NULL: after the layer before. */
+static sh_status add_part(sh_net_spec *net, const char *name, const char *part,
+                          const sh_layer_kind *kind, const int *input, const void *options) {
+    char full[SH_LAYER_NAME + 16];
     snprintf(full, sizeof full, "%s.%s", name, part);
-    sh_snprintf(text, sizeof text, "{units: %ld, bias: %s, init: normal, std: %.17g}", (long)units,
-                bias ? "true" : "false", std);
-    return sh_net_add_text(net, "dense", full, input, 1, text);
+    return sh_net_spec_add(net, kind, full, input, 1, options, NULL);
 }
 
-static sh_status expand(sh_net *net, const char *name, const int *inputs, int input_count,
+static sh_status expand(sh_net_spec *net, const char *name, const int *inputs, int input_count,
                         const void *options) {
-    const attention_options *o = options;
-    const sh_shape *in = sh_net_shape(net, inputs[0]);
-    char found[SH_SHAPE_TEXT], text[64], full[SH_LAYER_NAME + 16];
+    const sh_attention_spec *o = options;
+    const sh_shape *in = sh_net_spec_shape(net, inputs[0]);
+    char found[SH_SHAPE_TEXT];
     if (input_count != 1 || in->rank != 2)
         return SH_FAIL(SH_E_SHAPE, "layer '%s' (attention) wants tokens (T, F), found %s", name,
                        sh_shape_text(in, found));
     int64_t width = in->dim[1];
-    SH_TRY(dense(net, name, "c_attn", inputs, 3 * width, o->bias, o->std));
-    snprintf(full, sizeof full, "%s.core", name);
-    snprintf(text, sizeof text, "{heads: %ld, causal: %s}", (long)o->heads,
-             o->causal ? "true" : "false");
-    SH_TRY(sh_net_add_text(net, "attention-core", full, NULL, 0, text));
-    return dense(net, name, "c_proj", NULL, width, o->bias, o->project_std);
+    SH_TRY(
+        add_part(net, name, "c_attn", &sh_layer_kind_dense, inputs,
+                 SH_DENSE(.units = 3 * width, .bias = o->bias, .init = "normal", .std = o->std)));
+    SH_TRY(add_part(net, name, "core", &sh_layer_kind_attention_core, NULL,
+                    SH_ATTENTION_CORE(.heads = o->heads, .causal = o->causal)));
+    return add_part(
+        net, name, "c_proj", &sh_layer_kind_dense, NULL,
+        SH_DENSE(.units = width, .bias = o->bias, .init = "normal", .std = o->project_std));
 }
 
 const sh_layer_kind sh_layer_kind_attention = {
     .name = "attention",
     .help = "multi-head self-attention with its projections, causal or full",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(attention_options),
+    .options_bytes = sizeof(sh_attention_spec),
     .main_option = "heads",
     .inputs_least = 1,
     .inputs_most = 1,
     .expand = expand,
 };
 
-typedef struct core_options {
-    int64_t heads;
-    bool causal;
-} core_options;
-
 static const sh_option core_rows[] = {
     {.key = "heads",
      .type = SH_OPTION_INT,
-     .at = offsetof(core_options, heads),
+     .at = offsetof(sh_attention_core_spec, heads),
      .initial = "1",
      .least = 1,
      .most = 4096,
      .help = "number of heads"},
     {.key = "causal",
      .type = SH_OPTION_BOOL,
-     .at = offsetof(core_options, causal),
+     .at = offsetof(sh_attention_core_spec, causal),
      .initial = "true",
      .help = "a token sees only itself and those before it"},
 };
 
-static sh_status build(sh_net *net, sh_layer *layer) {
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
-    const core_options *o = layer->options;
+    const sh_attention_core_spec *o = layer->options;
     const sh_shape *in = &layer->in[0];
     if (in->rank != 2 || in->dim[1] % 3 != 0)
         return sh_layer_wrong_shape(layer, "tokens (T, 3F) with q, k and v side by side");
@@ -122,7 +111,7 @@ static sh_status build(sh_net *net, sh_layer *layer) {
 }
 
 static sh_attention_shape shape_of(const sh_op *op) {
-    const core_options *o = op->layer->options;
+    const sh_attention_core_spec *o = op->layer->options;
     const int64_t *y = op->out->shape.dim;
     return (sh_attention_shape){.B = (size_t)y[0],
                                 .T = (size_t)y[1],
@@ -156,11 +145,11 @@ const sh_layer_kind sh_layer_kind_attention_core = {
     .name = "attention-core",
     .help = "self-attention on q, k, v side by side, without projections",
     .options = {core_rows, SH_COUNT(core_rows)},
-    .options_bytes = sizeof(core_options),
+    .options_bytes = sizeof(sh_attention_core_spec),
     .main_option = "heads",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .forward = forward,
     .backward = backward,

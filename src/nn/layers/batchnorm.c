@@ -3,31 +3,27 @@
 #include <string.h>
 
 #include "nn/layers/common.h"
+#include "nn/layers/options.h"
 #include "tensor/kernels/norm.h"
-
-typedef struct batchnorm_options {
-    double epsilon, momentum;
-    double init;
-} batchnorm_options;
 
 static const sh_option rows[] = {
     {.key = "epsilon",
      .type = SH_OPTION_REAL,
-     .at = offsetof(batchnorm_options, epsilon),
+     .at = offsetof(sh_batchnorm_spec, epsilon),
      .initial = "1e-5",
      .least = 0,
      .most = 1,
      .help = "added to the variance"},
     {.key = "momentum",
      .type = SH_OPTION_REAL,
-     .at = offsetof(batchnorm_options, momentum),
+     .at = offsetof(sh_batchnorm_spec, momentum),
      .initial = "0.1",
      .least = 0,
      .most = 1,
      .help = "weight of a batch in the running statistics"},
     {.key = "init",
      .type = SH_OPTION_REAL,
-     .at = offsetof(batchnorm_options, init),
+     .at = offsetof(sh_batchnorm_spec, init),
      .initial = "1",
      .least = 0,
      .most = 1,
@@ -37,20 +33,20 @@ static const sh_option rows[] = {
 enum { GAMMA, BETA };
 enum { RUNNING_MEAN, RUNNING_VAR };
 
-static sh_status build(sh_net *net, sh_layer *layer) {
-    const batchnorm_options *o = layer->options;
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
+    (void)net;
+    const sh_batchnorm_spec *o = layer->options;
     const sh_shape *in = &layer->in[0];
     if (in->rank != 1 && in->rank != 3)
         return sh_layer_wrong_shape(layer, "an image (C, H, W) or a vector (F)");
     layer->out = *in;
     layer->flops = 8.0 * (double)sh_shape_count(in);
     sh_shape channels = SH_SHAPE(in->dim[0]);
-    SH_TRY(sh_layer_param(net, layer, "weight", channels, false,
+    SH_TRY(sh_layer_param(layer, "weight", channels, false,
                           (sh_init){.rule = SH_INIT_CONSTANT, .scale = o->init}));
-    SH_TRY(
-        sh_layer_param(net, layer, "bias", channels, false, (sh_init){.rule = SH_INIT_CONSTANT}));
-    SH_TRY(sh_layer_state(net, layer, "running_mean", channels, 0.0f));
-    return sh_layer_state(net, layer, "running_var", channels, 1.0f);
+    SH_TRY(sh_layer_param(layer, "bias", channels, false, (sh_init){.rule = SH_INIT_CONSTANT}));
+    SH_TRY(sh_layer_state(layer, "running_mean", channels, 0.0f));
+    return sh_layer_state(layer, "running_var", channels, 1.0f);
 }
 
 static sh_batchnorm_shape shape_of(const sh_op *op) {
@@ -96,7 +92,7 @@ static void backward_together(const sh_op *op, const sh_batchnorm_backward *args
 }
 
 static void forward(sh_op *op) {
-    const batchnorm_options *o = op->layer->options;
+    const sh_batchnorm_spec *o = op->layer->options;
     sh_batchnorm_shape shape = shape_of(op);
     float *mean = op->saved;
     sh_batchnorm_forward args = {
@@ -147,10 +143,10 @@ const sh_layer_kind sh_layer_kind_batchnorm = {
     .name = "batchnorm",
     .help = "batch normalisation of images or vectors, with running statistics",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(batchnorm_options),
+    .options_bytes = sizeof(sh_batchnorm_spec),
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .forward = forward,
     .backward = backward,

@@ -3,93 +3,88 @@
 #include "tensor/kernels/conv.h"
 
 #include "nn/layers/common.h"
-
-typedef struct conv_options {
-    int64_t channels, kernel, kernel_w, stride, padding, dilation, groups;
-    bool bias;
-    char *init;  // he, xavier, normal
-    double std;  // normal: standard deviation
-} conv_options;
+#include "nn/layers/options.h"
 
 static const sh_option rows[] = {
     {.key = "channels",
      .type = SH_OPTION_INT,
-     .at = offsetof(conv_options, channels),
+     .at = offsetof(sh_conv_spec, channels),
      .initial = "1",
      .least = 1,
      .most = 1 << 20,
      .help = "output channels"},
     {.key = "kernel",
      .type = SH_OPTION_INT,
-     .at = offsetof(conv_options, kernel),
+     .at = offsetof(sh_conv_spec, kernel),
      .initial = "3",
      .least = 1,
      .most = 255,
      .help = "kernel height, and width unless kernel_w is given"},
     {.key = "kernel_w",
      .type = SH_OPTION_INT,
-     .at = offsetof(conv_options, kernel_w),
+     .at = offsetof(sh_conv_spec, kernel_w),
      .initial = "0",
      .least = 0,
      .most = 255,
      .help = "kernel width; 0: the same as kernel"},
     {.key = "stride",
      .type = SH_OPTION_INT,
-     .at = offsetof(conv_options, stride),
+     .at = offsetof(sh_conv_spec, stride),
      .initial = "1",
      .least = 1,
      .most = 255,
      .help = "step between windows"},
     {.key = "padding",
      .type = SH_OPTION_INT,
-     .at = offsetof(conv_options, padding),
+     .at = offsetof(sh_conv_spec, padding),
      .initial = "0",
      .least = 0,
      .most = 255,
      .help = "zeros around the image"},
     {.key = "dilation",
      .type = SH_OPTION_INT,
-     .at = offsetof(conv_options, dilation),
+     .at = offsetof(sh_conv_spec, dilation),
      .initial = "1",
      .least = 1,
      .most = 255,
      .help = "distance between taps"},
     {.key = "groups",
      .type = SH_OPTION_INT,
-     .at = offsetof(conv_options, groups),
+     .at = offsetof(sh_conv_spec, groups),
      .initial = "1",
      .least = 1,
      .most = 1 << 20,
      .help = "groups of channels convolved separately"},
     {.key = "bias",
      .type = SH_OPTION_BOOL,
-     .at = offsetof(conv_options, bias),
+     .at = offsetof(sh_conv_spec, bias),
      .initial = "true",
      .help = "add a trained bias"},
     {.key = "init",
      .type = SH_OPTION_STRING,
-     .at = offsetof(conv_options, init),
+     .at = offsetof(sh_conv_spec, init),
      .initial = "he",
      .choices = sh_init_choice,
      .help = "how the weight starts"},
     {.key = "std",
      .type = SH_OPTION_REAL,
-     .at = offsetof(conv_options, std),
+     .at = offsetof(sh_conv_spec, std),
      .initial = "0.01",
      .least = 0,
      .most = 100,
      .help = "standard deviation of init: normal"},
 };
 
-static int64_t out_size(int64_t in, int64_t k, const conv_options *o) {
+static int64_t out_size(int64_t in, int64_t k, const sh_conv_spec *o) {
     int64_t reach = o->dilation * (k - 1) + 1, room = in + 2 * o->padding - reach;
     return room < 0 ? 0 : room / o->stride + 1;
 }
 
-static int64_t kernel_w(const conv_options *o) { return o->kernel_w ? o->kernel_w : o->kernel; }
+static int64_t kernel_w(const sh_conv_spec *o) { return o->kernel_w ? o->kernel_w : o->kernel; }
 
-static sh_status build(sh_net *net, sh_layer *layer) {
-    const conv_options *o = layer->options;
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
+    (void)net;
+    const sh_conv_spec *o = layer->options;
     const sh_shape *in = &layer->in[0];
     if (in->rank != 3) return sh_layer_wrong_shape(layer, "an image (C, H, W)");
     if (in->dim[0] % o->groups != 0 || o->channels % o->groups != 0)
@@ -104,15 +99,15 @@ static sh_status build(sh_net *net, sh_layer *layer) {
     int64_t ic = in->dim[0] / o->groups, fan_in = ic * o->kernel * kernel_w(o);
     int64_t fan_out = o->channels / o->groups * o->kernel * kernel_w(o);
     layer->flops = 2.0 * (double)(o->channels * oh * ow) * (double)fan_in;
-    SH_TRY(sh_layer_param(net, layer, "weight", SH_SHAPE(o->channels, ic, o->kernel, kernel_w(o)),
-                          true, sh_init_named(o->init, o->std, fan_in, fan_out)));
+    SH_TRY(sh_layer_param(layer, "weight", SH_SHAPE(o->channels, ic, o->kernel, kernel_w(o)), true,
+                          sh_init_named(o->init, o->std, fan_in, fan_out)));
     if (!o->bias) return SH_OK;
-    return sh_layer_param(net, layer, "bias", SH_SHAPE(o->channels), false,
+    return sh_layer_param(layer, "bias", SH_SHAPE(o->channels), false,
                           (sh_init){.rule = SH_INIT_CONSTANT});
 }
 
 static sh_conv_shape shape_of(const sh_op *op) {
-    const conv_options *o = op->layer->options;
+    const sh_conv_spec *o = op->layer->options;
     const int64_t *x = op->in[0]->shape.dim, *y = op->out->shape.dim;
     return (sh_conv_shape){
         .n = x[0],
@@ -192,11 +187,11 @@ const sh_layer_kind sh_layer_kind_conv = {
     .name = "conv",
     .help = "2-d convolution with stride, padding, dilation and groups",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(conv_options),
+    .options_bytes = sizeof(sh_conv_options),
     .main_option = "channels",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .forward = forward,
     .backward = backward,

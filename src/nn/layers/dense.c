@@ -3,50 +3,43 @@
 #include <stdio.h>
 
 #include "nn/layers/common.h"
+#include "nn/layers/options.h"
 #include "tensor/kernels/gemm.h"
-
-typedef struct dense_options {
-    int64_t units;
-    bool bias;
-    char *init;  // he, xavier, normal
-    double std;  // normal: standard deviation
-    char *tie;   // full name of another layer's weight to use
-} dense_options;
 
 static const sh_option rows[] = {
     {.key = "units",
      .type = SH_OPTION_INT,
-     .at = offsetof(dense_options, units),
+     .at = offsetof(sh_dense_spec, units),
      .initial = "0",
      .least = 0,
      .most = 1 << 24,
      .help = "width of the output; 0: what the data asks for"},
     {.key = "bias",
      .type = SH_OPTION_BOOL,
-     .at = offsetof(dense_options, bias),
+     .at = offsetof(sh_dense_spec, bias),
      .initial = "true",
      .help = "add a trained bias"},
     {.key = "init",
      .type = SH_OPTION_STRING,
-     .at = offsetof(dense_options, init),
+     .at = offsetof(sh_dense_spec, init),
      .initial = "he",
      .choices = sh_init_choice,
      .help = "how the weight starts"},
     {.key = "std",
      .type = SH_OPTION_REAL,
-     .at = offsetof(dense_options, std),
+     .at = offsetof(sh_dense_spec, std),
      .initial = "0.02",
      .least = 0,
      .most = 100,
      .help = "standard deviation of init: normal"},
     {.key = "tie",
      .type = SH_OPTION_STRING,
-     .at = offsetof(dense_options, tie),
+     .at = offsetof(sh_dense_spec, tie),
      .help = "use this parameter (`layer.weight`) as the weight"},
 };
 
-static sh_status build(sh_net *net, sh_layer *layer) {
-    const dense_options *options = layer->options;
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
+    const sh_dense_spec *options = layer->options;
     const sh_shape *in = &layer->in[0];
     int64_t features = in->dim[in->rank - 1];
     int64_t units = options->units > 0 ? options->units : net->input.outputs;
@@ -59,10 +52,10 @@ static sh_status build(sh_net *net, sh_layer *layer) {
     if (options->tie != NULL)
         SH_TRY(sh_layer_share(net, layer, options->tie, SH_SHAPE(units, features)));
     else
-        SH_TRY(sh_layer_param(net, layer, "weight", SH_SHAPE(units, features), true,
+        SH_TRY(sh_layer_param(layer, "weight", SH_SHAPE(units, features), true,
                               sh_init_named(options->init, options->std, features, units)));
     if (!options->bias) return SH_OK;
-    return sh_layer_param(net, layer, "bias", SH_SHAPE(units), false,
+    return sh_layer_param(layer, "bias", SH_SHAPE(units), false,
                           (sh_init){.rule = SH_INIT_CONSTANT});
 }
 
@@ -139,11 +132,11 @@ const sh_layer_kind sh_layer_kind_dense = {
     .name = "dense",
     .help = "fully connected; over the last dimension of vectors and tokens",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(dense_options),
+    .options_bytes = sizeof(sh_dense_spec),
     .main_option = "units",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .forward = forward,
     .backward = backward,

@@ -4,22 +4,19 @@
 #include "tensor/kernels/dropout.h"
 
 #include "nn/layers/common.h"
-
-typedef struct dropout_options {
-    double p;
-} dropout_options;
+#include "nn/layers/options.h"
 
 static const sh_option rows[] = {
     {.key = "p",
      .type = SH_OPTION_REAL,
-     .at = offsetof(dropout_options, p),
+     .at = offsetof(sh_dropout_spec, p),
      .initial = "0.5",
      .least = 0,
      .most = 0.999,
      .help = "part of the elements set to zero in training"},
 };
 
-static sh_status build(sh_net *net, sh_layer *layer) {
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
     layer->flops = 10.0 * (double)sh_shape_count(&layer->out);
@@ -35,7 +32,7 @@ static sh_status plan(sh_op *op, sh_planner *planner) {
 }
 
 static bool is_off(const sh_op *op) {
-    const dropout_options *o = op->layer->options;
+    const sh_dropout_spec *o = op->layer->options;
     return !sh_op_step(op).training || o->p <= 0;
 }
 
@@ -45,12 +42,12 @@ static void begin(sh_op *op) {
     sh_rng *streams = op->kernel;
     for (int64_t i = 0; i < op->out->shape.dim[0]; i++) {
         uint64_t place = (uint64_t)step.step << 32 ^ (step.position + (uint64_t)i);
-        streams[i] = sh_rng_stream(step.seed, SH_RNG_DROPOUT, (uint32_t)op->layer->index, place);
+        streams[i] = sh_rng_stream(step.seed, SH_RNG_DROPOUT, (uint32_t)op->layer->stream, place);
     }
 }
 
 static void apply(sh_op *op, const float *from, float *to) {
-    const dropout_options *o = op->layer->options;
+    const sh_dropout_spec *o = op->layer->options;
     size_t samples = (size_t)op->out->shape.dim[0];
     if (is_off(op)) {
         if (from != to) memcpy(to, from, op->out->count * sizeof *to);
@@ -69,11 +66,11 @@ const sh_layer_kind sh_layer_kind_dropout = {
     .name = "dropout",
     .help = "sets a random part of the elements to zero in training",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(dropout_options),
+    .options_bytes = sizeof(sh_dropout_spec),
     .main_option = "p",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .begin = begin,
     .forward = forward,

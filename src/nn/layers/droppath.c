@@ -2,22 +2,19 @@
  * with probability p, and scaled by 1/(1-p) when it is not. Skipped means not computed: the ops
  * that feed only this layer do not run and their parameters count as unused in the step. */
 #include "nn/layers/common.h"
-
-typedef struct droppath_options {
-    double p;
-} droppath_options;
+#include "nn/layers/options.h"
 
 static const sh_option rows[] = {
     {.key = "p",
      .type = SH_OPTION_REAL,
-     .at = offsetof(droppath_options, p),
+     .at = offsetof(sh_droppath_spec, p),
      .initial = "0.1",
      .least = 0,
      .most = 0.999,
      .help = "probability that the branch is skipped in a step"},
 };
 
-static sh_status build(sh_net *net, sh_layer *layer) {
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
     layer->flops = (double)sh_shape_count(&layer->out);
@@ -32,16 +29,16 @@ static sh_status plan(sh_op *op, sh_planner *planner) {
 }
 
 static void begin(sh_op *op) {
-    const droppath_options *o = op->layer->options;
+    const sh_droppath_spec *o = op->layer->options;
     sh_step_context step = sh_op_step(op);
-    sh_rng rng =
-        sh_rng_stream(step.seed, SH_RNG_DROP_PATH, (uint32_t)op->layer->index, (uint64_t)step.step);
+    sh_rng rng = sh_rng_stream(step.seed, SH_RNG_DROP_PATH, (uint32_t)op->layer->stream,
+                               (uint64_t)step.step);
     float draw = sh_u32_to_unit(sh_rng_at(&rng, step.shard).word[0]);
     *(bool *)op->kernel = step.training && (double)draw < o->p;
 }
 
 static void apply(const sh_op *op, const float *from, float *to) {
-    const droppath_options *o = op->layer->options;
+    const sh_droppath_spec *o = op->layer->options;
     float scale = sh_op_step(op).training ? (float)(1.0 / (1.0 - o->p)) : 1.0f;
     bool dropped = *(const bool *)op->kernel;
     for (size_t i = 0; i < op->out->count; i++) to[i] = dropped ? 0.0f : from[i] * scale;
@@ -57,11 +54,11 @@ const sh_layer_kind sh_layer_kind_droppath = {
     .name = "droppath",
     .help = "skips the whole branch before it with probability p in training",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(droppath_options),
+    .options_bytes = sizeof(sh_droppath_spec),
     .main_option = "p",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .begin = begin,
     .forward = forward,

@@ -1,39 +1,34 @@
 /* Token embedding: (T) of int32 to (T, C), and learned positions added to (T, C). */
 #include "nn/layers/common.h"
+#include "nn/layers/options.h"
 #include "tensor/kernels/embed.h"
-
-typedef struct embedding_options {
-    int64_t width;
-    int64_t vocabulary;
-    double std;
-} embedding_options;
 
 static const sh_option rows[] = {
     {.key = "width",
      .type = SH_OPTION_INT,
-     .at = offsetof(embedding_options, width),
+     .at = offsetof(sh_embedding_spec, width),
      .initial = "128",
      .least = 1,
      .most = 1 << 20,
      .help = "floats per token"},
     {.key = "vocabulary",
      .type = SH_OPTION_INT,
-     .at = offsetof(embedding_options, vocabulary),
+     .at = offsetof(sh_embedding_spec, vocabulary),
      .initial = "0",
      .least = 0,
      .most = 1 << 28,
      .help = "rows of the table; 0: what the data asks for"},
     {.key = "std",
      .type = SH_OPTION_REAL,
-     .at = offsetof(embedding_options, std),
+     .at = offsetof(sh_embedding_spec, std),
      .initial = "0.02",
      .least = 0,
      .most = 100,
      .help = "initial standard deviation"},
 };
 
-static sh_status build(sh_net *net, sh_layer *layer) {
-    const embedding_options *o = layer->options;
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
+    const sh_embedding_spec *o = layer->options;
     if (layer->in[0].rank != 1 || !net->input.tokens || layer->inputs[0] != SH_NET_INPUT)
         return sh_layer_wrong_shape(layer, "the tokens (T) of text data as its input");
     int64_t vocabulary = o->vocabulary > 0 ? o->vocabulary : net->input.outputs;
@@ -42,7 +37,7 @@ static sh_status build(sh_net *net, sh_layer *layer) {
                        layer->name, (long)vocabulary, (long)net->input.outputs);
     layer->out = SH_SHAPE(layer->in[0].dim[0], o->width);
     layer->flops = (double)sh_shape_count(&layer->out);
-    return sh_layer_param(net, layer, "weight", SH_SHAPE(vocabulary, o->width), true,
+    return sh_layer_param(layer, "weight", SH_SHAPE(vocabulary, o->width), true,
                           (sh_init){.rule = SH_INIT_NORMAL, .scale = o->std});
 }
 
@@ -74,12 +69,12 @@ const sh_layer_kind sh_layer_kind_embedding = {
     .name = "embedding",
     .help = "a trained vector per token",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(embedding_options),
+    .options_bytes = sizeof(sh_embedding_spec),
     .main_option = "width",
     .inputs_least = 1,
     .inputs_most = 1,
     .takes_tokens = true,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .forward = forward,
     .backward = backward,
@@ -99,12 +94,13 @@ static const sh_option position_rows[] = {
      .help = "initial standard deviation"},
 };
 
-static sh_status build_positions(sh_net *net, sh_layer *layer) {
+static sh_status declare_positions(const sh_net_spec *net, sh_layer *layer) {
+    (void)net;
     const positions_options *o = layer->options;
     if (layer->in[0].rank != 2) return sh_layer_wrong_shape(layer, "tokens (T, F)");
     layer->out = layer->in[0];
     layer->flops = (double)sh_shape_count(&layer->out);
-    return sh_layer_param(net, layer, "weight", layer->out, true,
+    return sh_layer_param(layer, "weight", layer->out, true,
                           (sh_init){.rule = SH_INIT_NORMAL, .scale = o->std});
 }
 
@@ -129,7 +125,7 @@ const sh_layer_kind sh_layer_kind_positions = {
     .options_bytes = sizeof(positions_options),
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build_positions,
+    .declare = declare_positions,
     .forward = forward_positions,
     .backward = backward_positions,
     .in_place = true,

@@ -1,7 +1,7 @@
 /* Renames (C, H, W) to (C*H*W): no work, the memory is the same. */
 #include "nn/layers/common.h"
 
-static sh_status build(sh_net *net, sh_layer *layer) {
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = SH_SHAPE((int64_t)sh_shape_count(&layer->in[0]));
     return SH_OK;
@@ -26,7 +26,7 @@ const sh_layer_kind sh_layer_kind_flatten = {
     .help = "an image as a vector",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .forward = nothing,
     .backward = backward,

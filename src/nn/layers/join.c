@@ -3,7 +3,7 @@
 #include "nn/layers/common.h"
 #include "tensor/kernels/activation.h"
 
-static sh_status build_add(sh_net *net, sh_layer *layer) {
+static sh_status declare_add(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     for (int i = 1; i < layer->input_count; i++) {
         char a[SH_SHAPE_TEXT], b[SH_SHAPE_TEXT];
@@ -42,7 +42,7 @@ const sh_layer_kind sh_layer_kind_add = {
     .help = "element-wise sum of branches (from: [a, b])",
     .inputs_least = 2,
     .inputs_most = SH_INPUTS_MOST,
-    .build = build_add,
+    .declare = declare_add,
     .plan = plan_add,
     .forward = forward_add,
     .backward = backward_add,
@@ -53,7 +53,7 @@ const sh_layer_kind sh_layer_kind_add = {
 /* A sample is (outer, its own part): outer is T for tokens and 1 otherwise. */
 static int axis_of(const sh_shape *sample) { return sample->rank == 2 ? 1 : 0; }
 
-static sh_status build_concat(sh_net *net, sh_layer *layer) {
+static sh_status declare_concat(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
     int axis = axis_of(&layer->out);
@@ -110,7 +110,7 @@ const sh_layer_kind sh_layer_kind_concat = {
     .help = "joins branches along channels or features (from: [a, b])",
     .inputs_least = 2,
     .inputs_most = SH_INPUTS_MOST,
-    .build = build_concat,
+    .declare = declare_concat,
     .plan = plan_concat,
     .forward = forward_concat,
     .backward = backward_concat,

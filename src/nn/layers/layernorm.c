@@ -1,38 +1,35 @@
 /* Layer normalisation (Ba et al. 2016) over the last dimension. */
 #include "nn/layers/common.h"
+#include "nn/layers/options.h"
 #include "tensor/kernels/norm.h"
-
-typedef struct layernorm_options {
-    double epsilon;
-    bool bias;
-} layernorm_options;
 
 static const sh_option rows[] = {
     {.key = "epsilon",
      .type = SH_OPTION_REAL,
-     .at = offsetof(layernorm_options, epsilon),
+     .at = offsetof(sh_layernorm_spec, epsilon),
      .initial = "1e-5",
      .least = 0,
      .most = 1,
      .help = "added to the variance"},
     {.key = "bias",
      .type = SH_OPTION_BOOL,
-     .at = offsetof(layernorm_options, bias),
+     .at = offsetof(sh_layernorm_spec, bias),
      .initial = "true",
      .help = "add a trained bias"},
 };
 
-static sh_status build(sh_net *net, sh_layer *layer) {
-    const layernorm_options *o = layer->options;
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
+    (void)net;
+    const sh_layernorm_spec *o = layer->options;
     const sh_shape *in = &layer->in[0];
     if (in->rank > 2) return sh_layer_wrong_shape(layer, "a vector (F) or tokens (T, F)");
     sh_shape features = SH_SHAPE(in->dim[in->rank - 1]);
     layer->out = *in;
     layer->flops = 8.0 * (double)sh_shape_count(in);
-    SH_TRY(sh_layer_param(net, layer, "weight", features, false,
+    SH_TRY(sh_layer_param(layer, "weight", features, false,
                           (sh_init){.rule = SH_INIT_CONSTANT, .scale = 1.0}));
     if (!o->bias) return SH_OK;
-    return sh_layer_param(net, layer, "bias", features, false, (sh_init){.rule = SH_INIT_CONSTANT});
+    return sh_layer_param(layer, "bias", features, false, (sh_init){.rule = SH_INIT_CONSTANT});
 }
 
 static size_t features_of(const sh_op *op) {
@@ -61,7 +58,7 @@ static float *bias_of(float *const *params, const sh_op *op) {
 }
 
 static void forward(sh_op *op) {
-    const layernorm_options *o = op->layer->options;
+    const sh_layernorm_spec *o = op->layer->options;
     float *mean = op->saved;
     sh_layernorm()->forward(op->in[0]->data, op->param[0], bias_of(op->param, op),
                             (float)o->epsilon, rows_of(op), features_of(op), op->out->data, mean,
@@ -92,10 +89,10 @@ const sh_layer_kind sh_layer_kind_layernorm = {
     .name = "layernorm",
     .help = "layer normalisation over the last dimension",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(layernorm_options),
+    .options_bytes = sizeof(sh_layernorm_spec),
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .forward = forward,
     .backward = backward,

@@ -3,40 +3,37 @@
 #include "tensor/kernels/pool.h"
 
 #include "nn/layers/common.h"
-
-typedef struct pool_options {
-    int64_t kernel, stride, padding;
-} pool_options;
+#include "nn/layers/options.h"
 
 static const sh_option rows[] = {
     {.key = "kernel",
      .type = SH_OPTION_INT,
-     .at = offsetof(pool_options, kernel),
+     .at = offsetof(sh_pool_spec, kernel),
      .initial = "2",
      .least = 1,
      .most = 15,
      .help = "window height and width"},
     {.key = "stride",
      .type = SH_OPTION_INT,
-     .at = offsetof(pool_options, stride),
+     .at = offsetof(sh_pool_spec, stride),
      .initial = "0",
      .least = 0,
      .most = 255,
      .help = "step between windows; 0: the kernel"},
     {.key = "padding",
      .type = SH_OPTION_INT,
-     .at = offsetof(pool_options, padding),
+     .at = offsetof(sh_pool_spec, padding),
      .initial = "0",
      .least = 0,
      .most = 14,
      .help = "border around the image, less than the kernel"},
 };
 
-static int64_t stride_of(const pool_options *o) { return o->stride > 0 ? o->stride : o->kernel; }
+static int64_t stride_of(const sh_pool_spec *o) { return o->stride > 0 ? o->stride : o->kernel; }
 
-static sh_status build(sh_net *net, sh_layer *layer) {
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
-    const pool_options *o = layer->options;
+    const sh_pool_spec *o = layer->options;
     const sh_shape *in = &layer->in[0];
     if (in->rank != 3) return sh_layer_wrong_shape(layer, "an image (C, H, W)");
     if (2 * o->padding > o->kernel)
@@ -51,7 +48,7 @@ static sh_status build(sh_net *net, sh_layer *layer) {
 }
 
 static sh_pool_shape *shape_of(sh_op *op) {
-    const pool_options *o = op->layer->options;
+    const sh_pool_spec *o = op->layer->options;
     const int64_t *x = op->in[0]->shape.dim, *y = op->out->shape.dim;
     sh_pool_shape *shape = sh_alloc(1, sizeof *shape);
     if (shape == NULL) return NULL;
@@ -104,7 +101,7 @@ static void backward_average(sh_op *op) {
     if (op->dx[0] != NULL) sh_pool()->average_backward(op->kernel, op->out->grad, op->dx[0]);
 }
 
-static sh_status build_global(sh_net *net, sh_layer *layer) {
+static sh_status declare_global(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     if (layer->in[0].rank != 3) return sh_layer_wrong_shape(layer, "an image (C, H, W)");
     layer->out = SH_SHAPE(layer->in[0].dim[0]);
@@ -136,11 +133,11 @@ const sh_layer_kind sh_layer_kind_maxpool = {
     .name = "maxpool",
     .help = "largest value of each window",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(pool_options),
+    .options_bytes = sizeof(sh_pool_spec),
     .main_option = "kernel",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan_max,
     .forward = forward_max,
     .backward = backward_max,
@@ -151,11 +148,11 @@ const sh_layer_kind sh_layer_kind_avgpool = {
     .name = "avgpool",
     .help = "mean of each window, padding counted",
     .options = {rows, SH_COUNT(rows)},
-    .options_bytes = sizeof(pool_options),
+    .options_bytes = sizeof(sh_pool_spec),
     .main_option = "kernel",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan_average,
     .forward = forward_average,
     .backward = backward_average,
@@ -167,7 +164,7 @@ const sh_layer_kind sh_layer_kind_globalpool = {
     .help = "mean over the whole image: (C, H, W) to (C)",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build_global,
+    .declare = declare_global,
     .plan = plan_global,
     .forward = forward_global,
     .backward = backward_global,

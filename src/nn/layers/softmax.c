@@ -4,7 +4,7 @@
 
 #include "nn/layers/common.h"
 
-static sh_status build(sh_net *net, sh_layer *layer) {
+static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
     layer->flops = 10.0 * (double)sh_shape_count(&layer->out);
@@ -39,7 +39,7 @@ const sh_layer_kind sh_layer_kind_softmax = {
     .help = "exp(x) / sum exp(x) over the last dimension",
     .inputs_least = 1,
     .inputs_most = 1,
-    .build = build,
+    .declare = declare,
     .plan = plan,
     .forward = forward,
     .backward = backward,

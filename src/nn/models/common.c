@@ -1,27 +1,37 @@
 #include "nn/models/common.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #include "base/text.h"
 
-int sh_model_layer(sh_net *net, sh_status *status, const char *kind, const char *name, int input,
-                   const char *format, ...) {
+enum { NAME_ROOM = 2 * SH_LAYER_NAME };  // a name that is too long stays so, and is refused
+
+static int add_layer(sh_net_spec *net, sh_status *status, const sh_layer_kind *kind,
+                     const int *inputs, int input_count, const void *options, const char *name,
+                     va_list arguments) {
     if (*status != SH_OK) return SH_NET_INPUT;
-    char options[256];
-    va_list arguments;
-    va_start(arguments, format);
-    sh_vsnprintf(options, sizeof options, format, arguments);
-    va_end(arguments);
-    int inputs[] = {input};
-    *status = sh_net_add_text(net, kind, name, input == SH_AFTER ? NULL : inputs, 1,
-                              options[0] != '\0' ? options : "{}");
-    return sh_net_last(net);
+    char full[NAME_ROOM];
+    sh_vsnprintf(full, sizeof full, name, arguments);
+    int index = SH_NET_INPUT;
+    *status = sh_net_spec_add(net, kind, full, inputs, input_count, options, &index);
+    return index;
 }
 
-int sh_model_add(sh_net *net, sh_status *status, const char *name, int a, int b) {
-    if (*status != SH_OK) return SH_NET_INPUT;
-    int inputs[] = {a, b};
-    *status = sh_net_add_text(net, "add", name, inputs, 2, "{}");
-    return sh_net_last(net);
+int sh_model_layer(sh_net_spec *net, sh_status *status, const sh_layer_kind *kind, int input,
+                   const void *options, const char *name, ...) {
+    va_list arguments;
+    va_start(arguments, name);
+    int index = add_layer(net, status, kind, input == SH_AFTER ? NULL : &input, 1, options, name,
+                          arguments);
+    va_end(arguments);
+    return index;
+}
+
+int sh_model_add(sh_net_spec *net, sh_status *status, int a, int b, const char *name, ...) {
+    const int inputs[] = {a, b};
+    va_list arguments;
+    va_start(arguments, name);
+    int index = add_layer(net, status, &sh_layer_kind_add, inputs, 2, NULL, name, arguments);
+    va_end(arguments);
+    return index;
 }

@@ -1,16 +1,20 @@
-/* Shorthand for models: layers by printf-style names and options. */
+/* Shorthand for models, so that one reads as a list of layers with one check at the end. */
 #ifndef SH_NN_MODELS_COMMON_H
 #define SH_NN_MODELS_COMMON_H
 
-#include "nn/net.h"
+#include "nn/layers/options.h"
+#include "nn/spec.h"
 
-/* Adds a layer after `input` (SH_AFTER: the one before) with options as run-file text ("" or
- * "{units: 10}"). On failure sets *status (unless it is set already) and does nothing more, so that
- * a model reads as a list of layers with one check at the end. Returns the layer's index. */
 enum { SH_AFTER = -3 };
-int sh_model_layer(sh_net *net, sh_status *status, const char *kind, const char *name, int input,
-                   const char *format, ...) __attribute__((format(printf, 6, 7)));
-/* add of two layers. */
-int sh_model_add(sh_net *net, sh_status *status, const char *name, int a, int b);
+
+/* Adds a layer after `input` (SH_AFTER: the one before) and returns its index. `options` as in
+ * sh_net_spec_add; the name is a printf format. On failure sets *status; where that is set already,
+ * does nothing. */
+int sh_model_layer(sh_net_spec *net, sh_status *status, const sh_layer_kind *kind, int input,
+                   const void *options, const char *name, ...)
+    __attribute__((format(printf, 6, 7)));
+/* The sum of two layers. */
+int sh_model_add(sh_net_spec *net, sh_status *status, int a, int b, const char *name, ...)
+    __attribute__((format(printf, 5, 6)));
 
 #endif

@@ -1,7 +1,5 @@
 /* Plain convolutional networks: LeNet in the size of the FedAvg and TensorFlow tutorials, AlexNet
  * (Krizhevsky 2014, single tower) and VGG-11 (Simonyan, Zisserman 2014). */
-#include <stdio.h>
-
 #include "nn/models/common.h"
 
 typedef struct lenet_options {
@@ -26,24 +24,25 @@ static const sh_option lenet_rows[] = {
      .help = "before the last layer"},
 };
 
-static sh_status build_lenet(sh_net *net, const void *options) {
+static sh_status describe_lenet(sh_net_spec *net, const void *options) {
     const lenet_options *o = options;
     sh_status status = SH_OK;
-    sh_model_layer(net, &status, "conv", "conv1", SH_AFTER,
-                   "{channels: 32, kernel: 5, padding: 2, init: xavier}");
-    sh_model_layer(net, &status, "relu", "relu1", SH_AFTER, "%s", "");
-    sh_model_layer(net, &status, "maxpool", "pool1", SH_AFTER, "{kernel: 2}");
-    sh_model_layer(net, &status, "conv", "conv2", SH_AFTER,
-                   "{channels: 64, kernel: 5, padding: 2, init: xavier}");
-    sh_model_layer(net, &status, "relu", "relu2", SH_AFTER, "%s", "");
-    sh_model_layer(net, &status, "maxpool", "pool2", SH_AFTER, "{kernel: 2}");
-    sh_model_layer(net, &status, "flatten", "flatten", SH_AFTER, "%s", "");
-    sh_model_layer(net, &status, "dense", "fc1", SH_AFTER, "{units: %ld, init: xavier}",
-                   (long)o->hidden);
-    sh_model_layer(net, &status, "relu", "relu3", SH_AFTER, "%s", "");
+    for (int i = 1; i <= 2; i++) {
+        sh_model_layer(net, &status, &sh_layer_kind_conv, SH_AFTER,
+                       SH_CONV(.channels = 32 * i, .kernel = 5, .padding = 2, .init = "xavier"),
+                       "conv%d", i);
+        sh_model_layer(net, &status, &sh_layer_kind_relu, SH_AFTER, NULL, "relu%d", i);
+        sh_model_layer(net, &status, &sh_layer_kind_maxpool, SH_AFTER, SH_POOL(.kernel = 2),
+                       "pool%d", i);
+    }
+    sh_model_layer(net, &status, &sh_layer_kind_flatten, SH_AFTER, NULL, "flatten");
+    sh_model_layer(net, &status, &sh_layer_kind_dense, SH_AFTER,
+                   SH_DENSE(.units = o->hidden, .init = "xavier"), "fc1");
+    sh_model_layer(net, &status, &sh_layer_kind_relu, SH_AFTER, NULL, "relu3");
     if (o->dropout > 0)
-        sh_model_layer(net, &status, "dropout", "dropout", SH_AFTER, "{p: %.17g}", o->dropout);
-    sh_model_layer(net, &status, "dense", "fc2", SH_AFTER, "{init: xavier}");
+        sh_model_layer(net, &status, &sh_layer_kind_dropout, SH_AFTER, SH_DROPOUT(.p = o->dropout),
+                       "dropout");
+    sh_model_layer(net, &status, &sh_layer_kind_dense, SH_AFTER, SH_DENSE(.init = "xavier"), "fc2");
     return status;
 }
 
@@ -52,7 +51,7 @@ const sh_model_kind sh_model_kind_lenet = {
     .help = "5x5x32, pool, 5x5x64, pool, dense 1024 (hidden: 512 is the FedAvg CNN)",
     .options = {lenet_rows, SH_COUNT(lenet_rows)},
     .options_bytes = sizeof(lenet_options),
-    .build = build_lenet,
+    .describe = describe_lenet,
     .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10},
 };
 
@@ -70,62 +69,55 @@ static const sh_option dropout_rows[] = {
      .help = "before the dense layers"},
 };
 
-static void conv_relu(sh_net *net, sh_status *status, const char *init, int index, int channels,
-                      int kernel, int stride, int padding) {
-    char name[32];
-    snprintf(name, sizeof name, "conv%d", index);
-    sh_model_layer(net, status, "conv", name, SH_AFTER,
-                   "{channels: %d, kernel: %d, stride: %d, padding: %d, init: %s}", channels,
-                   kernel, stride, padding, init);
-    snprintf(name, sizeof name, "relu%d", index);
-    sh_model_layer(net, status, "relu", name, SH_AFTER, "%s", "");
+static void conv_relu(sh_net_spec *net, sh_status *status, int index, const sh_conv_spec *options) {
+    sh_model_layer(net, status, &sh_layer_kind_conv, SH_AFTER, options, "conv%d", index);
+    sh_model_layer(net, status, &sh_layer_kind_relu, SH_AFTER, NULL, "relu%d", index);
 }
 
-static void pool(sh_net *net, sh_status *status, int index, int kernel) {
-    char name[32];
-    snprintf(name, sizeof name, "pool%d", index);
-    sh_model_layer(net, status, "maxpool", name, SH_AFTER, "{kernel: %d, stride: 2}", kernel);
+static void pool(sh_net_spec *net, sh_status *status, int index, int kernel) {
+    sh_model_layer(net, status, &sh_layer_kind_maxpool, SH_AFTER,
+                   SH_POOL(.kernel = kernel, .stride = 2), "pool%d", index);
 }
 
 /* Two hidden layers of 4096 and the classes, as both nets end. */
-static void classifier(sh_net *net, sh_status *status, const char *init, double dropout) {
-    char name[32];
-    sh_model_layer(net, status, "flatten", "flatten", SH_AFTER, "%s", "");
+static void classifier(sh_net_spec *net, sh_status *status, char *init, double dropout) {
+    sh_model_layer(net, status, &sh_layer_kind_flatten, SH_AFTER, NULL, "flatten");
     for (int i = 1; i <= 2; i++) {
-        snprintf(name, sizeof name, "dropout%d", i);
         if (dropout > 0)
-            sh_model_layer(net, status, "dropout", name, SH_AFTER, "{p: %.17g}", dropout);
-        snprintf(name, sizeof name, "fc%d", i);
-        sh_model_layer(net, status, "dense", name, SH_AFTER, "{units: 4096, init: %s}", init);
-        snprintf(name, sizeof name, "fc_relu%d", i);
-        sh_model_layer(net, status, "relu", name, SH_AFTER, "%s", "");
+            sh_model_layer(net, status, &sh_layer_kind_dropout, SH_AFTER, SH_DROPOUT(.p = dropout),
+                           "dropout%d", i);
+        sh_model_layer(net, status, &sh_layer_kind_dense, SH_AFTER,
+                       SH_DENSE(.units = 4096, .init = init), "fc%d", i);
+        sh_model_layer(net, status, &sh_layer_kind_relu, SH_AFTER, NULL, "fc_relu%d", i);
     }
-    sh_model_layer(net, status, "dense", "fc3", SH_AFTER, "{init: xavier}");
+    sh_model_layer(net, status, &sh_layer_kind_dense, SH_AFTER, SH_DENSE(.init = "xavier"), "fc3");
 }
 
-static sh_status build_alexnet(sh_net *net, const void *options) {
+static sh_status describe_alexnet(sh_net_spec *net, const void *options) {
     const dropout_options *o = options;
     sh_status status = SH_OK;
-    conv_relu(net, &status, "xavier", 1, 64, 11, 4, 2);
+    conv_relu(net, &status, 1,
+              SH_CONV(.channels = 64, .kernel = 11, .stride = 4, .padding = 2, .init = "xavier"));
     pool(net, &status, 1, 3);
-    conv_relu(net, &status, "xavier", 2, 192, 5, 1, 2);
+    conv_relu(net, &status, 2,
+              SH_CONV(.channels = 192, .kernel = 5, .padding = 2, .init = "xavier"));
     pool(net, &status, 2, 3);
-    conv_relu(net, &status, "xavier", 3, 384, 3, 1, 1);
-    conv_relu(net, &status, "xavier", 4, 256, 3, 1, 1);
-    conv_relu(net, &status, "xavier", 5, 256, 3, 1, 1);
+    conv_relu(net, &status, 3, SH_CONV(.channels = 384, .padding = 1, .init = "xavier"));
+    conv_relu(net, &status, 4, SH_CONV(.channels = 256, .padding = 1, .init = "xavier"));
+    conv_relu(net, &status, 5, SH_CONV(.channels = 256, .padding = 1, .init = "xavier"));
     pool(net, &status, 3, 3);
     classifier(net, &status, "xavier", o->dropout);
     return status;
 }
 
-static sh_status build_vgg11(sh_net *net, const void *options) {
+static sh_status describe_vgg11(sh_net_spec *net, const void *options) {
     const dropout_options *o = options;
     static const int channels[] = {64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0};
     sh_status status = SH_OK;
     int convs = 0, pools = 0;
     for (size_t i = 0; i < SH_COUNT(channels); i++) {
         if (channels[i] > 0)
-            conv_relu(net, &status, "he", ++convs, channels[i], 3, 1, 1);
+            conv_relu(net, &status, ++convs, SH_CONV(.channels = channels[i], .padding = 1));
         else
             pool(net, &status, ++pools, 2);
     }
@@ -138,7 +130,7 @@ const sh_model_kind sh_model_kind_alexnet = {
     .help = "five convolutions, three dense layers; 224x224 images",
     .options = {dropout_rows, SH_COUNT(dropout_rows)},
     .options_bytes = sizeof(dropout_options),
-    .build = build_alexnet,
+    .describe = describe_alexnet,
     .typical = {.sample = {.rank = 3, .dim = {3, 224, 224}}, .outputs = 1000},
 };
 
@@ -147,6 +139,6 @@ const sh_model_kind sh_model_kind_vgg11 = {
     .help = "eight 3x3 convolutions, three dense layers; 32x32 images and up",
     .options = {dropout_rows, SH_COUNT(dropout_rows)},
     .options_bytes = sizeof(dropout_options),
-    .build = build_vgg11,
+    .describe = describe_vgg11,
     .typical = {.sample = {.rank = 3, .dim = {3, 224, 224}}, .outputs = 1000},
 };

@@ -1,8 +1,5 @@
 /* Multi-layer perceptrons, and the two degenerate ones: linear regression and logistic regression.
  */
-#include <stdio.h>
-
-#include "base/memory.h"
 #include "nn/models/common.h"
 
 typedef struct mlp_options {
@@ -39,36 +36,34 @@ static const sh_option rows[] = {
      .help = "after each hidden layer"},
 };
 
-static void flatten(sh_net *net, sh_status *status) {
+static void flatten(sh_net_spec *net, sh_status *status) {
     if (net->input.sample.rank > 1)
-        sh_model_layer(net, status, "flatten", "flatten", SH_AFTER, "%s", "");
+        sh_model_layer(net, status, &sh_layer_kind_flatten, SH_AFTER, NULL, "flatten");
 }
 
-static sh_status build_mlp(sh_net *net, const void *options) {
+static sh_status describe_mlp(sh_net_spec *net, const void *options) {
     const mlp_options *o = options;
+    const sh_layer_kind *activation = sh_layer_find(o->activation);
     sh_status status = SH_OK;
-    char name[32];
     flatten(net, &status);
     for (size_t i = 0; i < o->hidden.count; i++) {
-        snprintf(name, sizeof name, "fc%zu", i + 1);
-        sh_model_layer(net, &status, "dense", name, SH_AFTER, "{units: %ld}",
-                       (long)o->hidden.items[i]);
-        snprintf(name, sizeof name, "%s%zu", o->activation, i + 1);
-        sh_model_layer(net, &status, o->activation, name, SH_AFTER, "%s", "");
-        snprintf(name, sizeof name, "dropout%zu", i + 1);
+        sh_model_layer(net, &status, &sh_layer_kind_dense, SH_AFTER,
+                       SH_DENSE(.units = o->hidden.items[i]), "fc%zu", i + 1);
+        sh_model_layer(net, &status, activation, SH_AFTER, NULL, "%s%zu", o->activation, i + 1);
         if (o->dropout > 0)
-            sh_model_layer(net, &status, "dropout", name, SH_AFTER, "{p: %.17g}", o->dropout);
+            sh_model_layer(net, &status, &sh_layer_kind_dropout, SH_AFTER,
+                           SH_DROPOUT(.p = o->dropout), "dropout%zu", i + 1);
     }
-    snprintf(name, sizeof name, "fc%zu", o->hidden.count + 1);
-    sh_model_layer(net, &status, "dense", name, SH_AFTER, "{init: xavier}");
+    sh_model_layer(net, &status, &sh_layer_kind_dense, SH_AFTER, SH_DENSE(.init = "xavier"),
+                   "fc%zu", o->hidden.count + 1);
     return status;
 }
 
-static sh_status build_single(sh_net *net, const void *options) {
+static sh_status describe_single(sh_net_spec *net, const void *options) {
     (void)options;
     sh_status status = SH_OK;
     flatten(net, &status);
-    sh_model_layer(net, &status, "dense", "fc", SH_AFTER, "{init: xavier}");
+    sh_model_layer(net, &status, &sh_layer_kind_dense, SH_AFTER, SH_DENSE(.init = "xavier"), "fc");
     return status;
 }
 
@@ -80,20 +75,20 @@ const sh_model_kind sh_model_kind_mlp = {
     .help = "fully connected layers (hidden: 200, 200)",
     .options = {rows, SH_COUNT(rows)},
     .options_bytes = sizeof(mlp_options),
-    .build = build_mlp,
+    .describe = describe_mlp,
     .typical = DIGIT_IMAGES,
 };
 
 const sh_model_kind sh_model_kind_linear = {
     .name = "linear",
     .help = "one dense layer; with loss mse: linear regression",
-    .build = build_single,
+    .describe = describe_single,
     .typical = {.sample = {.rank = 1, .dim = {13}}, .outputs = 1},
 };
 
 const sh_model_kind sh_model_kind_logistic = {
     .name = "logistic",
     .help = "one dense layer with cross-entropy: logistic regression",
-    .build = build_single,
+    .describe = describe_single,
     .typical = DIGIT_IMAGES,
 };

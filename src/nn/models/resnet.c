@@ -1,7 +1,5 @@
 /* Residual networks (He et al. 2015): basic blocks for 18 and 34, bottlenecks for 50. Images below
  * 64 pixels get a 3x3 stem without pooling, as is usual for CIFAR; names follow torchvision. */
-#include <stdio.h>
-
 #include "nn/models/common.h"
 
 typedef struct resnet_options {
@@ -25,92 +23,101 @@ static const sh_option rows[] = {
 };
 
 typedef struct builder {
-    sh_net *net;
+    sh_net_spec *net;
     sh_status status;
     const resnet_options *options;
+    const char *prefix;      // of the block's layer names
     int block, block_count;  // over the whole net
 } builder;
 
-/* conv without bias, batchnorm, and a relu unless `last`. Returns the last layer's index. */
-static int conv_norm(builder *b, const char *prefix, const char *conv, const char *norm, int input,
-                     int channels, int kernel, int stride, bool relu, bool zero) {
-    char name[SH_LAYER_NAME];
-    snprintf(name, sizeof name, "%s%s", prefix, conv);
-    int at = sh_model_layer(b->net, &b->status, "conv", name, input,
-                            "{channels: %d, kernel: %d, stride: %d, padding: %d, bias: false}",
-                            channels, kernel, stride, kernel / 2);
-    snprintf(name, sizeof name, "%s%s", prefix, norm);
-    at = sh_model_layer(b->net, &b->status, "batchnorm", name, at, "{init: %d}", zero ? 0 : 1);
-    if (!relu) return at;
-    snprintf(name, sizeof name, "%s%s.relu", prefix, norm);
-    return sh_model_layer(b->net, &b->status, "relu", name, at, "%s", "");
+/* conv without bias and batchnorm. Returns the last layer's index. */
+static int conv_norm(builder *b, const char *conv, const char *norm, int input,
+                     const sh_conv_spec *options, bool zero) {
+    sh_conv_spec own = *options;
+    own.padding = own.kernel / 2;
+    own.bias = false;
+    int at = sh_model_layer(b->net, &b->status, &sh_layer_kind_conv, input, &own, "%s%s", b->prefix,
+                            conv);
+    return sh_model_layer(b->net, &b->status, &sh_layer_kind_batchnorm, at,
+                          SH_BATCHNORM(.init = zero ? 0 : 1), "%s%s", b->prefix, norm);
 }
 
-static int branch(builder *b, const char *prefix, int input, int channels, int stride,
-                  bool bottleneck) {
+static int conv_norm_relu(builder *b, const char *conv, const char *norm, int input,
+                          const sh_conv_spec *options) {
+    int at = conv_norm(b, conv, norm, input, options, false);
+    return sh_model_layer(b->net, &b->status, &sh_layer_kind_relu, at, NULL, "%s%s.relu", b->prefix,
+                          norm);
+}
+
+static int branch(builder *b, int input, int channels, int stride, bool bottleneck) {
     bool zero = b->options->zero_init;
+    const sh_conv_spec *wide = SH_CONV(.channels = channels, .kernel = 3, .stride = stride);
     if (!bottleneck) {
-        int at = conv_norm(b, prefix, "conv1", "bn1", input, channels, 3, stride, true, false);
-        return conv_norm(b, prefix, "conv2", "bn2", at, channels, 3, 1, false, zero);
+        int at = conv_norm_relu(b, "conv1", "bn1", input, wide);
+        return conv_norm(b, "conv2", "bn2", at, SH_CONV(.channels = channels), zero);
     }
-    int at = conv_norm(b, prefix, "conv1", "bn1", input, channels, 1, 1, true, false);
-    at = conv_norm(b, prefix, "conv2", "bn2", at, channels, 3, stride, true, false);
-    return conv_norm(b, prefix, "conv3", "bn3", at, 4 * channels, 1, 1, false, zero);
+    int at = conv_norm_relu(b, "conv1", "bn1", input, SH_CONV(.channels = channels, .kernel = 1));
+    at = conv_norm_relu(b, "conv2", "bn2", at, wide);
+    return conv_norm(b, "conv3", "bn3", at, SH_CONV(.channels = 4 * channels, .kernel = 1), zero);
 }
 
-static int block(builder *b, const char *prefix, int input, int channels, int stride,
-                 bool bottleneck) {
-    char name[SH_LAYER_NAME];
-    int wide = bottleneck ? 4 * channels : channels, shortcut = input;
-    if (stride != 1 || sh_net_shape(b->net, input)->dim[0] != wide)
-        shortcut = conv_norm(b, prefix, "downsample.0", "downsample.1", input, wide, 1, stride,
-                             false, false);
-    int at = branch(b, prefix, input, channels, stride, bottleneck);
+static int block(builder *b, int input, int channels, int stride, bool bottleneck) {
+    int outputs = bottleneck ? 4 * channels : channels, shortcut = input;
+    if (b->status != SH_OK) return input;
+    if (stride != 1 || sh_net_spec_shape(b->net, input)->dim[0] != outputs)
+        shortcut = conv_norm(b, "downsample.0", "downsample.1", input,
+                             SH_CONV(.channels = outputs, .kernel = 1, .stride = stride), false);
+    int at = branch(b, input, channels, stride, bottleneck);
     double p = b->options->droppath * (double)++b->block / (double)b->block_count;
-    if (p > 0) {
-        snprintf(name, sizeof name, "%sdroppath", prefix);
-        at = sh_model_layer(b->net, &b->status, "droppath", name, at, "{p: %.17g}", p);
-    }
-    snprintf(name, sizeof name, "%sadd", prefix);
-    at = sh_model_add(b->net, &b->status, name, at, shortcut);
-    snprintf(name, sizeof name, "%srelu", prefix);
-    return sh_model_layer(b->net, &b->status, "relu", name, at, "%s", "");
+    if (p > 0)
+        at = sh_model_layer(b->net, &b->status, &sh_layer_kind_droppath, at, SH_DROPPATH(.p = p),
+                            "%sdroppath", b->prefix);
+    at = sh_model_add(b->net, &b->status, at, shortcut, "%sadd", b->prefix);
+    return sh_model_layer(b->net, &b->status, &sh_layer_kind_relu, at, NULL, "%srelu", b->prefix);
 }
 
-static sh_status build(sh_net *net, const void *options, const int counts[4], bool bottleneck) {
+static int stem(builder *b) {
+    bool small = b->net->input.sample.dim[1] < 64;
+    b->prefix = "";
+    int at =
+        conv_norm_relu(b, "conv1", "bn1", SH_NET_INPUT,
+                       SH_CONV(.channels = 64, .kernel = small ? 3 : 7, .stride = small ? 1 : 2));
+    if (small) return at;
+    return sh_model_layer(b->net, &b->status, &sh_layer_kind_maxpool, at,
+                          SH_POOL(.kernel = 3, .stride = 2, .padding = 1), "maxpool");
+}
+
+static sh_status describe(sh_net_spec *net, const void *options, const int counts[4],
+                          bool bottleneck) {
     if (net->input.sample.rank != 3) return SH_FAIL(SH_E_SHAPE, "a ResNet wants images (C, H, W)");
     builder b = {.net = net, .options = options};
     for (int i = 0; i < 4; i++) b.block_count += counts[i];
-    bool small = net->input.sample.dim[1] < 64;
-    int at = conv_norm(&b, "", "conv1", "bn1", SH_NET_INPUT, 64, small ? 3 : 7, small ? 1 : 2, true,
-                       false);
-    if (!small)
-        at = sh_model_layer(net, &b.status, "maxpool", "maxpool", at,
-                            "{kernel: 3, stride: 2, padding: 1}");
+    int at = stem(&b);
     for (int stage = 0; stage < 4; stage++) {
         for (int i = 0; i < counts[stage]; i++) {
             char prefix[32];
             snprintf(prefix, sizeof prefix, "layer%d.%d.", stage + 1, i);
-            at = block(&b, prefix, at, 64 << stage, stage > 0 && i == 0 ? 2 : 1, bottleneck);
-            if (b.status != SH_OK) return b.status;
+            b.prefix = prefix;
+            at = block(&b, at, 64 << stage, stage > 0 && i == 0 ? 2 : 1, bottleneck);
         }
     }
-    sh_model_layer(net, &b.status, "globalpool", "avgpool", at, "%s", "");
-    sh_model_layer(net, &b.status, "dense", "fc", SH_AFTER, "{init: xavier}");
+    sh_model_layer(net, &b.status, &sh_layer_kind_globalpool, at, NULL, "avgpool");
+    sh_model_layer(net, &b.status, &sh_layer_kind_dense, SH_AFTER, SH_DENSE(.init = "xavier"),
+                   "fc");
     return b.status;
 }
 
-#define RESNET(id, text, bottleneck, ...)                                      \
-    static sh_status build_##id(sh_net *net, const void *options) {            \
-        return build(net, options, (const int[4]){__VA_ARGS__}, bottleneck);   \
-    }                                                                          \
-    const sh_model_kind sh_model_kind_##id = {                                 \
-        .name = #id,                                                           \
-        .help = text,                                                          \
-        .options = {rows, SH_COUNT(rows)},                                     \
-        .options_bytes = sizeof(resnet_options),                               \
-        .build = build_##id,                                                   \
-        .typical = {.sample = {.rank = 3, .dim = {3, 32, 32}}, .outputs = 10}, \
+#define RESNET(id, text, bottleneck, ...)                                       \
+    static sh_status describe_##id(sh_net_spec *net, const void *options) {     \
+        return describe(net, options, (const int[4]){__VA_ARGS__}, bottleneck); \
+    }                                                                           \
+    const sh_model_kind sh_model_kind_##id = {                                  \
+        .name = #id,                                                            \
+        .help = text,                                                           \
+        .options = {rows, SH_COUNT(rows)},                                      \
+        .options_bytes = sizeof(resnet_options),                                \
+        .describe = describe_##id,                                              \
+        .typical = {.sample = {.rank = 3, .dim = {3, 32, 32}}, .outputs = 10},  \
     };
 
 RESNET(resnet18, "8 basic blocks; 3x3 stem below 64 pixels", false, 2, 2, 2, 2)
