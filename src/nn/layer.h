@@ -1,8 +1,9 @@
 /* Layers: one file and one row each (nn/layers/list.h). A layer is a node of the static DAG; it is
  * described first (nn/spec.h: shapes and declared parameters), gets its place in the parameter
  * block when the net is built (nn/net.h), and is compiled to an op, which knows kernels and
- * buffers, once per batch size (nn/plan.h). `nn` computes only: nothing here hears of
- * communication. */
+ * buffers, once per batch size (nn/plan.h). The layers of `nn` compute only;
+ * kinds that exchange values with other workers live in parallel/, and whoever wants them puts them
+ * into a described net. */
 #ifndef SH_NN_LAYER_H
 #define SH_NN_LAYER_H
 
@@ -76,8 +77,9 @@ struct sh_layer_kind {
     /* Creates kernels and says what it needs (nn/plan.h). NULL: nothing to prepare. */
     sh_status (*plan)(sh_op *op, sh_planner *planner);
     void (*begin)(sh_op *op);  // at the start of a step, before any forward; NULL: nothing
-    void (*forward)(sh_op *op);
-    void (*backward)(sh_op *op);
+    /* What computes cannot fail; what exchanges values with other workers can. */
+    sh_status (*forward)(sh_op *op);
+    sh_status (*backward)(sh_op *op);
     void (*destroy)(sh_op *op);
     const char *(*describe)(const sh_op *op);  // the kernels chosen, for explain; NULL: plain
 

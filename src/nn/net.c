@@ -33,6 +33,7 @@ sh_status sh_net_build(sh_net_spec *spec, sh_net **net_out) {
     net->input = spec->input;
     net->layers = spec->layers;
     net->layer_count = spec->layer_count;
+    net->text = spec->text;
     *spec = (sh_net_spec){0};
     sh_status status = SH_OK;
     for (size_t i = 0; status == SH_OK && i < net->layer_count; i++)
@@ -45,30 +46,17 @@ sh_status sh_net_build(sh_net_spec *spec, sh_net **net_out) {
 }
 
 sh_status sh_net_from_node(const sh_node *node, const sh_net_input *input, sh_net **net_out) {
-    sh_net_spec spec = {.input = *input};
-    sh_status status = sh_net_spec_read(&spec, node);
-    if (status != SH_OK) {
-        sh_net_spec_fini(&spec);
-        return status;
-    }
-    sh_net *net = NULL;
-    SH_TRY(sh_net_build(&spec, &net));
-    net->text = sh_node_print(node);
-    if (net->text == NULL) {
-        sh_net_destroy(net);
-        return SH_FAIL(SH_E_MEMORY, "out of memory for a model");
-    }
-    *net_out = net;
-    return SH_OK;
+    sh_net_spec spec;
+    SH_TRY(sh_net_spec_read(node, input, &spec));
+    return sh_net_build(&spec, net_out);
 }
 
 void sh_net_destroy(sh_net *net) {
     if (net == NULL) return;
-    sh_net_spec layers = {.layers = net->layers, .layer_count = net->layer_count};
-    sh_net_spec_fini(&layers);
+    sh_net_spec spec = {.layers = net->layers, .layer_count = net->layer_count, .text = net->text};
+    sh_net_spec_fini(&spec);
     sh_param_list_fini(&net->params);
     sh_param_list_fini(&net->states);
-    sh_free(net->text);
     sh_free(net);
 }
 

@@ -10,13 +10,13 @@ typedef struct sh_net {
     sh_layer **layers;
     size_t layer_count;
     sh_param_list params, states;
-    char *text;  // the model as a run file would say it, for checkpoints
+    char *text;  // as in sh_net_spec
 } sh_net;
 
 /* Gives every parameter and state of the described layers its place in a block. Takes the layers
  * over, also when it fails: `spec` is empty afterwards. */
 sh_status sh_net_build(sh_net_spec *spec, sh_net **net_out);
-/* Describes and builds what a run file's `model:` asks for; keeps its text. */
+/* sh_net_spec_read and sh_net_build in one. */
 sh_status sh_net_from_node(const sh_node *node, const sh_net_input *input, sh_net **net_out);
 void sh_net_destroy(sh_net *net);
 

@@ -70,13 +70,12 @@ typedef struct sh_step_context {
     uint64_t position;  // of the batch's first sample in the epoch
     uint32_t shard;     // which part of the batch this is: paths are dropped part by part
     bool accumulate;    // add to the gradients instead of overwriting them
-    /* Adds values up over all workers that compute parts of this batch: batchnorm then sees the
-     * whole batch. All of them meet in it, in the same order. NULL: a part is a batch of its own.
+    /* The workers that compute parts of this batch, for ops that exchange values with them
+     * (parallel/peers.h). All of them start such ops in the same order. NULL: these compute alone.
      */
-    void (*sum)(void *self, double *values, size_t count);
-    void *sum_self;
-    /* The worker has no sample of this batch. It takes the step with one that stands in, so that
-     * all meet in the same order, and adds nothing to any sum. */
+    const struct sh_peers *peers;
+    /* The worker has no sample of this batch. It takes the step with a sample of zeros, so that all
+     * start the same exchanges, and adds nothing to any sum. */
     bool stands_in;
     /* Asked before every op: true, from then on, when nobody wants the results any more. The rest
      * is left out, and plan->stopped says so. NULL: never. */
@@ -132,15 +131,16 @@ void sh_plan_destroy(sh_plan *plan);
 void sh_plan_bind(sh_plan *plan, const sh_blocks *blocks, void *memory);
 
 /* Forward on `x`; the output is plan->output->data, plain. */
-void sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x);
+sh_status sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x);
 /* The loss of the last forward against `y`; with training, also its gradient times `scale`, which
  * may take the place of the output. */
 sh_loss_result sh_plan_loss(sh_plan *plan, const void *y, double scale);
 
 typedef void (*sh_on_grad_ready)(void *user, size_t param);
-void sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user);
+sh_status sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user);
 
-/* Runs forward op by op and returns the first whose output is not finite (NULL: none). */
+/* Runs forward op by op, without other workers, and returns the first whose output is not finite
+ * (NULL: none). */
 const sh_op *sh_plan_first_bad(sh_plan *plan, const sh_step_context *step, const void *x);
 const char *sh_op_name(const sh_op *op);
 

@@ -77,24 +77,26 @@ static bool stops(sh_plan *plan) {
     return plan->stopped;
 }
 
-void sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x) {
+sh_status sh_plan_forward(sh_plan *plan, const sh_step_context *step, const void *x) {
     SH_ASSERT(!(plan->gradients_idle && step->accumulate));
     start_step(plan, step, x);
     for (size_t i = 0; i < plan->op_count && !stops(plan); i++) {
         sh_op *op = plan->ops[i];
         if (plan->skipped[i]) continue;
         int64_t begin = sh_trace_begin(plan->trace);
-        op->kind->forward(op);
+        SH_TRY(op->kind->forward(op));
         sh_trace_end(plan->trace, "forward", sh_op_name(op), step->step, begin);
     }
+    return SH_OK;
 }
 
 const sh_op *sh_plan_first_bad(sh_plan *plan, const sh_step_context *step, const void *x) {
     start_step(plan, step, x);
+    plan->step.peers = NULL;
     for (size_t i = 0; i < plan->op_count; i++) {
         sh_op *op = plan->ops[i];
         if (plan->skipped[i]) continue;
-        op->kind->forward(op);
+        if (op->kind->forward(op) != SH_OK) return op;
         if (!sh_reduce()->all_finite(op->out->data, op->out->count)) return op;
     }
     return NULL;
@@ -120,16 +122,17 @@ static void skip_backward(sh_op *op) {
     }
 }
 
-static void run_backward(sh_op *op) {
-    op->kind->backward(op);
+static sh_status run_backward(sh_op *op) {
+    SH_TRY(op->kind->backward(op));
     for (int k = 0; k < op->in_count; k++)
         if (op->dx[k] != NULL && op->dx_added[k] && !sh_plan_adds_dx(op, k))
             sh_vector()->add_to(op->in[k]->grad, op->dx[k], op->in[k]->count);
     for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++)
         op->plan->param_unused[op->layer->params[k]] = false;
+    return SH_OK;
 }
 
-void sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user) {
+sh_status sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user) {
     for (size_t i = 0; i < plan->net->params.count && !plan->step.accumulate; i++)
         plan->param_unused[i] = true;
     for (int i = (int)plan->op_count - 1; i >= 0 && !stops(plan); i--) {
@@ -139,11 +142,12 @@ void sh_plan_backward(sh_plan *plan, sh_on_grad_ready ready, void *user) {
             skip_backward(op);
         } else {
             int64_t begin = sh_trace_begin(plan->trace);
-            run_backward(op);
+            SH_TRY(run_backward(op));
             sh_trace_end(plan->trace, "backward", sh_op_name(op), plan->step.step, begin);
         }
         if (ready == NULL || op->layer == NULL) continue;
         for (int k = 0; k < op->layer->param_count; k++)
             if (op->param_last[k]) ready(user, op->layer->params[k]);
     }
+    return SH_OK;
 }

@@ -15,6 +15,7 @@ static void layer_destroy(sh_layer *layer) {
 void sh_net_spec_fini(sh_net_spec *net) {
     for (size_t i = 0; i < net->layer_count; i++) layer_destroy(net->layers[i]);
     sh_free(net->layers);
+    sh_free(net->text);
     *net = (sh_net_spec){0};
 }
 

@@ -21,11 +21,12 @@ struct sh_net_spec {
     sh_net_input input;
     sh_layer **layers;
     size_t layer_count, layer_capacity;
+    char *text;  // the model as a run file would say it, for checkpoints; NULL: not from one
 };
 
 enum { SH_NOT_FOUND = -2 };
 
-/* Frees the layers; the struct itself is the caller's. */
+/* Frees what the struct holds; the struct itself is the caller's. */
 void sh_net_spec_fini(sh_net_spec *net);
 
 /* Adds a layer after checking everything. `options` is a filled options struct of the kind, which
@@ -40,9 +41,9 @@ const sh_shape *sh_net_spec_shape(const sh_net_spec *net, int index);
 /* The layer added last; SH_NET_INPUT for an empty net. */
 int sh_net_spec_last(const sh_net_spec *net);
 
-/* From a run file's `model:`: a name, a map {name: mlp, hidden: [512]}, or a list of layers. `net`
- * holds the input and no layer. On failure the caller still owns what is in it. */
-sh_status sh_net_spec_read(sh_net_spec *net, const sh_node *node);
+/* Describes what a run file's `model:` asks for: a name, a map {name: mlp, hidden: [512]}, or a
+ * list of layers. On failure there is nothing to free. */
+sh_status sh_net_spec_read(const sh_node *node, const sh_net_input *input, sh_net_spec *net_out);
 
 /* Models: one file and one row each (nn/models/list.h). */
 typedef struct sh_model_kind {

@@ -212,7 +212,7 @@ static sh_status add_layer(sh_net_spec *net, const sh_node *node) {
     return add_known(net, node, entry, kind, name);
 }
 
-sh_status sh_net_spec_read(sh_net_spec *net, const sh_node *node) {
+static sh_status read_net(sh_net_spec *net, const sh_node *node) {
     if (node->kind == SH_NODE_SCALAR) return read_model(net, node, node->text);
     if (node->kind == SH_NODE_MAP) {
         const sh_node *name = sh_node_find(node, "name");
@@ -226,4 +226,18 @@ sh_status sh_net_spec_read(sh_net_spec *net, const sh_node *node) {
     for (const sh_node *layer = node->child; layer != NULL; layer = layer->next)
         SH_TRY(add_layer(net, layer));
     return SH_OK;
+}
+
+sh_status sh_net_spec_read(const sh_node *node, const sh_net_input *input, sh_net_spec *net_out) {
+    sh_net_spec net = {.input = *input};
+    sh_status status = read_net(&net, node);
+    if (status == SH_OK) {
+        net.text = sh_node_print(node);
+        if (net.text == NULL) status = SH_FAIL(SH_E_MEMORY, "out of memory for a model");
+    }
+    if (status != SH_OK)
+        sh_net_spec_fini(&net);
+    else
+        *net_out = net;
+    return status;
 }

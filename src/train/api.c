@@ -121,7 +121,10 @@ static sh_status build_model(shoal_run *run, bool has_seat) {
     sh_net_input input = net_input(info);
     sh_net *net = NULL;
     sh_tuner *tuner = NULL;
-    SH_TRY(sh_net_from_node(run->config.model, &input, &net));
+    sh_net_spec spec;
+    SH_TRY(sh_net_spec_read(run->config.model, &input, &spec));
+    if (run->config.sync_batchnorm) sh_sync_batchnorms(&spec);
+    SH_TRY(sh_net_build(&spec, &net));
     sh_loss loss;
     int threads = run->team.threads > 0 ? run->team.threads : (int)run->config.threads;
     if (threads == 0) threads = sh_cores();
@@ -407,7 +410,7 @@ shoal_status shoal_run_predict(shoal_run *run, const char *part,
         if (batch == NULL) break;
         SH_TRY_OUT(sh_model_plan(&run->model, (int64_t)batch->count, false, &plan));
         sh_step_context step = {.seed = (uint64_t)run->config.seed};
-        sh_plan_forward(plan, &step, batch->x);
+        SH_TRY_OUT(sh_plan_forward(plan, &step, batch->x));
         int64_t width = (int64_t)(plan->output->count / batch->count);
         for (size_t i = 0; i < batch->count; i++)
             row(user, index++, (const float *)plan->output->data + (int64_t)i * width, width);

@@ -71,8 +71,7 @@ static sh_status make_model(shoal_model *model, const shoal_model_options *optio
     sh_tuner *tuner = NULL;
     int threads = options->threads > 0 ? options->threads : omp_get_max_threads();
     sh_tuner_options tuning = {.clock = &sh_clock_real, .threads = threads};
-    status =
-        sh_loss_init(&loss, &loss_options, &model->data.info, sh_net_output(net));
+    status = sh_loss_init(&loss, &loss_options, &model->data.info, sh_net_output(net));
     if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
     if (status != SH_OK) {
         sh_net_destroy(net);
@@ -217,12 +216,12 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
     if (rows == 0)
         return (shoal_status)SH_FAIL(
             SH_E_USAGE, "every label of the batch is %ld, which does not count", (long)ignore);
-    sh_plan_forward(plan, &context, x);
+    SHOAL_TRY(sh_plan_forward(plan, &context, x));
     sh_loss_result result = sh_plan_loss(plan, y, 1.0 / (double)rows);
     double loss = result.sum / (double)result.counted;
     if (!isfinite(loss))
         return (shoal_status)sh_model_explain_bad(&model->model, plan, &context, x, loss);
-    sh_plan_backward(plan, NULL, NULL);
+    SHOAL_TRY(sh_plan_backward(plan, NULL, NULL));
     sh_optim_apply(&model->optim, &(sh_optim_step){.params = &model->model.net->params,
                                                    .unused = plan->param_unused,
                                                    .count = model->model.net->params.count,
@@ -242,8 +241,7 @@ static shoal_status look(shoal_model *model, const void *x, const void *y, int64
     SHOAL_TRY(scale_batch(model, &x, count));
     SHOAL_TRY(sh_model_plan(&model->model, count, false, plan_out));
     sh_step_context context = {.seed = model->seed};
-    sh_plan_forward(*plan_out, &context, x);
-    return SHOAL_OK;
+    return (shoal_status)sh_plan_forward(*plan_out, &context, x);
 }
 
 shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,

@@ -125,7 +125,8 @@ static bool compute_part(const pass *p, sh_lane *lane, sh_shard *shard, int64_t 
                          exact->sizes.y_bytes);
     sh_plan *plan = bound_plan(exact, lane, shard, count);
     sh_step_context step = context(exact, batch, shard, at);
-    sh_plan_forward(plan, &step, x);
+    sh_status status = sh_plan_forward(plan, &step, x);
+    SH_ASSERT(status == SH_OK);  // no op of a shard has peers, and computing cannot fail
     // The gradient of the sum over rows; it becomes that of the mean when shards are added up.
     sh_loss_result result = sh_plan_loss(plan, y, 1.0);
     shard->loss.sum += result.sum;
@@ -134,7 +135,8 @@ static bool compute_part(const pass *p, sh_lane *lane, sh_shard *shard, int64_t 
     if (!isfinite(result.sum)) return false;
     bool last = at + count == shard->at + shard->count;
     watch w = {params, shard->gradients, lane->exponents};
-    sh_plan_backward(plan, last ? note_gradient : NULL, &w);
+    status = sh_plan_backward(plan, last ? note_gradient : NULL, &w);
+    SH_ASSERT(status == SH_OK);
     for (size_t i = 0; i < params->count; i++) lane->used[i] |= !plan->param_unused[i];
     return true;
 }
@@ -212,6 +214,7 @@ sh_loss_result sh_lane_evaluate(sh_exact *exact, int index, const sh_batch *batc
     SH_ASSERT(plan != NULL);
     sh_plan_bind(plan, &exact->run->model.blocks, lane->work.base);
     sh_step_context step = {.seed = (uint64_t)exact->run->config.seed};
-    sh_plan_forward(plan, &step, x);
+    sh_status status = sh_plan_forward(plan, &step, x);
+    SH_ASSERT(status == SH_OK);
     return sh_plan_loss(plan, y, 0.0);
 }

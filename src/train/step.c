@@ -303,17 +303,14 @@ static void ready_in_time(void *self, size_t param) {
     sh_reducer_ready(run->team.reducer, param);
 }
 
-static void run_backward(shoal_run *run, sh_plan *plan, bool sends) {
-    if (run->scheme != NULL) {  // which lets the time of the whole step pass itself
-        sh_plan_backward(plan, sh_scheme_poll, run);
-        return;
-    }
-    if (run->team.seat.spend == NULL) {
-        sh_plan_backward(plan, sends ? sh_reducer_ready : NULL, run->team.reducer);
-        return;
-    }
-    sh_plan_backward(plan, sends ? ready_in_time : NULL, run);
+static sh_status run_backward(shoal_run *run, sh_plan *plan, bool sends) {
+    if (run->scheme != NULL)  // which lets the time of the whole step pass itself
+        return sh_plan_backward(plan, sh_scheme_poll, run);
+    if (run->team.seat.spend == NULL)
+        return sh_plan_backward(plan, sends ? sh_reducer_ready : NULL, run->team.reducer);
+    SH_TRY(sh_plan_backward(plan, sends ? ready_in_time : NULL, run));
     if (!sends && run->team.reducer != NULL) pass_time(run, run->backward_part);
+    return SH_OK;
 }
 
 /* Forward and backward over one part of the worker's batch; the last part hands gradients on. */
@@ -322,7 +319,7 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
                               sh_loss_result *total) {
     sh_plan *plan;
     SH_TRY(sh_model_plan(&run->model, count, true, &plan));
-    sh_plan_forward(plan, step, x);
+    SH_TRY(sh_plan_forward(plan, step, x));
     if (plan->stopped) return SH_OK;  // whoever asked for it knows
     sh_loss_result result = sh_plan_loss(plan, y, scale);
     if (!isfinite(result.sum)) return sh_run_explain_bad(run, plan, step, x, result.sum);
@@ -338,7 +335,7 @@ static sh_status compute_part(shoal_run *run, const sh_step_context *step, int64
     const bool *before = run->model.param_unused;
     if (step->accumulate && before != plan->param_unused)
         memcpy(plan->param_unused, before, run->model.net->params.count * sizeof *before);
-    run_backward(run, plan, sends);
+    SH_TRY(run_backward(run, plan, sends));
     run->model.param_unused = plan->param_unused;
     return SH_OK;
 }
@@ -352,8 +349,7 @@ static sh_step_context context_of(const shoal_run *run, const sh_batch *batch, i
         .position = batch->position + (uint64_t)at,
         .shard = (uint32_t)run->team.rank,
         .accumulate = at > 0,
-        .sum = together ? sh_team_sum_batch : NULL,
-        .sum_self = (void *)(uintptr_t)&run->team,
+        .peers = together ? &run->team.peers : NULL,
         .stands_in = together && batch->count == 0,
         .stops = sh_scheme_may_break_off(run) ? sh_scheme_unwanted : NULL,
         .stops_self = (void *)(uintptr_t)run,
@@ -378,6 +374,7 @@ static sh_status compute_batch(shoal_run *run, const sh_batch *batch, double row
     const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
     const int64_t own = (int64_t)batch->count, pieces = run->config.accumulate;
     bool together = sums_batchnorms(run);
+    run->team.peers = (sh_peers){.engine = run->team.engine};
     if (together && own == 0) return stand_in(run, batch, total);
     // A share that moves has parts of its own; otherwise all steps but an epoch's last are alike.
     bool moves = together || run->config.balance;
@@ -447,7 +444,7 @@ sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_resul
         if (batch->count > 0) {
             SH_TRY_OUT(sh_model_plan(&run->model, (int64_t)batch->count, false, &plan));
             sh_step_context step = {.seed = (uint64_t)run->config.seed};
-            sh_plan_forward(plan, &step, batch->x);
+            SH_TRY_OUT(sh_plan_forward(plan, &step, batch->x));
             sh_loss_result result = sh_plan_loss(plan, batch->y, 0.0);
             total.sum += result.sum;
             total.counted += result.counted;

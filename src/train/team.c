@@ -164,12 +164,6 @@ sh_data_team sh_team_for_data(sh_team *team) {
     return (sh_data_team){team->rank, team->ranks, data_sum, data_max, team};
 }
 
-void sh_team_sum_batch(void *self, double *values, size_t count) {
-    sh_team *team = self;
-    sh_status status = team->status == SH_OK ? sh_team_sum(team, values, count) : SH_OK;
-    if (status != SH_OK) team->status = status;
-}
-
 typedef struct position {
     int64_t step, epoch, batch, samples;
     double best;

@@ -7,6 +7,7 @@
 
 #include "comm/engine.h"
 #include "data/loader.h"
+#include "parallel/peers.h"
 #include "sync/reducer.h"
 #include "train/watch.h"
 
@@ -85,6 +86,7 @@ typedef struct sh_team {
     bool spreads;      // parameters are updated on the way of their sums
     bool shards;       // each worker keeps the optimizer's state of its part alone
     sh_status status;  // of what failed inside an update
+    sh_peers peers;    // of ops that exchange values, as a step hands them on
     sh_reducer *reducer;
     double control[4];  // summed over the ranks in every step: loss, counted, correct, stop
     sh_call control_call;
@@ -158,8 +160,6 @@ sh_status sh_team_most(sh_team *team, double *values, size_t count);
 /* What data in parts needs of the team; of a worker that joins: of the team as it first was.
  * Borrows it. */
 sh_data_team sh_team_for_data(sh_team *team);
-/* The same from inside a layer: sh_step_context.sum. A failure is kept in team->status. */
-void sh_team_sum_batch(void *self, double *values, size_t count);
 /* Batchnorm's running statistics become the mean over the ranks. */
 sh_status sh_team_average_states(struct shoal_run *run);
 /* Every check_every steps: a replica whose parameters drifted is named. */

@@ -145,7 +145,7 @@ static inline void rig_free(rig *r) {
 static inline void rig_poison(void *memory, size_t bytes) { memset(memory, 0xFF, bytes); }
 
 static inline double rig_loss(rig *r) {
-    sh_plan_forward(r->plan, &r->step, r->x);
+    CHECK_OK(sh_plan_forward(r->plan, &r->step, r->x));
     return sh_plan_loss(r->plan, r->y, 1.0).sum;
 }
 
@@ -155,7 +155,7 @@ static inline double rig_step(rig *r) {
     rig_poison(r->memory.base, r->plan->memory_bytes);
     if (!r->step.accumulate) rig_poison(r->blocks.gradients, r->net->params.total * sizeof(float));
     double loss = rig_loss(r);
-    sh_plan_backward(r->plan, NULL, NULL);
+    CHECK_OK(sh_plan_backward(r->plan, NULL, NULL));
     return loss;
 }
 

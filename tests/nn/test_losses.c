@@ -166,9 +166,9 @@ static void check_through_plan(const loss_case *c) {
     const void *target = target_of(&loss, &b);
     rig_poison(r.memory.base, r.plan->memory_bytes);
     rig_poison(r.blocks.gradients, net->params.total * sizeof(float));
-    sh_plan_forward(r.plan, &r.step, r.x);
+    CHECK_OK(sh_plan_forward(r.plan, &r.step, r.x));
     sh_plan_loss(r.plan, target, 1.0 / ROWS);
-    sh_plan_backward(r.plan, NULL, NULL);
+    CHECK_OK(sh_plan_backward(r.plan, NULL, NULL));
     size_t total = net->params.total;
     float *gradient = rig_copy(r.blocks.gradients, total),
           *kept = rig_copy(r.blocks.weights, total);
@@ -177,7 +177,7 @@ static void check_through_plan(const loss_case *c) {
     for (int s = 0; s < 2; s++) {
         double h = (s ? 1 : -1) * 2e-3 / norm;
         for (size_t i = 0; i < total; i++) r.blocks.weights[i] = kept[i] + (float)h * gradient[i];
-        sh_plan_forward(r.plan, &r.step, r.x);
+        CHECK_OK(sh_plan_forward(r.plan, &r.step, r.x));
         side[s] = sh_plan_loss(r.plan, target, 1.0).sum / ROWS;
     }
     double slope = (side[1] - side[0]) / 4e-3;

@@ -163,8 +163,8 @@ TEST(models, without_dropout_and_batchnorm_say_the_same_in_evaluation) {
                                  &(sh_plan_options){.batch = 3, .training = false});
         eval.step.training = false;
         rig_poison(eval.memory.base, eval.plan->memory_bytes);
-        sh_plan_forward(train.plan, &train.step, train.x);
-        sh_plan_forward(eval.plan, &eval.step, eval.x);
+        CHECK_OK(sh_plan_forward(train.plan, &train.step, train.x));
+        CHECK_OK(sh_plan_forward(eval.plan, &eval.step, eval.x));
         CHECK_CLOSE((float *)train.plan->output->data, (float *)eval.plan->output->data,
                     train.plan->output->count, 1e-6);
         rig_free(&train);

@@ -58,8 +58,8 @@ static void check_sharing(const named_net *n, int64_t batch) {
     assert_true(packed.plan->memory_bytes < apart.plan->memory_bytes);
     for (int step = 0; step < 3; step++) {
         packed.step.step = apart.step.step = step;
-        sh_plan_forward(packed.plan, &packed.step, packed.x);
-        sh_plan_forward(apart.plan, &apart.step, apart.x);
+        CHECK_OK(sh_plan_forward(packed.plan, &packed.step, packed.x));
+        CHECK_OK(sh_plan_forward(apart.plan, &apart.step, apart.x));
         assert_memory_equal(packed.plan->output->data, apart.plan->output->data,
                             packed.plan->output->count * sizeof(float));
         double a = rig_step(&packed), b = rig_step(&apart);
@@ -130,9 +130,9 @@ TEST(plan, gives_the_same_results_for_a_smaller_last_batch_in_the_same_memory) {
         sh_plan_bind(last, &full.blocks, full.memory.base);
         rig_step(&full);  // leaves its traces in the memory
         rig_step(&alone);
-        sh_plan_forward(last, &alone.step, alone.x);
+        CHECK_OK(sh_plan_forward(last, &alone.step, alone.x));
         sh_plan_loss(last, alone.y, 1.0);
-        sh_plan_backward(last, NULL, NULL);
+        CHECK_OK(sh_plan_backward(last, NULL, NULL));
         assert_memory_equal(full.blocks.gradients, alone.blocks.gradients,
                             full.net->params.total * sizeof(float));
         rig_step(&full);  // and the full plan still works
@@ -152,7 +152,7 @@ TEST(plan, for_evaluation_agrees_with_training_and_takes_less_memory) {
         train.step.training = eval.step.training = false;
         rig_poison(eval.memory.base, eval.plan->memory_bytes);
         assert_true(eval.plan->memory_bytes < train.plan->memory_bytes);
-        sh_plan_forward(train.plan, &train.step, train.x);
+        CHECK_OK(sh_plan_forward(train.plan, &train.step, train.x));
         float *x = output_of(&train);
         double a = rig_loss(&train), b = rig_loss(&eval);
         assert_true(isfinite(a));
@@ -268,7 +268,7 @@ TEST(plan, reports_each_gradient_once_and_tied_ones_after_their_last_writer) {
     rig r = rig_make(gpt_like, (sh_net_input)TOKENS(11, 17), 2);
     heard h = {.count = 0};
     rig_loss(&r);
-    sh_plan_backward(r.plan, hear, &h);
+    CHECK_OK(sh_plan_backward(r.plan, hear, &h));
     assert_int_equal(h.count, r.net->params.count);
     for (size_t i = 0; i < h.count; i++)
         for (size_t k = 0; k < i; k++) assert_int_not_equal(h.order[i], h.order[k]);
@@ -298,11 +298,11 @@ TEST(plan, a_step_that_stops_leaves_the_rest_out_and_the_next_one_is_whole) {
         sh_step_context step = broken.step;
         step.stops = count_down;
         step.stops_self = &left;
-        sh_plan_forward(broken.plan, &step, broken.x);
+        CHECK_OK(sh_plan_forward(broken.plan, &step, broken.x));
         assert_true(broken.plan->stopped == (at < ops));
         if (at < ops) continue;
         sh_plan_loss(broken.plan, broken.y, 1);
-        sh_plan_backward(broken.plan, NULL, NULL);
+        CHECK_OK(sh_plan_backward(broken.plan, NULL, NULL));
         assert_true(broken.plan->stopped);
     }
     assert_true(rig_step(&broken) == rig_step(&whole));

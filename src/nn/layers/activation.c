@@ -11,15 +11,17 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
-static void run_forward(sh_op *op, sh_activation_kind kind) {
+static sh_status run_forward(sh_op *op, sh_activation_kind kind) {
     sh_activation()->row[kind].forward(op->in[0]->data, op->out->data, op->out->count);
+    return SH_OK;
 }
 
-static void run_backward(sh_op *op, sh_activation_kind kind) {
+static sh_status run_backward(sh_op *op, sh_activation_kind kind) {
     const sh_activation_row *row = &sh_activation()->row[kind];
     if (op->dx[0] != NULL)
         row->backward(op->out->grad, row->needs_input ? op->in[0]->data : op->out->data, op->dx[0],
                       op->out->count);
+    return SH_OK;
 }
 
 static sh_status plan_by_output(sh_op *op, sh_planner *planner) {
@@ -40,20 +42,20 @@ static const sh_activation_row *silu_curve(const sh_layer *layer) {
     return &sh_activation()->row[SH_ACTIVATION_SILU];
 }
 
-#define ACTIVATION(id, KIND, by, by_slope, text)                     \
-    static void forward_##id(sh_op *op) { run_forward(op, KIND); }   \
-    static void backward_##id(sh_op *op) { run_backward(op, KIND); } \
-    const sh_layer_kind sh_layer_kind_##id = {                       \
-        .name = #id,                                                 \
-        .help = text,                                                \
-        .inputs_least = 1,                                           \
-        .inputs_most = 1,                                            \
-        .declare = declare,                                          \
-        .plan = plan_by_##by,                                        \
-        .forward = forward_##id,                                     \
-        .backward = backward_##id,                                   \
-        .in_place = true,                                            \
-        .curve = by_slope,                                           \
+#define ACTIVATION(id, KIND, by, by_slope, text)                                 \
+    static sh_status forward_##id(sh_op *op) { return run_forward(op, KIND); }   \
+    static sh_status backward_##id(sh_op *op) { return run_backward(op, KIND); } \
+    const sh_layer_kind sh_layer_kind_##id = {                                   \
+        .name = #id,                                                             \
+        .help = text,                                                            \
+        .inputs_least = 1,                                                       \
+        .inputs_most = 1,                                                        \
+        .declare = declare,                                                      \
+        .plan = plan_by_##by,                                                    \
+        .forward = forward_##id,                                                 \
+        .backward = backward_##id,                                               \
+        .in_place = true,                                                        \
+        .curve = by_slope,                                                       \
     };
 
 ACTIVATION(relu, SH_ACTIVATION_RELU, output, NULL, "max(0, x)")
@@ -78,8 +80,8 @@ static const sh_activation_row *gelu_curve(const sh_layer *layer) {
     return &sh_activation()->row[gelu_kind(layer)];
 }
 
-static void forward_gelu(sh_op *op) { run_forward(op, gelu_kind(op->layer)); }
-static void backward_gelu(sh_op *op) { run_backward(op, gelu_kind(op->layer)); }
+static sh_status forward_gelu(sh_op *op) { return run_forward(op, gelu_kind(op->layer)); }
+static sh_status backward_gelu(sh_op *op) { return run_backward(op, gelu_kind(op->layer)); }
 
 const sh_layer_kind sh_layer_kind_gelu = {
     .name = "gelu",

@@ -129,16 +129,18 @@ static sh_status plan(sh_op *op, sh_planner *planner) {
     return SH_OK;
 }
 
-static void forward(sh_op *op) {
+static sh_status forward(sh_op *op) {
     sh_attention_shape shape = shape_of(op);
     sh_attention()->forward(&shape, op->in[0]->data, op->out->data, op->saved, op->scratch);
+    return SH_OK;
 }
 
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     sh_attention_shape shape = shape_of(op);
     if (op->dx[0] != NULL)
         sh_attention()->backward(&shape, op->in[0]->data, op->out->data, op->saved, op->out->grad,
                                  op->dx[0], op->scratch);
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_attention_core = {

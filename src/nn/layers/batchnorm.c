@@ -1,12 +1,11 @@
 /* Batch normalisation (Ioffe, Szegedy 2015) over images (C, H, W) or vectors (F), with running
  * statistics for inference; a following relu is done in the same pass. */
-#include <string.h>
+#include "nn/layers/batchnorm.h"
 
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
-#include "tensor/kernels/norm.h"
 
-static const sh_option rows[] = {
+const sh_option sh_batchnorm_rows[SH_BATCHNORM_OPTIONS] = {
     {.key = "epsilon",
      .type = SH_OPTION_REAL,
      .at = offsetof(sh_batchnorm_spec, epsilon),
@@ -33,7 +32,7 @@ static const sh_option rows[] = {
 enum { GAMMA, BETA };
 enum { RUNNING_MEAN, RUNNING_VAR };
 
-static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
+sh_status sh_batchnorm_declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_batchnorm_spec *o = layer->options;
     const sh_shape *in = &layer->in[0];
@@ -57,45 +56,19 @@ static sh_batchnorm_shape shape_of(const sh_op *op) {
                                 (size_t)op->in[0]->block};
 }
 
-static sh_status plan(sh_op *op, sh_planner *planner) {
+sh_status sh_batchnorm_plan(sh_op *op, sh_planner *planner) {
     (void)planner;
-    sh_batchnorm_shape shape = shape_of(op);
+    size_t channels = (size_t)op->in[0]->shape.dim[1];
     op->needs_input = true;
-    op->saved_bytes = 2 * shape.channels * sizeof(float);  // mean and 1/deviation of the batch
-    op->scratch_bytes = (2 * shape.channels + 1) * sizeof(double);  // sums over the workers
+    op->saved_bytes = 2 * channels * sizeof(float);  // mean and 1/deviation of the batch
     return SH_OK;
 }
 
-/* Adds up over the workers; returns how many elements a channel then has. */
-static double sum_over_workers(const sh_op *op, sh_batchnorm_shape shape, double *sums) {
-    sh_step_context step = sh_op_step(op);
-    sums[2 * shape.channels] = (double)shape.outer * (double)shape.inner;
-    if (step.stands_in) memset(sums, 0, (2 * shape.channels + 1) * sizeof *sums);
-    step.sum(step.sum_self, sums, 2 * shape.channels + 1);
-    return sums[2 * shape.channels];
-}
-
-static void forward_together(const sh_op *op, const sh_batchnorm_forward *args) {
-    double *sums = op->scratch;
-    sh_batchnorm()->train_sums(args, sums);
-    double count = sum_over_workers(op, args->shape, sums);
-    sh_batchnorm()->train_rest(args, sums, count);
-}
-
-static void backward_together(const sh_op *op, const sh_batchnorm_backward *args) {
-    double *sums = op->scratch;
-    sh_batchnorm()->backward_sums(args, sums);
-    double count = sum_over_workers(op, args->shape, sums);
-    sh_batchnorm()->backward_rest(args, sums, count);
-    // Its part of the whole batch's means is nobody's gradient.
-    if (sh_op_step(op).stands_in) memset(args->dx, 0, op->out->count * sizeof *args->dx);
-}
-
-static void forward(sh_op *op) {
+sh_batchnorm_forward sh_batchnorm_forward_args(const sh_op *op) {
     const sh_batchnorm_spec *o = op->layer->options;
     sh_batchnorm_shape shape = shape_of(op);
     float *mean = op->saved;
-    sh_batchnorm_forward args = {
+    return (sh_batchnorm_forward){
         .shape = shape,
         .x = op->in[0]->data,
         .gamma = op->param[GAMMA],
@@ -109,18 +82,12 @@ static void forward(sh_op *op) {
         .momentum = (float)o->momentum,
         .relu = op->relu,
     };
-    if (!sh_op_step(op).training)
-        sh_batchnorm()->infer(&args);
-    else if (sh_op_step(op).sum != NULL)
-        forward_together(op, &args);
-    else
-        sh_batchnorm()->train(&args);
 }
 
-static void backward(sh_op *op) {
+sh_batchnorm_backward sh_batchnorm_backward_args(const sh_op *op) {
     sh_batchnorm_shape shape = shape_of(op);
     const float *mean = op->saved;
-    sh_batchnorm_backward args = {
+    return (sh_batchnorm_backward){
         .shape = shape,
         .dy = op->out->grad,
         .x = op->in[0]->data,
@@ -133,22 +100,30 @@ static void backward(sh_op *op) {
         .dbeta = op->param_grad[BETA],
         .accumulate = sh_op_adds(op, GAMMA),
     };
-    if (sh_op_step(op).sum != NULL)
-        backward_together(op, &args);
-    else
-        sh_batchnorm()->backward(&args);
+}
+
+sh_status sh_batchnorm_run_forward(sh_op *op) {
+    sh_batchnorm_forward args = sh_batchnorm_forward_args(op);
+    (sh_op_step(op).training ? sh_batchnorm()->train : sh_batchnorm()->infer)(&args);
+    return SH_OK;
+}
+
+sh_status sh_batchnorm_run_backward(sh_op *op) {
+    sh_batchnorm_backward args = sh_batchnorm_backward_args(op);
+    sh_batchnorm()->backward(&args);
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_batchnorm = {
     .name = "batchnorm",
     .help = "batch normalisation of images or vectors, with running statistics",
-    .options = {rows, SH_COUNT(rows)},
+    .options = {sh_batchnorm_rows, SH_BATCHNORM_OPTIONS},
     .options_bytes = sizeof(sh_batchnorm_spec),
     .inputs_least = 1,
     .inputs_most = 1,
-    .declare = declare,
-    .plan = plan,
-    .forward = forward,
-    .backward = backward,
+    .declare = sh_batchnorm_declare,
+    .plan = sh_batchnorm_plan,
+    .forward = sh_batchnorm_run_forward,
+    .backward = sh_batchnorm_run_backward,
     .fuses_relu = true,
 };

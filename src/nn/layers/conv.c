@@ -163,17 +163,19 @@ static float *bias_of(float *const *params, const sh_op *op) {
     return op->layer->param_count > 1 ? params[1] : NULL;
 }
 
-static void forward(sh_op *op) {
+static sh_status forward(sh_op *op) {
     sh_conv_forward(op->kernel, op->in[0]->data, op->param[0], bias_of(op->param, op),
                     op->out->data, op->scratch);
+    return SH_OK;
 }
 
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     sh_op_mask_relu(op);
     sh_conv_weight_gradient(op->kernel, op->in[0]->data, op->out->grad, op->param_grad[0],
                             bias_of(op->param_grad, op), sh_op_adds(op, 0), op->scratch);
     if (op->dx[0] != NULL)
         sh_conv_input_gradient(op->kernel, op->out->grad, op->param[0], op->dx[0], op->scratch);
+    return SH_OK;
 }
 
 static void destroy(sh_op *op) {

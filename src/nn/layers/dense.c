@@ -85,7 +85,7 @@ static sh_status plan(sh_op *op, sh_planner *planner) {
     return SH_OK;
 }
 
-static void forward(sh_op *op) {
+static sh_status forward(sh_op *op) {
     const kernels *k = op->kernel;
     sh_gemm_run(&k->forward,
                 (sh_gemm_args){.a = op->in[0]->data,
@@ -96,9 +96,10 @@ static void forward(sh_op *op) {
                                .curve = op->curve,
                                .slope = op->saved},
                 op->scratch);
+    return SH_OK;
 }
 
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     const kernels *k = op->kernel;
     float *dy = op->out->grad;
     sh_op_mask_relu(op);
@@ -117,6 +118,7 @@ static void backward(sh_op *op) {
                                    .c = op->dx[0],
                                    .factor = op->bent != NULL ? op->bent->saved : NULL},
                     op->scratch);
+    return SH_OK;
 }
 
 static const char *describe(const sh_op *op) {

@@ -56,10 +56,14 @@ static void apply(sh_op *op, const float *from, float *to) {
     sh_dropout()->apply(from, to, samples, op->out->count / samples, (float)o->p, op->kernel);
 }
 
-static void forward(sh_op *op) { apply(op, op->in[0]->data, op->out->data); }
+static sh_status forward(sh_op *op) {
+    apply(op, op->in[0]->data, op->out->data);
+    return SH_OK;
+}
 
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     if (op->dx[0] != NULL) apply(op, op->out->grad, op->dx[0]);
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_dropout = {

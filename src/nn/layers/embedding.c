@@ -47,16 +47,18 @@ static size_t words_of(const sh_op *op) {
     return (size_t)op->plan->net->params.items[op->layer->params[0]].shape.dim[0];
 }
 
-static void forward(sh_op *op) {
+static sh_status forward(sh_op *op) {
     sh_embed()->forward(op->param[0], words_of(op), width_of(op), op->in[0]->data, op->in[0]->count,
                         NULL, 1, op->out->data);
+    return SH_OK;
 }
 
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     const sh_param *table = &op->plan->net->params.items[op->layer->params[0]];
     if (!sh_op_adds(op, 0)) memset(op->param_grad[0], 0, table->count * sizeof(float));
     sh_embed()->backward(op->out->grad, op->in[0]->data, op->in[0]->count, words_of(op),
                          width_of(op), op->param_grad[0]);
+    return SH_OK;
 }
 
 static sh_status plan(sh_op *op, sh_planner *planner) {
@@ -104,18 +106,20 @@ static sh_status declare_positions(const sh_net_spec *net, sh_layer *layer) {
                           (sh_init){.rule = SH_INIT_NORMAL, .scale = o->std});
 }
 
-static void forward_positions(sh_op *op) {
+static sh_status forward_positions(sh_op *op) {
     sh_embed()->position_forward(op->in[0]->data, op->param[0], (size_t)op->out->shape.dim[0],
                                  (size_t)op->out->shape.dim[1], (size_t)op->out->shape.dim[2],
                                  op->out->data);
+    return SH_OK;
 }
 
-static void backward_positions(sh_op *op) {
+static sh_status backward_positions(sh_op *op) {
     sh_embed()->position_backward(op->out->grad, (size_t)op->out->shape.dim[0],
                                   (size_t)op->out->shape.dim[1], (size_t)op->out->shape.dim[2],
                                   sh_op_adds(op, 0), op->param_grad[0]);
     if (op->dx[0] != NULL && op->dx[0] != op->out->grad)
         memcpy(op->dx[0], op->out->grad, op->out->count * sizeof(float));
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_positions = {

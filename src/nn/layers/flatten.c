@@ -13,12 +13,16 @@ static sh_status plan(sh_op *op, sh_planner *planner) {
     return SH_OK;
 }
 
-static void nothing(sh_op *op) { (void)op; }
+static sh_status nothing(sh_op *op) {
+    (void)op;
+    return SH_OK;
+}
 
 /* Only a second reader's gradient is not in place already. */
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     if (op->dx[0] != NULL && op->dx[0] != op->out->grad)
         memcpy(op->dx[0], op->out->grad, op->out->count * sizeof(float));
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_flatten = {

@@ -22,19 +22,21 @@ static sh_status plan_add(sh_op *op, sh_planner *planner) {
     return SH_OK;
 }
 
-static void forward_add(sh_op *op) {
+static sh_status forward_add(sh_op *op) {
     float *y = op->out->data;
     const sh_vector_kernels *v = sh_vector();
     v->add(op->in[0]->data, op->in[1]->data, y, op->out->count);
     for (int i = 2; i < op->in_count; i++) v->add_to(y, op->in[i]->data, op->out->count);
     if (op->relu) sh_activation()->row[SH_ACTIVATION_RELU].forward(y, y, op->out->count);
+    return SH_OK;
 }
 
-static void backward_add(sh_op *op) {
+static sh_status backward_add(sh_op *op) {
     sh_op_mask_relu(op);
     for (int i = 0; i < op->in_count; i++)
         if (op->dx[i] != NULL && op->dx[i] != op->out->grad)
             memcpy(op->dx[i], op->out->grad, op->out->count * sizeof(float));
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_add = {
@@ -83,7 +85,7 @@ static size_t outer_of(const sh_op *op) {
     return (size_t)(shape->rank == 3 ? shape->dim[0] * shape->dim[1] : shape->dim[0]);
 }
 
-static void forward_concat(sh_op *op) {
+static sh_status forward_concat(sh_op *op) {
     size_t outer = outer_of(op), row = op->out->count / outer, at = 0;
     float *y = op->out->data;
     for (int i = 0; i < op->in_count; i++) {
@@ -92,9 +94,10 @@ static void forward_concat(sh_op *op) {
         for (size_t o = 0; o < outer; o++) memcpy(y + o * row + at, x + o * part, part * sizeof *y);
         at += part;
     }
+    return SH_OK;
 }
 
-static void backward_concat(sh_op *op) {
+static sh_status backward_concat(sh_op *op) {
     size_t outer = outer_of(op), row = op->out->count / outer, at = 0;
     const float *dy = op->out->grad;
     for (int i = 0; i < op->in_count; i++) {
@@ -103,6 +106,7 @@ static void backward_concat(sh_op *op) {
             memcpy(op->dx[i] + o * part, dy + o * row + at, part * sizeof *dy);
         at += part;
     }
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_concat = {

@@ -57,15 +57,16 @@ static float *bias_of(float *const *params, const sh_op *op) {
     return op->layer->param_count > 1 ? params[1] : NULL;
 }
 
-static void forward(sh_op *op) {
+static sh_status forward(sh_op *op) {
     const sh_layernorm_spec *o = op->layer->options;
     float *mean = op->saved;
     sh_layernorm()->forward(op->in[0]->data, op->param[0], bias_of(op->param, op),
                             (float)o->epsilon, rows_of(op), features_of(op), op->out->data, mean,
                             mean + rows_of(op));
+    return SH_OK;
 }
 
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     const float *mean = op->saved;
     sh_layernorm()->backward(&(sh_layernorm_backward){
         .rows = rows_of(op),
@@ -83,6 +84,7 @@ static void backward(sh_op *op) {
         .scratch = op->scratch,
         .scratch_floats = op->scratch_bytes / sizeof(float),
     });
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_layernorm = {

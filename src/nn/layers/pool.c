@@ -78,13 +78,15 @@ static sh_status plan_max(sh_op *op, sh_planner *planner) {
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for pooling");
 }
 
-static void forward_max(sh_op *op) {
+static sh_status forward_max(sh_op *op) {
     sh_pool()->max_forward(op->kernel, op->in[0]->data, op->out->data, op->saved);
+    return SH_OK;
 }
 
-static void backward_max(sh_op *op) {
+static sh_status backward_max(sh_op *op) {
     if (op->dx[0] != NULL)
         sh_pool()->max_backward(op->kernel, op->out->grad, op->out->data, op->saved, op->dx[0]);
+    return SH_OK;
 }
 
 static sh_status plan_average(sh_op *op, sh_planner *planner) {
@@ -93,12 +95,14 @@ static sh_status plan_average(sh_op *op, sh_planner *planner) {
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for pooling");
 }
 
-static void forward_average(sh_op *op) {
+static sh_status forward_average(sh_op *op) {
     sh_pool()->average_forward(op->kernel, op->in[0]->data, op->out->data);
+    return SH_OK;
 }
 
-static void backward_average(sh_op *op) {
+static sh_status backward_average(sh_op *op) {
     if (op->dx[0] != NULL) sh_pool()->average_backward(op->kernel, op->out->grad, op->dx[0]);
+    return SH_OK;
 }
 
 static sh_status declare_global(const sh_net_spec *net, sh_layer *layer) {
@@ -116,17 +120,19 @@ static sh_status plan_global(sh_op *op, sh_planner *planner) {
     return SH_OK;
 }
 
-static void forward_global(sh_op *op) {
+static sh_status forward_global(sh_op *op) {
     const sh_value *x = op->in[0];
     sh_pool()->global_forward(op->out->count / (size_t)x->block, x->count / op->out->count,
                               (size_t)x->block, x->data, op->out->data);
+    return SH_OK;
 }
 
-static void backward_global(sh_op *op) {
+static sh_status backward_global(sh_op *op) {
     const sh_value *x = op->in[0];
     if (op->dx[0] != NULL)
         sh_pool()->global_backward(op->out->count / (size_t)x->block, x->count / op->out->count,
                                    (size_t)x->block, op->out->grad, op->dx[0]);
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_maxpool = {

@@ -11,10 +11,14 @@ static void convert(const sh_value *value, int block, const float *from, float *
                                                                    area, 8, to);
 }
 
-static void forward(sh_op *op) { convert(op->out, op->out->block, op->in[0]->data, op->out->data); }
+static sh_status forward(sh_op *op) {
+    convert(op->out, op->out->block, op->in[0]->data, op->out->data);
+    return SH_OK;
+}
 
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     if (op->dx[0] != NULL) convert(op->out, op->in[0]->block, op->out->grad, op->dx[0]);
+    return SH_OK;
 }
 
 extern const sh_layer_kind sh_layer_kind_reorder;

@@ -23,15 +23,17 @@ static size_t cols_of(const sh_op *op) {
     return (size_t)shape->dim[shape->rank - 1];
 }
 
-static void forward(sh_op *op) {
+static sh_status forward(sh_op *op) {
     sh_softmax()->forward(op->in[0]->data, op->out->data, op->out->count / cols_of(op),
                           cols_of(op));
+    return SH_OK;
 }
 
-static void backward(sh_op *op) {
+static sh_status backward(sh_op *op) {
     if (op->dx[0] != NULL)
         sh_softmax()->backward(op->out->grad, op->out->data, op->dx[0],
                                op->out->count / cols_of(op), cols_of(op));
+    return SH_OK;
 }
 
 const sh_layer_kind sh_layer_kind_softmax = {
