@@ -1,134 +1,70 @@
 /* What a parent does for workers that are processes (train/launch.c), for those that the simulator
  * runs: when one dies by plan, the living form the next team; who comes back by plan joins when
- * they have met. */
+ * they have met. Both hosts follow one state machine (host/membership.h). */
+#include "host/membership.h"
 #include "train/regroup.h"
 #include "train/server.h"
 #include "train/simulate.h"
 
-typedef enum place_state { STARTS, READY, TRAINS, WAITS } place_state;
-
-typedef struct place {
-    bool lives;
-    place_state state;
-    int team;  // that it waits to leave
-} place;
-
-typedef struct team {
-    int *slots;  // (ranks)
-    int ranks;
-    void *kept;  // memory of its vault; NULL: none
-} team;
-
 /* A server with wires of its own: another in every team. */
 typedef struct server_place {
-    bool lives, serves;
     int home;
     sh_simulated_worker self;
 } server_place;
 
 typedef struct sh_simulated_teams {
-    int slots, count, newest;
-    bool over;  // the newest team is: the next waits for its servers
-    place *slot;
+    sh_membership members;
     server_place *servers;         // (services)
-    team *team;                    // (count)
+    void **kept;                   // (generations): memory of the vault of each; NULL: none
     sh_simulated_worker *workers;  // who came back, per planned death
     int back;
 } sh_simulated_teams;
 
-static int rank_of(const team *of, int slot) {
-    int rank = 0;
-    while (rank < of->ranks && of->slots[rank] != slot) rank++;
-    return rank < of->ranks ? rank : -1;
-}
-
-static const team *newest(const sh_simulated_teams *t) { return &t->team[t->newest]; }
-
-static bool is_spent(const sh_simulated_teams *t) { return t->newest + 1 >= t->count; }
-
-/* ---- The next team ---- */
-
-/* Who holds the model in the order they had, then who waits to join. How many hold it. */
-static int call_roll(const sh_simulated_teams *t, team *next) {
-    const team *last = newest(t);
-    for (int rank = 0; rank < last->ranks; rank++) {
-        const place *of = &t->slot[last->slots[rank]];
-        if (of->lives && of->state >= TRAINS) next->slots[next->ranks++] = last->slots[rank];
-    }
-    int holders = next->ranks;
-    for (int i = 0; i < t->slots; i++)
-        if (t->slot[i].lives && t->slot[i].state == READY) next->slots[next->ranks++] = i;
-    return holders;
-}
-
 static void begin_team(sh_simulation *s) {
     sh_simulated_teams *t = s->teams;
-    team *next = &t->team[t->newest + 1];
-    next->ranks = 0;
-    if (call_roll(t, next) == 0) return;
-    int services = sh_scheme_services(s->scheme, &s->config.scheme, next->ranks);
-    int mail = s->scheme.kind->family->mails ? next->ranks + services : 0;
-    sh_sim_begin_team(s->sim, t->newest + 1, next->slots, next->ranks, mail);
-    t->newest++;
-    t->over = false;
-    for (int i = 0; i < s->spec.options.services; i++) {
+    const sh_membership *m = &t->members;
+    int services = sh_scheme_services(s->scheme, &s->config.scheme, m->ranks);
+    int mail = s->scheme.kind->family->mails ? m->ranks + services : 0;
+    sh_sim_begin_team(s->sim, m->newest, m->roll, m->ranks, mail);
+    for (int i = 0; i < m->options.servers; i++) {
         server_place *of = &t->servers[i];
         of->self = (sh_simulated_worker){.simulation = s,
-                                         .slot = t->slots + i,
-                                         .rank = next->ranks + i,
+                                         .slot = m->options.slots + i,
+                                         .rank = m->ranks + i,
                                          .home = of->home,
-                                         .team = t->newest};
-        of->serves = sh_simulated_start(&of->self) == SH_OK;
+                                         .team = m->newest};
+        if (sh_simulated_start(&of->self) != SH_OK)
+            sh_membership_ended(&t->members, m->options.slots + i);
     }
 }
 
-/* What servers leave in their snapshots is what the others go on with: all have ended, and there is
- * somebody for every place. */
+/* The workers see in `moved` that their team is over, and the run's end what cannot go on. */
 static void follow(sh_simulation *s) {
-    const sh_simulated_teams *t = s->teams;
-    bool ready = t->over;
-    for (int i = 0; i < s->spec.options.services; i++)
-        ready = ready && t->servers[i].lives && !t->servers[i].serves;
-    if (ready) begin_team(s);
-}
-
-static void end_team(sh_simulation *s) {
-    s->teams->over = true;
-    follow(s);
-}
-
-/* Those who are in the team have met to let somebody in, or have lost each other. */
-static void tend(sh_simulation *s) {
-    const sh_simulated_teams *t = s->teams;
-    const team *last = newest(t);
-    bool waits = true;
-    for (int rank = 0; rank < last->ranks; rank++) {
-        const place *of = &t->slot[last->slots[rank]];
-        if (of->lives) waits = waits && of->state == WAITS && of->team == t->newest;
+    for (;;) {
+        switch (sh_membership_move(&s->teams->members)) {
+            case SH_TEAM_BEGINS:
+                begin_team(s);
+                break;
+            case SH_TEAM_ENDS:
+            case SH_TEAM_DONE:
+                break;
+            case SH_TEAM_STAYS:
+            case SH_TEAM_LOST:
+            case SH_TEAM_SPENT:
+                return;
+        }
     }
-    if (waits && !is_spent(t)) end_team(s);
 }
 
 static void died(void *who, int rank) {
     sh_simulation *s = who;
-    sh_simulated_teams *t = s->teams;
-    const team *last = newest(t);
-    if (rank >= t->slots)
-        t->servers[rank - t->slots].lives = false;
-    else
-        t->slot[rank].lives = false;
-    if ((rank < t->slots && rank_of(last, rank) < 0) || is_spent(t)) return;
-    for (int r = 0; r < last->ranks; r++) {
-        const place *of = &t->slot[last->slots[r]];
-        if (of->lives && of->state == STARTS) return;  // nobody can go on yet
-    }
-    end_team(s);
+    if (sh_membership_died(&s->teams->members, rank)) follow(s);
 }
 
 /* Whether the team has lost somebody shows elsewhere. */
 sh_status sh_simulated_served(const sh_simulated_worker *server, sh_status status) {
     sh_simulation *s = server->simulation;
-    s->teams->servers[server->slot - s->teams->slots].serves = false;
+    sh_membership_ended(&s->teams->members, server->slot);
     follow(s);
     return status == SH_E_PEER ? SH_OK : status;
 }
@@ -137,31 +73,35 @@ static void returns(void *who, int rank, int home) {
     sh_simulation *s = who;
     sh_simulated_teams *t = s->teams;
     sh_simulated_worker *worker = &t->workers[t->back++];
+    int slots = t->members.options.slots;
     if (s->done) return;
-    if (rank >= t->slots) {
-        t->servers[rank - t->slots].lives = true;
-        t->servers[rank - t->slots].home = home;
+    sh_membership_returns(&t->members, rank);
+    if (rank >= slots) {
+        t->servers[rank - slots].home = home;
         follow(s);
         return;
     }
     *worker = (sh_simulated_worker){
-        .simulation = s, .slot = rank, .rank = -1, .home = home, .team = t->newest};
-    t->slot[rank] = (place){.lives = true};
+        .simulation = s, .slot = rank, .rank = -1, .home = home, .team = t->members.newest};
     (void)sh_simulated_start(worker);
 }
 
 /* ---- The worker's seat ---- */
 
+static bool anybody_holds(const sh_membership *m) {
+    for (int slot = 0; slot < m->options.slots; slot++)
+        if (sh_membership_holds(m, slot)) return true;
+    return false;
+}
+
 /* Until there is a team for it; false: the run has ended without it. */
 static sh_status await_team(const sh_simulated_worker *worker) {
     static const int64_t moment_ns = 1000000;
     const sh_simulation *s = worker->simulation;
-    const sh_simulated_teams *t = s->teams;
-    while (t->newest <= worker->team || rank_of(newest(t), worker->slot) < 0) {
-        bool lost = true;  // all who had the model
-        for (int i = 0; i < t->slots; i++)
-            if (t->slot[i].lives && t->slot[i].state >= TRAINS) lost = false;
-        if (s->done || lost) return SH_FAIL(SH_E_INTERRUPTED, "the run ended before it could join");
+    const sh_membership *m = &s->teams->members;
+    while (m->newest <= worker->team || sh_membership_rank(m, worker->slot) < 0) {
+        if (s->done || !anybody_holds(m))
+            return SH_FAIL(SH_E_INTERRUPTED, "the run ended before it could join");
         SH_TRY(sh_sim_spend(s->sim, moment_ns));
     }
     return SH_OK;
@@ -170,7 +110,7 @@ static sh_status await_team(const sh_simulated_worker *worker) {
 static sh_status next(void *self, sh_seat *seat_out) {
     sh_simulated_worker *worker = self;
     sh_simulation *s = worker->simulation;
-    sh_simulated_teams *t = s->teams;
+    sh_membership *m = &s->teams->members;
     if (sh_sim_is_dead(s->sim, worker->home)) return SH_FAIL(SH_E_INTERRUPTED, "it was killed");
     if (worker->trains)
         worker->before = worker->engine;
@@ -178,12 +118,12 @@ static sh_status next(void *self, sh_seat *seat_out) {
         sh_engine_destroy(worker->engine);
     worker->engine = NULL;
     worker->trains = false;
-    t->slot[worker->slot].team = worker->team;
-    t->slot[worker->slot].state = worker->holds ? WAITS : READY;
-    tend(s);
+    sh_membership_tells(m, worker->slot, worker->holds ? SH_MEMBER_WAITS : SH_MEMBER_READY,
+                        worker->team);
+    follow(s);
     SH_TRY(await_team(worker));
-    worker->rank = rank_of(newest(t), worker->slot);
-    SH_TRY(sh_simulated_enter(worker, t->newest, newest(t)->ranks));
+    worker->rank = sh_membership_rank(m, worker->slot);
+    SH_TRY(sh_simulated_enter(worker, m->newest, m->ranks));
     seat_out->engine = worker->engine;
     return SH_OK;
 }
@@ -191,9 +131,9 @@ static sh_status next(void *self, sh_seat *seat_out) {
 /* The simulation's, so it outlives whoever dies. */
 static void *keep(void *self, size_t bytes) {
     const sh_simulated_worker *worker = self;
-    team *of = &worker->simulation->teams->team[worker->team];
-    SH_ASSERT(of->kept == NULL);
-    return of->kept = sh_alloc(bytes, 1);
+    void **kept = &worker->simulation->teams->kept[worker->team];
+    SH_ASSERT(*kept == NULL);
+    return *kept = sh_alloc(bytes, 1);
 }
 
 static void joined(void *self) {
@@ -201,21 +141,19 @@ static void joined(void *self) {
     sh_engine_destroy(worker->before);
     worker->before = NULL;
     worker->trains = worker->holds = true;
-    worker->simulation->teams->slot[worker->slot].state = TRAINS;
+    sh_membership_tells(&worker->simulation->teams->members, worker->slot, SH_MEMBER_TRAINS,
+                        worker->team);
 }
 
 static bool moved(void *self) {
     const sh_simulated_worker *worker = self;
-    const sh_simulated_teams *t = worker->simulation->teams;
-    return t->newest > worker->team || t->over;
+    const sh_membership *m = &worker->simulation->teams->members;
+    return m->newest > worker->team || m->over;
 }
 
 static bool wished(void *self) {
     const sh_simulated_worker *worker = self;
-    const sh_simulated_teams *t = worker->simulation->teams;
-    for (int i = 0; i < t->slots && !is_spent(t); i++)
-        if (t->slot[i].lives && t->slot[i].state == READY && rank_of(newest(t), i) < 0) return true;
-    return false;
+    return sh_membership_wished(&worker->simulation->teams->members);
 }
 
 static bool gone(void *self) {
@@ -234,19 +172,6 @@ const sh_regroup_ops sh_simulated_regroup = {
 
 /* ---- Open and close ---- */
 
-static sh_status allocate(sh_simulated_teams *t, int deaths, int servers) {
-    t->slot = sh_alloc((size_t)t->slots, sizeof *t->slot);
-    t->servers = sh_alloc((size_t)servers + 1, sizeof *t->servers);
-    t->team = sh_alloc((size_t)t->count, sizeof *t->team);
-    t->workers = sh_alloc((size_t)deaths, sizeof *t->workers);
-    bool enough = t->slot != NULL && t->servers != NULL && t->team != NULL && t->workers != NULL;
-    for (int i = 0; enough && i < t->count; i++) {
-        t->team[i].slots = sh_alloc((size_t)t->slots, sizeof(int));
-        enough = t->team[i].slots != NULL;
-    }
-    return enough ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", t->slots);
-}
-
 /* The workers cannot do without it. */
 static sh_status check_deaths(const sh_sim_options *options) {
     for (int i = 0; i < options->faults.death_count; i++) {
@@ -262,22 +187,24 @@ static sh_status check_deaths(const sh_sim_options *options) {
 
 sh_status sh_simulated_teams_open(sh_simulation *s) {
     sh_sim_options *options = &s->spec.options;
-    int deaths = options->faults.death_count;
+    int deaths = options->faults.death_count, services = options->services;
     if (deaths == 0 || s->config.exact || !s->scheme.kind->survives) return SH_OK;
     SH_TRY(check_deaths(options));
     sh_simulated_teams *t = s->teams = sh_alloc(1, sizeof *t);
     if (t == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulation");
-    t->slots = options->ranks;
-    t->count = 1 + 2 * deaths;
-    SH_TRY(allocate(t, deaths, options->services));
-    t->team[0].ranks = t->slots;
-    for (int i = 0; i < t->slots; i++) {
-        t->team[0].slots[i] = i;
-        t->slot[i].lives = true;
-    }
-    for (int i = 0; i < options->services; i++)
-        t->servers[i] = (server_place){.lives = true, .serves = true, .home = t->slots + i};
-    options->teams = t->count - 1;
+    // The plan of deaths says who comes back: restarts are not counted.
+    sh_membership_options members = {.slots = options->ranks,
+                                     .servers = services,
+                                     .generations_most = 1 + 2 * deaths,
+                                     .restarts_most = INT64_MAX};
+    SH_TRY(sh_membership_init(&t->members, &members));
+    t->servers = sh_alloc((size_t)services + 1, sizeof *t->servers);
+    t->kept = sh_alloc((size_t)members.generations_most, sizeof *t->kept);
+    t->workers = sh_alloc((size_t)deaths, sizeof *t->workers);
+    if (t->servers == NULL || t->kept == NULL || t->workers == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", options->ranks);
+    for (int i = 0; i < services; i++) t->servers[i].home = options->ranks + i;
+    options->teams = members.generations_most - 1;
     options->died = died;
     options->returns = returns;
     options->who = s;
@@ -287,14 +214,12 @@ sh_status sh_simulated_teams_open(sh_simulation *s) {
 void sh_simulated_teams_close(sh_simulation *s) {
     sh_simulated_teams *t = s->teams;
     if (t == NULL) return;
-    for (int i = 0; t->team != NULL && i < t->count; i++) {
-        sh_free(t->team[i].kept);
-        sh_free(t->team[i].slots);
-    }
+    for (int i = 0; t->kept != NULL && i < t->members.options.generations_most; i++)
+        sh_free(t->kept[i]);
+    sh_membership_fini(&t->members);
     sh_free(t->workers);
-    sh_free(t->team);
+    sh_free(t->kept);
     sh_free(t->servers);
-    sh_free(t->slot);
     sh_free(t);
     s->teams = NULL;
 }
