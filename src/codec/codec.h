@@ -34,7 +34,7 @@ typedef struct sh_codec_options {
     bool error_feedback;   // default as the kind says; off to see what happens without
     double momentum;       // dgc: of the optimizer, which then must not apply its own
     bool nesterov;         // dgc: momentum of that form
-    double clip;           // dgc: norm of a parameter's gradient; terngrad: deviations; 0: none
+    double clip;           // terngrad: in standard deviations; 0: none
     int64_t warmup_steps;  // dgc: the ratio falls exponentially from 25 % over these
     size_t dense_below;    // parameters of fewer elements go as they are
 } sh_codec_options;

@@ -1,9 +1,10 @@
 /* Deep gradient compression (Lin, Han, Mao, Wang, Dally, ICLR 2018). Per parameter and rank:
  *
- *   g := g min(1, clip / sqrt(ranks) / |g|)    local gradient clipping
  *   u := m u + g                               momentum correction: momentum before the choice,
  *   v := v + u                                 so that what waits gathers momentum too
  *   send the k largest |v|;  v, u := 0 there   factor masking: sent elements start afresh
+ *
+ * g is this rank's gradient; the paper's local clipping takes place before (train/step.c).
  *
  * In the warm-up R falls from 25 % by a factor of 4 per stage (75 %, 93.75 %, 98.4 % ... sparse),
  * the stages sharing the warm-up's steps. The optimizer applies no momentum of its own. A parameter
@@ -14,7 +15,6 @@
 
 #include "codec/list.h"
 #include "codec/sparse.h"
-#include "tensor/kernels/reduce.h"
 #include "tensor/kernels/select.h"
 
 static const double FIRST_RATIO = 0.25, FALL = 0.25;
@@ -48,21 +48,12 @@ static size_t work_bytes(const sh_codec *codec, const sh_codec_tensor *tensor) {
     }
 }
 
-/* NaN: 1, so that it stays visible. */
-static double clip_factor(const sh_codec *codec, const sh_codec_tensor *tensor, const float *g) {
-    if (codec->options.clip == 0) return 1;
-    double most = codec->options.clip / sqrt((double)codec->ranks);
-    double norm = sqrt(sh_reduce()->sum_squares(g, tensor->count));
-    return norm > most ? most / norm : 1;
-}
-
 static const float *take(const sh_codec *codec, sh_codec_tensor *tensor, const float *x) {
     sh_dgc_update update = {
         .g = x,
         .u = tensor->state[1],
         .v = tensor->state[0],
         .count = tensor->count,
-        .scale = (float)clip_factor(codec, tensor, x),
         .momentum = (float)codec->options.momentum,
         .nesterov = codec->options.nesterov,
         .keep = codec->options.error_feedback,

@@ -127,7 +127,8 @@ static sh_status step(sh_simulated_worker *worker, const sh_seat *seat, int64_t 
                       timed_buckets *timed) {
     sh_call control = {
         .what = SH_ALLREDUCE, .count = 4, .dtype = SH_DTYPE_F64, .step = number, .bucket = -1};
-    bool overlaps = worker->simulation->config.overlap;
+    const sh_simulation *s = worker->simulation;
+    bool overlaps = s->config.overlap && !sh_team_clips_own(&s->config, &s->codec);
     seat->spend(seat->self, number, 1.0 / 3);
     timed->started = timed->finished = 0;
     sh_exchange_begin(timed->exchange, number);

@@ -4,6 +4,7 @@
 
 #include "tensor/kernels/loss.h"
 #include "tensor/kernels/reduce.h"
+#include "tensor/kernels/vector.h"
 #include "train/exact.h"
 #include "train/run.h"
 #include "train/scheme.h"
@@ -121,11 +122,14 @@ sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_contex
                          run->saved ? "; the last good checkpoint is kept" : "");
 }
 
+/* The sum over the workers is clipped, or the gradient of a worker alone. */
+static bool clips_sum(const shoal_run *run) {
+    return (run->config.clip_norm > 0 || run->config.clip_value > 0) && !run->team.clips_own;
+}
+
 /* Clipping needs the whole gradient, and dropped paths need to know who used what: then no
  * parameter is updated before all have arrived. */
-bool sh_run_updates_at_end(const shoal_run *run) {
-    return run->config.clip_norm > 0 || run->config.clip_value > 0 || run->drops_paths;
-}
+bool sh_run_updates_at_end(const shoal_run *run) { return clips_sum(run) || run->drops_paths; }
 
 /* Norms of whole parameters, whose elements are spread over the ranks. */
 static void sum_norms(void *self, double *values, size_t count) {
@@ -185,6 +189,21 @@ static sh_bucket bucket_at(const shoal_run *run, size_t index) {
     return *sh_reducer_bucket(run->team.reducer, index);
 }
 
+/* This rank's gradient, before it is encoded. Its part of the largest value is 1 / ranks, so that
+ * the sum keeps to it. Its part of the largest norm is 1 / sqrt(ranks) (Lin et al., ICLR 2018):
+ * that of the sum if the ranks' gradients were independent. */
+static void clip_own(shoal_run *run) {
+    float *gradients = run->model.blocks.gradients;
+    size_t total = run->model.net->params.total;
+    double ranks = run->team.ranks;
+    if (run->config.clip_value > 0)
+        sh_clip_value(gradients, total, (float)(run->config.clip_value / ranks));
+    if (run->config.clip_norm <= 0) return;
+    double squares = ranks * sh_clip_squares(gradients, total);
+    double factor = sh_clip_factor(squares, run->config.clip_norm, &run->grad_norm);
+    if (factor < 1) sh_vector()->scale(gradients, (float)factor, total);
+}
+
 /* Clips by value and gives the squares of this rank's part of the gradient. */
 static double clip_bucket(shoal_run *run, const sh_bucket *bucket) {
     float *gradients = run->model.blocks.gradients + bucket->low;
@@ -193,17 +212,22 @@ static double clip_bucket(shoal_run *run, const sh_bucket *bucket) {
     return run->config.clip_norm > 0 ? sh_clip_squares(gradients, count) : 0;
 }
 
-/* All gradients are there: clips, updates, and gathers what other ranks updated. */
-static sh_status update_all(shoal_run *run) {
-    double squares = 0, scale = 1;
+static sh_status clip_sum(shoal_run *run, double *scale_out) {
+    double squares = 0;
     for (size_t i = 0; i < bucket_count(run); i++) {
         sh_bucket bucket = bucket_at(run, i);
         squares += clip_bucket(run, &bucket);
     }
-    if (run->config.clip_norm > 0) {
-        if (run->team.shards) SH_TRY(sh_team_sum(&run->team, &squares, 1));
-        scale = sh_clip_factor(squares, run->config.clip_norm, &run->grad_norm);
-    }
+    if (run->config.clip_norm <= 0) return SH_OK;
+    if (run->team.shards) SH_TRY(sh_team_sum(&run->team, &squares, 1));
+    *scale_out = sh_clip_factor(squares, run->config.clip_norm, &run->grad_norm);
+    return SH_OK;
+}
+
+/* All gradients are there: clips, updates, and gathers what other ranks updated. */
+static sh_status update_all(shoal_run *run) {
+    double scale = 1;
+    if (clips_sum(run)) SH_TRY(clip_sum(run, &scale));
     for (size_t i = 0; i < bucket_count(run); i++) {
         sh_bucket bucket = bucket_at(run, i);
         update(run, &bucket, scale, run->model.param_unused);
@@ -244,6 +268,7 @@ static sh_status agree_on_unused(shoal_run *run, bool *unused) {
 /* Waits for the sums of all ranks; most parameters have been updated already when it returns. */
 static sh_status finish_team(shoal_run *run, sh_loss_result *total) {
     sh_team *team = &run->team;
+    if (team->clips_own) clip_own(run);
     int64_t begin = sh_trace_begin(run->model.trace);
     SH_TRY(sh_reducer_finish(team->reducer));
     if (team->spreads)

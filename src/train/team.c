@@ -256,6 +256,10 @@ sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
     return sh_codec_check(codec_out);
 }
 
+bool sh_team_clips_own(const sh_config *config, const sh_codec *codec) {
+    return (config->clip_norm > 0 || config->clip_value > 0) && sh_codec_states(codec) > 0;
+}
+
 /* Peers read and write the parameters where they lie. */
 static sh_status map_weights(shoal_run *run) {
     sh_team *team = &run->team;
@@ -297,6 +301,7 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
         return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     sh_codec codec;
     SH_TRY(sh_team_codec(run, &codec));
+    team->clips_own = sh_team_clips_own(&run->config, &codec);
     // One thread does it; several update faster when all sums are there.
     team->spreads = mapped_weights(team) != NULL && sh_run_threads(run) == 1 &&
                     sh_team_may_spread(run, team->ranks);
@@ -314,7 +319,8 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
                                   .weights = run->model.blocks.weights,
                                   .weights_shared = mapped_weights(team),
                                   .spreads = team->spreads,
-                                  .overlap = run->config.overlap,
+                                  // Clipping needs the whole gradient before any is sent.
+                                  .overlap = run->config.overlap && !team->clips_own,
                                   .arrived = arrived,
                                   .user = run,
                                   .clock = run->clock};

@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "parallel/peers.h"
 #include "sync/reducer.h"
+#include "train/config.h"
 #include "train/watch.h"
 
 struct shoal_run;
@@ -85,6 +86,7 @@ typedef struct sh_team {
     sh_shared slots;   // the optimizer's, one block behind the other; base NULL: private
     bool spreads;      // parameters are updated on the way of their sums
     bool shards;       // each worker keeps the optimizer's state of its part alone
+    bool clips_own;    // own gradients are clipped before they are encoded, instead of the sum
     sh_status status;  // of what failed inside an update
     sh_peers peers;    // of ops that exchange values, as a step hands them on
     sh_reducer *reducer;
@@ -125,6 +127,9 @@ sh_status sh_team_spread_folder(struct shoal_run *run);
 sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
 /* The codec of the run; dgc takes the momentum over from the optimizer. */
 sh_status sh_team_codec(const struct shoal_run *run, sh_codec *codec_out);
+/* With a codec that keeps what it leaves out, each worker clips its own gradient before it is
+ * encoded: what is decoded has been taken off the residuals, and scaling it down would lose it. */
+bool sh_team_clips_own(const sh_config *config, const sh_codec *codec);
 /* Buckets; `arrived` as in sh_reducer_options. */
 sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, const sh_bucket *));
 /* Where workers of one thread map each other's memory they update this run's parameters while they

@@ -26,6 +26,13 @@ for codec in $codecs; do
         "r-${codec%%:*}/checkpoints/model-00000096.safetensors"
 done
 
+# Clipping takes place before a codec keeps what it leaves out, and loses nothing of it.
+for codec in dgc:1% topk:1%; do
+    expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 8 --batch 48 -n 4 --compress "$codec" --clip-norm 0.3 \
+        --overwrite --out clipped
+    [ "$(accuracy)" -ge 8500 ] || fail "$codec with clipping reaches only 0.$(accuracy)"
+done
+
 # Without a codec there is nothing to be smaller than.
 expect_exit 0 "$SHOAL" train "${common[@]}" --steps 3 -n 2 --out dense
 expect_text "sent by worker 0"

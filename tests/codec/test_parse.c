@@ -106,7 +106,7 @@ TEST(parse, check_refuses_what_does_not_fit) {
     codec = parsed("dgc");
     codec.options.momentum = 1;
     CHECK_FAILS(SH_E_USAGE, "momentum is 1", sh_codec_check(&codec));
-    codec = parsed("dgc");
+    codec = parsed("terngrad");
     codec.options.clip = -1;
     CHECK_FAILS(SH_E_USAGE, "clip is -1", sh_codec_check(&codec));
     codec = parsed("dgc");

@@ -20,8 +20,8 @@ typedef struct sh_dgc_update {
     const float *g;  // (count)
     float *u, *v;    // (count) velocity, accumulated
     size_t count;
-    float scale, momentum;
-    bool nesterov;  // v gains scale g + momentum u instead of u
+    float momentum;
+    bool nesterov;  // v gains g + momentum u instead of u
     bool keep;      // v is added to; otherwise overwritten
 } sh_dgc_update;
 
@@ -30,7 +30,7 @@ typedef struct sh_select_kernels {
      * `capacity` of them. Returns how many; capacity + 1: there are more. */
     size_t (*collect)(const float *y, size_t count, uint32_t least, size_t capacity,
                       uint32_t *indices, float *values);
-    /* u = momentum u + scale g; v = v + u. */
+    /* u = momentum u + g; v = v + u. */
     void (*dgc)(const sh_dgc_update *update);
 } sh_select_kernels;
 

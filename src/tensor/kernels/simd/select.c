@@ -55,11 +55,11 @@ static size_t collect(const float *y, size_t count, uint32_t least_size, size_t 
 static void dgc_block(sh_dgc_update d, size_t at, size_t count) {
     const float *restrict g = d.g + at;
     float *restrict u = d.u + at, *restrict v = d.v + at;
-    float from_g = d.nesterov ? d.scale : 0;
+    float from_g = d.nesterov ? 1 : 0;
     float from_u = d.nesterov ? d.momentum : 1;
 #pragma omp simd
     for (size_t i = 0; i < count; i++) {
-        float next = d.momentum * u[i] + d.scale * g[i];
+        float next = d.momentum * u[i] + g[i];
         u[i] = next;
         v[i] = (d.keep ? v[i] : 0) + (from_u * next + from_g * g[i]);
     }
