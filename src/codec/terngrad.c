@@ -3,6 +3,9 @@
  *
  *   s = max |g|,  t = s sign(g) b,  P(b = 1) = |g| / s
  *
+ * s is each rank's own: the paper shares the largest one to keep the sums short that its server
+ * sends back, and here no sums travel.
+ *
  * Gradient clipping of the paper: elements beyond `clip` standard deviations of the parameter's
  * gradient are cut first, so that a few large ones do not drown the rest in noise; the mean is then
  * that of the cut gradient. A message: s (float), then 5 elements per byte in base 3, filled up to

@@ -13,7 +13,7 @@ struct sh_choco {
     const sh_replica *replica;
     const sh_graph *graph;
     sh_ps_shard all;     // of the parameters: the coder takes messages of shards
-    sh_ps_coder coder;   // of differences, without feedback: the copies are the memory
+    sh_ps_coder coder;   // of differences, without residuals: the copies are the memory
     float *own;          // p_i
     float *others;       // sum of p_j over the neighbours
     float *lag, *coded;  // v, C(v)
@@ -115,12 +115,13 @@ static sh_status take_memory(sh_choco *choco) {
 static sh_status make(sh_choco *choco, double gamma) {
     const sh_replica *replica = choco->replica;
     SH_TRY(sh_ps_shard_init(&choco->all, replica->params, "range", 0, 1));
+    const sh_codec nearing = sh_ps_nearing(replica->codec);
     bool computes = replica->weights != NULL;
-    SH_TRY(sh_ps_coder_init(&choco->coder, replica->codec, &choco->all, replica->seed, computes));
+    SH_TRY(sh_ps_coder_init(&choco->coder, &nearing, &choco->all, replica->seed, computes));
     choco->bytes = choco->coder.bytes + choco->all.params.count * sizeof(float);
     if (!computes) return SH_OK;
     SH_TRY(take_memory(choco));
-    if (gamma == 0) SH_TRY(usual_gamma(replica->codec, &gamma));
+    if (gamma == 0) SH_TRY(usual_gamma(&nearing, &gamma));
     choco->gamma = (float)(gamma * sh_graph_weight(choco->graph));
     sh_choco_reset(choco);
     return SH_OK;

@@ -158,6 +158,7 @@ static sh_status make(member *m) {
     const crowd *c = m->crowd;
     SH_TRY(sh_scheme_parse(c->scheme, &m->scheme));
     SH_TRY(sh_codec_parse(c->codec != NULL ? c->codec : "none", &m->codec));
+    if (c->no_feedback) m->codec.options.error_feedback = false;
     SH_TRY(sh_param_list_add(&m->params, "w", SH_SHAPE((int64_t)c->count), true, NULL));
     m->options = (sh_sync_options){.name = (char *)(uintptr_t)c->scheme,
                                    .momentum = (char *)(uintptr_t)(c->policy ? c->policy : "auto"),

@@ -22,6 +22,7 @@ struct crowd {
     const char *policy;         // sync.momentum; NULL: auto
     const char *graph;          // NULL: auto
     const char *codec;          // NULL: none
+    bool no_feedback;           // of the codec
     double mixing;              // gossip through a codec; 0: by the codec
     double switch_at;           // post-local
     bool steps_first;           // no overlap

@@ -184,6 +184,29 @@ TEST(choco, without_loss_it_is_plain_gossip) {
     crowd_fini(&coded);
 }
 
+/* The copies are the memory, so codecs come nearer with every message, also where gradients would
+ * have no feedback: no random rounding, no values multiplied by the lengths of their stretches. */
+TEST(choco, codecs_have_the_form_with_feedback_also_without_it) {
+    const char *const codecs[] = {"int8", "randk:30%", "topk:20%", "onebit"};
+    for (size_t k = 0; k < SH_COUNT(codecs); k++) {
+        crowd usual = {.scheme = "gossip",
+                       .codec = codecs[k],
+                       .workers = 3,
+                       .steps = 6,
+                       .count = CODED_COUNT,
+                       .lr = 0.1,
+                       .same = true};
+        crowd without = usual;
+        without.no_feedback = true;
+        CHECK_OK(crowd_run(&usual));
+        CHECK_OK(crowd_run(&without));
+        assert_memory_equal(without.history, usual.history,
+                            7 * 3 * usual.count * sizeof *usual.history);
+        crowd_fini(&usual);
+        crowd_fini(&without);
+    }
+}
+
 /* The mean of the models follows the mean gradient: mixing, however lossy, leaves it alone. */
 TEST(choco, with_plain_sgd_the_mean_is_that_of_bulk_synchronous_training) {
     const char *const codecs[] = {"topk:10%", "qsgd:4", "onebit"};
