@@ -19,6 +19,8 @@
     X(diloco)           \
     X(gossip)           \
     X(adpsgd)           \
+    X(gossip_pull)      \
+    X(gossip_push)      \
     X(sgp)              \
     X(hogwild)          \
     X(hogwild_locked)

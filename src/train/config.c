@@ -235,7 +235,7 @@ static const sh_option rows[] = {
      .help = "the optimizer's state where models are averaged; auto: average; diloco, codecs: keep"},
     {.key = "sync.graph", .flag = "graph", .type = SH_OPTION_STRING, AT(scheme.graph),
      .initial = "auto", .choices = graph_choice, .group = "Workers",
-     .help = "gossip: who talks to whom; auto: ring (adpsgd: complete, sgp: exponential)"},
+     .help = "gossip: who talks to whom; auto: ring (in pairs: complete, sgp: exponential)"},
     {.key = "sync.snapshot_every", .flag = "snapshot-every", .type = SH_OPTION_INT,
      AT(scheme.snapshot_every), .initial = "50", .least = 1, .most = 1e9, .group = "Workers",
      .value = "N", .help = "parameter servers: updates between two snapshots of a shard; those "

@@ -6,8 +6,8 @@
 run=(--data digits --batch 32 --steps 3 --lr 0.01 --quiet)
 mlp=(--model "{name: mlp, hidden: [8]}")
 norm=(--model "[flatten, {dense: 8}, batchnorm, relu, {dense: 10}]")
-schemes=(bsp local:2 post-local:2 adacomm:2 diloco:2 gossip sgp:1 adpsgd ps async ssp:2 softsync:1 ksync:1
-    backup:1 easgd:2 hogwild hogwild-locked)
+schemes=(bsp local:2 post-local:2 adacomm:2 diloco:2 gossip sgp:1 adpsgd gossip-pull gossip-push:2 ps async
+    ssp:2 softsync:1 ksync:1 backup:1 easgd:2 hogwild hogwild-locked)
 
 # The rest is a command that ends well or with a reason. Refused: nothing was written.
 trained=0 refused=0

@@ -11,7 +11,7 @@ test_loss() { sed -n 's/^test loss *//p' "$WORK/stdout"; }
 # All of them reach what one worker reaches in five epochs, less a little.
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 5 --out one
 one=$(accuracy)
-for sync in "${lockstep[@]}" adpsgd; do
+for sync in "${lockstep[@]}" adpsgd gossip-pull gossip-push gossip-pull:4 gossip-push:4; do
     expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 5 -n 4 --sync "$sync" --out "all-${sync/:/-}"
     awk "BEGIN { exit !($(accuracy) > $one - 0.06) }" || fail "$sync: accuracy $(accuracy), alone $one"
 done
@@ -78,7 +78,7 @@ for sync in local:4 adacomm:8 diloco:6 gossip; do
 done
 
 # SIGTERM leaves a checkpoint, and the run goes on from it.
-for sync in local:4 gossip adpsgd sgp:1; do
+for sync in local:4 gossip adpsgd gossip-pull:2 gossip-push:2 sgp:1; do
     name=stop-${sync/:/-}
     "$SHOAL" train "${common[@]}" --epochs 200000 --eval-every 1000000 --checkpoint-every 200 -n 3 \
         --sync "$sync" --out "$name" >"$name.out" 2>"$name.err" &
@@ -96,14 +96,17 @@ done
 # What does not go together is refused before training.
 expect_complaint 2 "push-sum counts on all of it" "$SHOAL" train "${common[@]}" -n 2 --sync sgp \
     --compress topk:1% --out bad
-expect_complaint 2 "pairs here meet by chance" "$SHOAL" train "${common[@]}" -n 2 --sync adpsgd \
-    --compress fp16 --out bad
+for sync in adpsgd gossip-pull gossip-push; do
+    expect_complaint 2 "pairs here meet by chance" "$SHOAL" train "${common[@]}" -n 2 --sync "$sync" \
+        --compress fp16 --out bad
+done
 expect_complaint 2 "in two rounds" "$SHOAL" train "${common[@]}" -n 2 --sync gossip --compress powersgd --out bad
 for sync in local:4 diloco gossip; do
     expect_complaint 2 "momentum of gradients" "$SHOAL" train "${common[@]}" -n 2 --sync "$sync" \
         --optimizer momentum --compress dgc --out bad
 done
 expect_complaint 2 "leads one way" "$SHOAL" train "${common[@]}" -n 4 --sync adpsgd --graph exponential --out bad
+expect_complaint 2 "T is '0'" "$SHOAL" train "${common[@]}" -n 4 --sync gossip-pull:0 --out bad
 expect_complaint 2 "exponential graph, not 'ring'" "$SHOAL" train "${common[@]}" -n 4 --sync sgp --graph ring --out bad
 expect_complaint 2 "graph" "$SHOAL" train "${common[@]}" -n 4 --sync gossip --graph rnig --out bad
 expect_complaint 2 "--exact" "$SHOAL" train "${common[@]}" -n 4 --sync gossip --exact --out bad

@@ -22,7 +22,7 @@ for flavour in openmpi mpich; do
     echo "$flavour"
     use "$flavour"
 
-    for scheme in async ssp:2 softsync:1 ksync:2 backup:1 easgd:4 adpsgd; do
+    for scheme in async ssp:2 softsync:1 ksync:2 backup:1 easgd:4 adpsgd gossip-pull gossip-push:2; do
         expect_exit 0 ranks 3 "$SHOAL" train "${short[@]}" --sync "$scheme" --out "$flavour"
         [ "$(accuracy)" -ge 8000 ] || fail "$flavour $scheme reaches only 0.$(accuracy)"
     done

@@ -40,12 +40,14 @@ expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync local:8 "${world[@]}" --
 expect_no_text "train loss" stdout
 
 # Asynchronous workers repeat too, bit for bit.
-for out in async1 async2; do
-    expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync async "${world[@]}" --out "$out"
-done
-cmp async1/metrics.jsonl async2/metrics.jsonl || fail "asynchronous runs differ"
-for file in async1/checkpoints/*; do
-    cmp "$file" "async2/checkpoints/$(basename "$file")" || fail "$file differs"
+for sync in async gossip-pull:2 gossip-push; do
+    for out in free1 free2; do
+        expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync "$sync" "${world[@]}" --overwrite --out "$out"
+    done
+    cmp free1/metrics.jsonl free2/metrics.jsonl || fail "runs of $sync differ"
+    for file in free1/checkpoints/*; do
+        cmp "$file" "free2/checkpoints/$(basename "$file")" || fail "$file of $sync differs"
+    done
 done
 
 # Free links and exponential times of mean 1: the time of a step is known. $1 scheme, $2 workers, $3
@@ -84,7 +86,8 @@ grep -q '"event":"step".*"train_loss":[0-9]' idle/metrics.jsonl || fail "no loss
 
 # Every step has one line at most, with a loss; the last one has one, and so has every epoch.
 lines() { sed -n 's/.*"event":"step","step":\([0-9]*\).*/\1/p' "$1/metrics.jsonl"; }
-for sync in bsp local:8 gossip ps async ssp:2 softsync:2 ksync:2 backup:1 easgd:4 easgd:10 adpsgd; do
+for sync in bsp local:8 gossip ps async ssp:2 softsync:2 ksync:2 backup:1 easgd:4 easgd:10 adpsgd \
+    gossip-pull gossip-push:3; do
     expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 4 --sync "$sync" --compute exp:10ms --log-every 5 \
         --eval-every 7 --out lines
     [ -z "$(lines lines | uniq -d)" ] || fail "$sync tells of steps twice: $(lines lines | uniq -d | xargs)"
@@ -106,7 +109,7 @@ awk -v k="$(samples counted)" -v all="$(samples lockstep)" 'BEGIN { exit !(k > 0
 
 # One worker needs no scheme, simulated or not.
 expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 1 --compute 1ms --out one
-for scheme in adpsgd backup:1 ksync:2 easgd diloco gossip sgp:1; do
+for scheme in adpsgd gossip-pull gossip-push:2 backup:1 ksync:2 easgd diloco gossip sgp:1; do
     expect_exit 0 timeout 300 "$SHOAL" simulate "${mlp[@]}" -n 1 --sync "$scheme" --compute 1ms --out "one-${scheme%:*}"
     expect_same one/checkpoints/model-*72.safetensors "one-${scheme%:*}"/checkpoints/model-*72.safetensors
     expect_exit 0 timeout 300 "$SHOAL" simulate "${mlp[@]}" -n 1 --sync "$scheme" --compute 1ms --numerics off

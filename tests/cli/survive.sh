@@ -48,7 +48,7 @@ check_run() {
 }
 
 # Any worker, at any time: the others keep their processes, and the new one joins them.
-for scheme in async ssp:2 easgd:4 local:4 diloco:8 gossip adpsgd sgp:1; do
+for scheme in async ssp:2 easgd:4 local:4 diloco:8 gossip adpsgd gossip-pull gossip-push sgp:1; do
     start "any-${scheme/:/-}" -n 3 --sync "$scheme" --lr 0.05
     pause
     before=$(pgrep -P "$parent")

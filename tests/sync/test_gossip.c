@@ -227,7 +227,8 @@ TEST(choco, with_plain_sgd_the_mean_is_that_of_bulk_synchronous_training) {
 }
 
 TEST(gossip, replicas_are_equal_bit_for_bit_at_meetings) {
-    const char *const schemes[] = {"gossip", "sgp", "sgp:2", "adpsgd"};
+    const char *const schemes[] = {"gossip", "sgp",         "sgp:2",
+                                   "adpsgd", "gossip-pull", "gossip-push:2"};
     const char *const policies[] = {"auto", "keep", "reset"};
     for (size_t s = 0; s < SH_COUNT(schemes); s++)
         for (size_t p = 0; p < SH_COUNT(policies); p++) {
@@ -327,45 +328,6 @@ TEST(sgp, large_models_pass_each_other) {
     crowd_fini(&c);
 }
 
-/* ---- AD-PSGD ---- */
-
-static void check_pairs(crowd *c) {
-    CHECK_OK(crowd_run(c));
-    int64_t sum = 0;
-    for (int worker = 0; worker < c->workers; worker++) sum += c->done[worker];
-    assert_int_equal(sum, c->all);
-    if (c->stop_at == 0) assert_int_equal(sum, c->steps * c->workers);
-    for (size_t i = 0; !c->timing && c->lr == 0 && i < c->count; i++)
-        for (int worker = 0; worker < c->workers; worker++)
-            assert_true(fabs((double)c->end[(size_t)worker * c->count + i] - first_mean(c, i)) <
-                        1e-5);
-    crowd_fini(c);
-}
-
-TEST(adpsgd, pairwise_averages_keep_the_mean_with_any_number_of_workers) {
-    for (int workers = 2; workers <= 7; workers++) {
-        check_pairs(&(crowd){.scheme = "adpsgd", .workers = workers, .steps = 40});
-        check_pairs(&(crowd){.scheme = "adpsgd",
-                             .graph = workers % 2 == 0 ? "ring" : "torus",
-                             .workers = workers,
-                             .steps = 40,
-                             .meet_every = 7});
-    }
-}
-
-TEST(adpsgd, large_models_pass_each_other) {
-    check_pairs(&(crowd){.scheme = "adpsgd", .workers = 5, .steps = 6, .count = 300001});
-}
-
-TEST(adpsgd, ends_when_the_user_wants) {
-    crowd c = {.scheme = "adpsgd", .workers = 3, .steps = 100000, .stop_at = 20, .count = 1};
-    CHECK_OK(crowd_run(&c));
-    assert_true(c.all < 3 * 100000);
-    assert_true(c.done[0] >= 20);
-    assert_int_equal(c.done[0] + c.done[1] + c.done[2], c.all);
-    crowd_fini(&c);
-}
-
 /* ---- in the simulator, over many seeds: any speeds, links and numbers of workers ---- */
 
 TEST(gossip, keeps_its_promises_at_any_speed) {
@@ -394,39 +356,4 @@ TEST(sgp, conserves_mass_at_any_speed) {
             assert_true(fabs((double)c.end[i] - first_mean(&c, i)) < 1e-5);
         crowd_fini(&c);
     }
-}
-
-TEST(adpsgd, does_not_deadlock_and_keeps_the_mean_at_any_speed) {
-    const char *const some[] = {"complete", "ring", "torus"};
-    for (int seed = -1; crowd_seed(200, &seed);) {
-        sh_sim_slow slow;
-        int workers;
-        sh_sim_options sim = crowd_world(seed, &slow, &workers);
-        check_pairs(&(crowd){.scheme = "adpsgd",
-                             .graph = some[seed % 3],
-                             .workers = workers,
-                             .steps = 20,
-                             .meet_every = seed % 2 == 0 ? 0 : 7,
-                             .count = seed % 7 == 0 ? 20000 : 3,  // beyond what is sent eagerly
-                             .timing = seed % 5 == 4,
-                             .sim = &sim});
-    }
-}
-
-TEST(adpsgd, nobody_waits_for_a_straggler) {
-    const sh_sim_slow slow = {.rank = 1, .factor = 10};
-    sh_sim_options sim = {
-        .links = {.rank = {.alpha_s = 1e-5, .beta_s = 1e-9}},
-        .compute = {.mean_s = 0.01, .slow = &slow, .slow_count = 1},
-    };
-    crowd free = {.scheme = "adpsgd", .workers = 8, .steps = 50, .sim = &sim};
-    crowd lockstep = {.scheme = "gossip", .workers = 8, .steps = 50, .sim = &sim};
-    CHECK_OK(crowd_run(&free));
-    CHECK_OK(crowd_run(&lockstep));
-    assert_true(lockstep.seconds > 50 * 0.1);
-    // Seven workers do the work, and the straggler finishes what it was granted.
-    assert_true(free.seconds < 0.01 * 50 * 8 / 7 + 0.3);
-    assert_true(free.done[1] < free.done[0] / 5);
-    crowd_fini(&free);
-    crowd_fini(&lockstep);
 }

@@ -36,10 +36,12 @@ static const struct kind {
     const char *scheme;
     bool own;
 } kinds[] = {
-    {"async", false},   {"ssp:2", false},     {"softsync:2", false}, {"easgd:3", false},
-    {"local:4", false}, {"adacomm:8", false}, {"diloco:6", false},   {"post-local:4", false},
-    {"gossip", false},  {"adpsgd", false},    {"sgp", false},        {"sgp:2", false},
-    {"async", true},    {"ssp:2", true},      {"softsync:2", true},  {"easgd:3", true},
+    {"async", false},       {"ssp:2", false},         {"softsync:2", false},
+    {"easgd:3", false},     {"local:4", false},       {"adacomm:8", false},
+    {"diloco:6", false},    {"post-local:4", false},  {"gossip", false},
+    {"adpsgd", false},      {"sgp", false},           {"sgp:2", false},
+    {"gossip-pull", false}, {"gossip-push:2", false}, {"async", true},
+    {"ssp:2", true},        {"softsync:2", true},     {"easgd:3", true},
 };
 
 /* Worker 3 lives, so that the model is never lost; of the others some die, some twice, and most
