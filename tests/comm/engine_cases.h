@@ -20,6 +20,8 @@ sh_status engine_equal_bits(sh_engine *engine, void *argument);
 sh_status engine_collectives(sh_engine *engine, void *argument);
 /* The same on groups of five ranks; no argument. */
 sh_status engine_groups(sh_engine *engine, void *argument);
+/* Groups of five ranks that share ranks, with calls of all of them under way; no argument. */
+sh_status engine_overlapping_groups(sh_engine *engine, void *argument);
 /* Many all-reduces under way, ended in any order; argument: whether they are polled, a bool. */
 sh_status engine_many_at_once(sh_engine *engine, void *argument);
 

@@ -180,6 +180,75 @@ sh_status engine_groups(sh_engine *engine, void *argument) {
     return SH_OK;
 }
 
+/* Neighbours on a ring of five, then four of them: a rank is in two groups or three. */
+enum { RING = 5, OVERLAPS = RING + 1, OVERLAP_SUM = 300, OVERLAP_TIMEOUT_S = 20 };
+
+typedef struct overlap {
+    sh_group *group;
+    int member[4], count;
+    int64_t data[OVERLAP_SUM];
+    sh_call call;
+} overlap;
+
+static sh_status make_overlap(sh_engine *engine, int index, overlap *made) {
+    static const int wide[] = {4, 2, 0, 1};
+    made->count = index < RING ? 2 : 4;
+    for (int i = 0; i < made->count; i++)
+        made->member[i] = index < RING ? (index + i) % RING : wide[i];
+    return sh_group_create(engine, made->member, made->count, &made->group);
+}
+
+/* A call of every group under way at once, on every rank in the order of the groups; then more
+ * calls, of some groups more than of others. */
+static sh_status sum_overlaps(sh_engine *engine, overlap groups[OVERLAPS]) {
+    static const char *const names[] = {NULL, "ring", NULL, "tree"};
+    for (int n = 0; n < 4 + OVERLAPS; n++) {
+        for (int i = n < 4 ? 0 : n - 4; i < OVERLAPS; i++) {
+            overlap *o = &groups[i];
+            if (o->group == NULL) continue;
+            engine_fill(o->data, SH_DTYPE_I64, SH_SUM, sh_engine_rank(engine), OVERLAP_SUM);
+            o->call = (sh_call){.what = SH_ALLREDUCE,
+                                .algorithm = names[n % 4],
+                                .group = o->group,
+                                .data = o->data,
+                                .count = OVERLAP_SUM,
+                                .dtype = SH_DTYPE_I64,
+                                .bucket = -1};
+            SH_TRY(sh_engine_start(engine, &o->call));
+        }
+        for (int i = n < 4 ? 0 : n - 4; i < OVERLAPS; i++) {
+            overlap *o = &groups[i];
+            if (o->group == NULL) continue;
+            SH_TRY(sh_engine_wait(engine, &o->call));
+            SH_TRY(engine_check(o->data, SH_DTYPE_I64, SH_SUM, o->member, o->count, 0, OVERLAP_SUM,
+                                "a sum of one of several groups"));
+        }
+    }
+    return SH_OK;
+}
+
+/* Which ids are free differs from rank to rank, in each round in another way. */
+sh_status engine_overlapping_groups(sh_engine *engine, void *argument) {
+    (void)argument;
+    overlap groups[OVERLAPS];
+    memset(groups, 0, sizeof groups);
+    sh_engine_set_timeout(engine, OVERLAP_TIMEOUT_S * INT64_C(1000000000));
+    for (int round = 0; round < 4; round++) {
+        for (int k = 0; k < OVERLAPS; k++) {
+            int index = (round * 2 + k) % OVERLAPS;
+            if (round == 0 || index % 2 == round % 2)
+                SH_TRY(make_overlap(engine, index, &groups[index]));
+        }
+        SH_TRY(sum_overlaps(engine, groups));
+        for (int i = 0; i < OVERLAPS; i++) {
+            if (round < 3 && i % 2 == round % 2) continue;
+            sh_group_destroy(groups[i].group);
+            groups[i].group = NULL;
+        }
+    }
+    return sh_engine_barrier(engine);
+}
+
 enum { CALLS = 40 };
 
 sh_status engine_many_at_once(sh_engine *engine, void *argument) {

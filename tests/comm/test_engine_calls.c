@@ -21,6 +21,11 @@ TEST(engine, groups_call_among_themselves) {
     CHECK_OK(run_engines(5, &(sh_engine_options){.task = true}, engine_groups, NULL));
 }
 
+TEST(engine, groups_that_share_ranks_agree_on_their_ids) {
+    CHECK_OK(run_engines(5, NULL, engine_overlapping_groups, NULL));
+    CHECK_OK(run_engines(5, &(sh_engine_options){.task = true}, engine_overlapping_groups, NULL));
+}
+
 TEST(engine, many_calls_are_under_way_and_end_in_any_order) {
     for (int polls = 0; polls < 2; polls++) {
         bool how = polls != 0;

@@ -34,6 +34,10 @@ TEST(sim_engine, groups_call_among_themselves) {
     CHECK_OK(run_simulated_engines(5, NULL, NULL, engine_groups, NULL));
 }
 
+TEST(sim_engine, groups_that_share_ranks_agree_on_their_ids) {
+    CHECK_OK(run_simulated_engines(5, NULL, NULL, engine_overlapping_groups, NULL));
+}
+
 TEST(sim_engine, many_calls_are_under_way_and_end_in_any_order) {
     for (int polls = 0; polls < 2; polls++) {
         bool how = polls != 0;
