@@ -100,6 +100,59 @@ TEST(adacomm, the_period_falls_as_the_loss_falls) {
     crowd_fini(&c);
 }
 
+/* The losses of all workers in the step after `step`, summed. */
+static double losses_at(const crowd *c, int64_t step) {
+    double sum = 0;
+    for (int worker = 0; worker < c->workers; worker++)
+        for (size_t i = 0; i < c->count; i++) {
+            double off = (double)crowd_at(c, step, worker, i) - (double)crowd_goal(worker, i);
+            sum += off * off / 2;
+        }
+    return sum;
+}
+
+/* When all average, by the formula of the paper from the losses on the way: looks at least a
+ * twentieth of the run apart, F_0 of the first round. Returns how often the root was what decided.
+ */
+static int adacomm_rounds(const crowd *c, int64_t longest, bool *averages_out) {
+    double first = 0, sum = 0, rounds_sum = 0;
+    int64_t period = longest, since = 0, count = 0, steps = 0;
+    int decided = 0;
+    for (int64_t step = 1; step <= c->steps; step++) {
+        sum += losses_at(c, step - 1);
+        averages_out[step] = ++since >= period;
+        if (!averages_out[step]) continue;
+        steps += since;
+        if (first == 0) {
+            first = sum / (double)(since * c->workers);
+        } else {
+            rounds_sum += sum;
+            count += since * c->workers;
+        }
+        sum = 0;
+        since = 0;
+        if (steps < c->steps / 20 || count == 0) continue;
+        double root = ceil((double)longest * sqrt(rounds_sum / (double)count / first));
+        bool falls = root < (double)period;
+        decided += falls && root != floor((double)period / 2);
+        period = falls ? (int64_t)root : period / 2;
+        if (period < 1) period = 1;
+        rounds_sum = 0;
+        count = steps = 0;
+    }
+    return decided;
+}
+
+TEST(adacomm, the_period_is_that_of_the_root_of_the_loss) {
+    enum { STEPS = 600 };
+    crowd c = {.scheme = "adacomm:30", .workers = 3, .steps = STEPS, .lr = 0.004, .same = true};
+    bool averages[STEPS + 1] = {false};
+    CHECK_OK(crowd_run(&c));
+    assert_true(adacomm_rounds(&c, 30, averages) >= 5);
+    for (int64_t step = 1; step < STEPS; step++) assert_int_equal(agree(&c, step), averages[step]);
+    crowd_fini(&c);
+}
+
 /* Two rounds of DiLoCo worked out by hand, in double. */
 static double diloco_reference(const crowd *c, size_t index, int64_t period) {
     double anchor = (double)crowd_begin(c, 0, index), velocity = 0;
@@ -245,4 +298,52 @@ TEST(delta, what_a_codec_leaves_out_arrives_later) {
             assert_true(away <= 0.4);
             crowd_fini(&c);
         }
+}
+
+/* After the first step the models are what the goals are: far apart. */
+static sh_status scatter(crowd *c, sh_sync *sync, bool met) {
+    const sh_replica *replica = sync->replica;
+    for (size_t i = 0; !met && replica->step == 1 && i < c->count; i++)
+        replica->weights[i] = crowd_goal(replica->rank, i);
+    if (!met || replica->rank != 0) return SH_OK;
+    // The last state of the rows is the residual, summed over the workers.
+    const float *residual = replica->kept[replica->kept[1] != NULL];
+    memcpy(c->user, residual, c->count * sizeof *residual);
+    return SH_OK;
+}
+
+/* Without gradients: what has arrived and what is kept back are together the mean of the models, to
+ * rounding, at any meeting; and more and more of it arrives. */
+static void check_conserves(const char *scheme, const char *codec, int64_t steps, double left) {
+    float residual[CODED_COUNT];
+    crowd c = {.scheme = scheme,
+               .codec = codec,
+               .workers = 3,
+               .steps = steps,
+               .meet_every = 7,
+               .switch_at = 4,
+               .count = CODED_COUNT,
+               .same = true,
+               .look = scatter,
+               .user = residual};
+    CHECK_OK(crowd_run(&c));
+    for (size_t i = 0; i < c.count; i++)
+        assert_true(fabs((double)c.end[i] + (double)residual[i] - goal_mean(&c, i)) < 1e-5);
+    if (!(farthest(&c) <= left))
+        print_error("%s with %s: %g is left\n", scheme, codec, farthest(&c));
+    assert_true(farthest(&c) <= left);
+    crowd_fini(&c);
+}
+
+TEST(delta, arrived_and_kept_back_are_the_mean_of_the_models) {
+    const char *const schemes[] = {"local:3", "post-local:3", "adacomm:3"};
+    for (size_t s = 0; s < SH_COUNT(schemes); s++) {
+        check_conserves(schemes[s], "topk:10%", 10, 10);
+        check_conserves(schemes[s], "topk:10%", 60, 1e-5);
+        check_conserves(schemes[s], "randk:10%", 31, 10);
+        check_conserves(schemes[s], "onebit", 10, 10);
+        check_conserves(schemes[s], "onebit", 120, 0.1);
+        check_conserves(schemes[s], "int8", 10, 1e-2);
+        check_conserves(schemes[s], "powersgd:1", 10, 1e-5);
+    }
 }
