@@ -73,6 +73,7 @@ const sh_sync_kind sh_sync_async = {
     .help = "asynchronous (also 'asp'): each gradient is applied as it arrives, however old it is",
     .survives = true,
     .reads = SH_PS_READS " snapshot_every staleness compensation fetch_every push_every",
+    .states = SH_PS_STATES,
     .family = &sh_ps_family,
     .check = check,
     .policy = policy_of,

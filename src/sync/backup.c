@@ -27,6 +27,7 @@ const sh_sync_kind sh_sync_backup = {
     .amount_most = 4095,
     .amount_initial = 1,
     .reads = SH_PS_READS,
+    .states = SH_PS_STATES,
     .family = &sh_ps_family,
     .check = check,
     .policy = policy_of,

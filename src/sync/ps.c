@@ -110,6 +110,7 @@ const sh_sync_kind sh_sync_ps = {
     .help = "parameter servers, in step: every update is the mean over all workers, as in bsp",
     .exact = true,
     .reads = SH_PS_READS,
+    .states = SH_PS_STATES,
     .family = &sh_ps_family,
     .check = check,
     .policy = policy_of,

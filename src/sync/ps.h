@@ -119,6 +119,11 @@ static inline bool sh_ps_breaks_off(const sh_ps_policy *policy, int workers) {
 
 /* Options that all rows read. */
 #define SH_PS_READS "servers server_ranks placement"
+/* What rows whose workers push gradients keep: the residual of error feedback (ps_residual.c). */
+#define SH_PS_STATES                             \
+    {                                            \
+        { .name = "residual", .feedback = true } \
+    }
 
 /* auto, on, off. */
 bool sh_ps_staleness(const sh_sync_options *options, bool usual);

@@ -174,7 +174,7 @@ static sh_status meet(sh_sync *sync, ps_worker *w) {
     replica->done = w->links[0].reply.done;
     count_updates(replica, w);
     w->met = true;
-    return SH_OK;
+    return ps_residual_settle(sync, w);
 }
 
 sh_status sh_ps_meet(sh_sync *sync) {
@@ -236,6 +236,7 @@ sh_status sh_ps_create(sh_sync *sync) {
     if (w->links == NULL) return out_of_memory();
     for (int i = 0; i < w->count; i++) SH_TRY(init_link(sync, w, i));
     SH_TRY(init_blocks(sync, w));
+    ps_residual_take(sync, w);
     if (sh_ps_breaks_off(&w->policy, ranks)) {
         SH_TRY(expect_word(sync, w));
         sync->replica->unwanted = is_unwanted;
@@ -243,6 +244,7 @@ sh_status sh_ps_create(sh_sync *sync) {
     if (sync->replica->fixed != NULL) sync->replica->combine = ps_exact_combine;
     sync->replica->who = sync;
     w->failed = false;
+    w->ready = true;
     return SH_OK;
 }
 
@@ -265,6 +267,7 @@ void sh_ps_destroy(sh_sync *sync) {
     ps_worker *w = sync->own;
     if (w == NULL) return;
     leave(sync, w);
+    if (w->ready) ps_residual_give(sync, w);
     sync->replica->unwanted = NULL;
     sync->replica->combine = NULL;
     if (w->word.state == SH_MESSAGE_PENDING) sh_cancel(sync->replica->mail.transport, &w->word);

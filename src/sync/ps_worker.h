@@ -26,6 +26,7 @@ typedef struct ps_worker {
     bool asked;     // replies are due
     bool met;       // no step since the meeting
     bool failed;    // nobody is told anything any more
+    bool ready;     // all of it was there once
     int64_t left;   // steps that it has leave for
     int64_t first;  // shard 0's version as the run began
     int64_t round;  // shard 0's version as it gave leave
@@ -57,5 +58,13 @@ sh_status ps_read_head(sh_sync *sync, ps_link *link, int server);
 sh_status ps_read_values(sh_sync *sync, ps_link *link, int server, float *block, bool pulls);
 /* The rest of a pull whose first head was read. */
 sh_status ps_finish_pull(sh_sync *sync, ps_worker *w);
+
+/* What the codec left out of this worker's pushes goes on from replica->kept[0], which has the mean
+ * over the workers. */
+void ps_residual_take(const sh_sync *sync, ps_worker *w);
+/* The other way: this worker's residual alone, for those who regroup. */
+void ps_residual_give(const sh_sync *sync, const ps_worker *w);
+/* Collective, at a meeting: the residual of every worker becomes the mean over the workers. */
+sh_status ps_residual_settle(const sh_sync *sync, ps_worker *w);
 
 #endif

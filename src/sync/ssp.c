@@ -45,6 +45,7 @@ const sh_sync_kind sh_sync_ssp = {
     .survives = true,
     .exact = true,
     .reads = SH_PS_READS " snapshot_every staleness compensation",
+    .states = SH_PS_STATES,
     .family = &sh_ps_family,
     .check = check,
     .policy = policy_of,

@@ -34,6 +34,42 @@ expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --optimizer momentum --sy
 expect_exit 0 "$SHOAL" train half --resume --epochs 4
 expect_same whole/checkpoints/model-00000128.safetensors half/checkpoints/model-00000128.safetensors
 
+# So does what error feedback keeps of the workers' gradients. Where the first K gradients of a step
+# count, it is virtual time that always makes the same worker the last.
+# resumes COMMAND FLAGS...
+resumes() {
+    local command=$1 name="r$((++resumed))"
+    shift
+    expect_exit 0 "$SHOAL" "$command" "${common[@]}" --optimizer momentum --steps 40 --checkpoint-every 20 \
+        "$@" --out "$name"
+    mkdir -p "$name-half/checkpoints"
+    cp "$name/run.yaml" "$name-half"
+    cp "$name"/checkpoints/*-00000020.* "$name-half/checkpoints"
+    local world=()
+    [ "$command" != simulate ] || world=(--compute 5ms --straggler 2:4x)
+    expect_exit 0 "$SHOAL" "$command" "$name-half" --resume "${world[@]}"
+    for file in model optimizer; do
+        expect_same "$name/checkpoints/$file-00000040.safetensors" "$name-half/checkpoints/$file-00000040.safetensors"
+    done
+}
+resumed=0
+for codec in topk:1% onebit; do
+    resumes train --sync ps --compress "$codec"
+    resumes train --sync ssp:0 --compress "$codec" --servers 2 --placement variable
+    resumes train --sync ksync:3 --compress "$codec"
+    for scheme in backup:1 ksync:2; do
+        resumes simulate --sync "$scheme" --compress "$codec" --compute 5ms --straggler 2:4x
+    done
+done
+# So it does in runs whose order is left to chance.
+for scheme in async ssp:2 softsync:2; do
+    expect_exit 0 "$SHOAL" train "${common[@]}" --steps 20 --sync "$scheme" --compress topk:1% --out "c-${scheme/:/-}"
+    grep -qa 'weight.residual"' "c-${scheme/:/-}/checkpoints/optimizer-00000020.safetensors" ||
+        fail "$scheme: no residual in the checkpoint"
+    expect_exit 0 "$SHOAL" train "c-${scheme/:/-}" --resume --steps 30
+    expect_no_text residual
+done
+
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 6 --sync async --compensation 0.1 --staleness off \
     --lr 0.05 --out compensated
 [ "$(accuracy)" -ge 8000 ] || fail "with compensation it reaches only 0.$(accuracy)"
