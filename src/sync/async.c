@@ -5,7 +5,8 @@
  *
  * The rate that falls with the staleness (Zhang, Gupta, Lian, Liu, IJCAI 2016) makes P updates of P
  * workers move about as far as one synchronous step. `--staleness off` is plain asynchrony, where
- * each moves as far as that.
+ * each moves as far as that, and the default where delay is compensated: DC-ASGD corrects the
+ * gradient instead of the rate.
  *
  * With a fetch period of F a worker takes F steps after a pull, moving its copy of the weights by
  * its own gradients in between, and pushes the sum of every U of them and of what is left at the
@@ -61,7 +62,7 @@ static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, 
                           .slack = -1,
                           .rate = 1,
                           .per = 1,
-                          .staleness = sh_ps_staleness(options, true),
+                          .staleness = sh_ps_staleness(options, options->compensation == 0),
                           .compensation = options->compensation,
                           .period = options->fetch_every > 1 ? options->fetch_every : 1,
                           .push_every = options->push_every};

@@ -1,6 +1,6 @@
-/* N-softsync (Zhang, Gupta, Lian, Liu, IJCAI 2016): the servers average the first c = ceil(P / N)
- * gradients that arrive, whoever sent them, and apply the mean; nobody waits. N is the staleness
- * that is to be expected: with N = 1 an update takes as many gradients as there are workers, and
+/* N-softsync (Zhang, Gupta, Lian, Liu, IJCAI 2016): the servers average the first c = floor(P / N)
+ * gradients that arrive, whoever sent them, and apply the mean; nobody waits. Where N divides P, N
+ * is the staleness that is to be expected: with N = 1 an update takes as many gradients as there are workers, and
  * with N = P it is asynchronous. Each gradient counts 1 / max(1, tau):
  *
  *   w <- w - lr (1/c) sum_i g_i / max(1, tau_i) */
@@ -14,12 +14,11 @@ static sh_status check(sh_scheme scheme, const sh_sync_options *options,
 }
 
 static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, int workers) {
-    int groups = (int)scheme.amount;
-    return (sh_ps_policy){.group = (workers + groups - 1) / groups,
+    return (sh_ps_policy){.group = sh_ps_group(workers / (int)scheme.amount, workers),
                           .slack = -1,
                           .rate = 1,
                           .per = 1,
-                          .staleness = sh_ps_staleness(options, true),
+                          .staleness = sh_ps_staleness(options, options->compensation == 0),
                           .compensation = options->compensation,
                           .period = 1};
 }

@@ -220,10 +220,12 @@ static const sh_option rows[] = {
      .help = "parameter servers: equal ranges, or each variable whole on one server"},
     {.key = "sync.staleness", .flag = "staleness", .type = SH_OPTION_STRING,
      AT(scheme.staleness), .initial = "auto", .choices = auto_choice, .group = "Workers",
-     .help = "divide the rate by the staleness of a gradient; auto: as the scheme's paper does"},
+     .help = "divide the rate by the staleness of a gradient; auto: as the scheme's paper does, and "
+             "not with --compensation"},
     {.key = "sync.compensation", .flag = "compensation", .type = SH_OPTION_REAL,
      AT(scheme.compensation), .initial = "0", .least = 0, .most = 1e6, .group = "Workers",
-     .help = "delay compensation: lambda of DC-ASGD; 0: none"},
+     .help = "delay compensation: lambda of DC-ASGD, instead of a rate divided by the staleness; 0: "
+             "none"},
     {.key = "sync.fetch_every", .flag = "fetch-every", .type = SH_OPTION_INT,
      AT(scheme.fetch_every), .initial = "1", .least = 1, .most = 1e6, .group = "Workers",
      .value = "N", .help = "async: pull weights every N steps, and go on alone in between"},
