@@ -10,8 +10,10 @@
  * where a push and the pull that follows are one request. A policy says when a push becomes an
  * update and when a pull is answered; that is all in which the schemes differ.
  *
- * Shard 0 gives leave: as many steps as there are up to the next meeting, to whoever asks first.
- * When none are left, or the user wants to stop, it answers that it is time to meet. */
+ * Shard 0 gives leave for one step at a time, to whoever asks first, and numbers it: the number
+ * says which rate of the schedule it has. When none are left up to the next meeting, or the user
+ * wants to stop, it answers that it is time to meet. Between two pulls a worker asks for the next
+ * step while it still computes one. */
 #ifndef SH_SYNC_PS_H
 #define SH_SYNC_PS_H
 
@@ -155,9 +157,10 @@ enum {
     SH_PS_PULL = 2,
     SH_PS_MEET = 4,
     SH_PS_END = 8,
-    SH_PS_VOID = 16,  // beside a pull: the gradient was broken off
-    SH_PS_MOST = 32,  // exact runs: a push of int64 is answered by the maximum over the workers,
-    SH_PS_SUM = 64,   // or by their sum
+    SH_PS_VOID = 16,   // beside a pull: the gradient was broken off
+    SH_PS_MOST = 32,   // exact runs: a push of int64 is answered by the maximum over the workers,
+    SH_PS_SUM = 64,    // or by their sum
+    SH_PS_STEP = 128,  // alone: leave for a step between two pulls; shard 0's
 };
 
 typedef struct sh_ps_request {
@@ -166,7 +169,6 @@ typedef struct sh_ps_request {
     int64_t version;  // that the gradient was computed with
     int64_t round;    // shard 0's version then; -1: nothing was pushed since the meeting
     int64_t goal;     // steps of all workers up to the next meeting
-    int64_t wants;    // steps that the worker asks leave for
     int64_t sum;      // gradients that the push is the sum of; numbers to combine
 } sh_ps_request;
 
@@ -176,9 +178,9 @@ typedef struct sh_ps_reply {
     uint32_t magic;
     int32_t failed;   // the server's status; SH_OK: values follow
     int64_t told;     // 1: that the round of the last leave was over, in a message of its own
-    int64_t granted;  // steps; combined: 1; 0: it is time to meet
+    int64_t granted;  // 1: leave for a step, or combined; 0: it is time to meet
     int64_t version;  // of the values
-    int64_t done;     // steps of all workers
+    int64_t done;     // steps of all workers before the one that is granted
     char text[SH_PS_TEXT];
 } sh_ps_reply;
 

@@ -36,7 +36,6 @@ static sh_status ask(sh_sync *sync, ps_worker *w, sh_reduce_op op, int64_t *valu
                                     .version = link->version,
                                     .round = w->round,
                                     .goal = replica->goal,
-                                    .wants = 1,
                                     .sum = (int64_t)count};
     SH_TRY(ps_expect_head(replica, link, 0));
     SH_TRY(ps_start(replica, &link->ask, true, 0, SH_PS_ASK, &link->request, sizeof link->request));

@@ -86,7 +86,6 @@ static sh_status ask_one(sh_sync *sync, ps_worker *w, int server, uint32_t what)
                                     .version = link->version,
                                     .round = what & (SH_PS_PUSH | SH_PS_VOID) ? w->round : -1,
                                     .goal = replica->goal,
-                                    .wants = w->policy.period,
                                     .sum = w->summed > 0 ? w->summed : 1};
     if (what & SH_PS_PULL)
         SH_TRY(ps_expect(sync, w, server, ps_pulled_block(sync, w), true));
@@ -101,7 +100,8 @@ static sh_status ask_one(sh_sync *sync, ps_worker *w, int server, uint32_t what)
 
 sh_status ps_ask(sh_sync *sync, ps_worker *w, uint32_t what) {
     w->asked = true;
-    for (int i = 0; i < w->count; i++) SH_TRY(ask_one(sync, w, i, what));
+    const int count = what == SH_PS_STEP ? 1 : w->count;
+    for (int i = 0; i < count; i++) SH_TRY(ask_one(sync, w, i, what));
     return SH_OK;
 }
 
@@ -114,7 +114,7 @@ sh_status ps_read_head(sh_sync *sync, ps_link *link, int server) {
         return SH_FAIL(SH_E_FORMAT, "server %d sent something that is no reply", server);
     if (reply->failed != SH_OK)
         return SH_FAIL((sh_status)reply->failed, "%.*s", SH_PS_TEXT - 1, reply->text);
-    if (reply->version < 0 || reply->granted < 0 || reply->done < 0 || reply->told >> 1 != 0)
+    if (reply->version < 0 || reply->granted >> 1 != 0 || reply->done < 0 || reply->told >> 1 != 0)
         return SH_FAIL(SH_E_FORMAT, "server %d sent numbers that cannot be", server);
     return SH_OK;
 }
@@ -150,6 +150,11 @@ sh_status ps_read_values(sh_sync *sync, ps_link *link, int server, float *block,
     return SH_OK;
 }
 
+void ps_forget_sum(const sh_sync *sync, ps_worker *w) {
+    if (w->sum != NULL) sh_vector()->fill(w->sum, 0, sync->replica->params->total);
+    w->summed = 0;
+}
+
 sh_status ps_finish_pull(sh_sync *sync, ps_worker *w) {
     for (int i = 0; i < w->count; i++) {
         ps_link *link = &w->links[i];
@@ -161,7 +166,7 @@ sh_status ps_finish_pull(sh_sync *sync, ps_worker *w) {
         link->asked = false;
     }
     w->asked = false;
-    if (w->sum != NULL) sh_vector()->fill(w->sum, 0, sync->replica->params->total);
-    w->summed = 0;
+    w->since = 0;
+    ps_forget_sum(sync, w);
     return SH_OK;
 }

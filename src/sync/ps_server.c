@@ -41,18 +41,25 @@ static sh_status send_weights(ps_server *server, ps_client *client) {
                 sh_ps_shard_bytes(&server->shard));
 }
 
-/* At a meeting whole weights are sent, in a pull perhaps what is new. */
-static sh_status reply(ps_server *server, ps_client *client, int64_t granted, bool meeting) {
+/* With leave for a step, or none. */
+static sh_status send_head(ps_server *server, ps_client *client, bool goes_on) {
     client->reply = (sh_ps_reply){.magic = SH_PS_MAGIC,
-                                  .granted = granted,
+                                  .granted = goes_on ? 1 : 0,
                                   .told = client->told,
                                   .version = server->version,
                                   .done = ps_done(server)};
     client->told = false;
-    client->computes = granted > 0;
-    client->leave = server->version;
+    if (goes_on && server->service->index == 0) server->granted++;
     make_busy(server, client);
-    SH_TRY(send(server, client, &client->head, SH_PS_ANSWER, &client->reply, sizeof client->reply));
+    return send(server, client, &client->head, SH_PS_ANSWER, &client->reply, sizeof client->reply);
+}
+
+/* At a meeting whole weights are sent, in a pull perhaps what is new. */
+static sh_status reply(ps_server *server, ps_client *client, bool goes_on, bool meeting) {
+    client->computes = goes_on;
+    client->leave = server->version;
+    client->own = 0;
+    SH_TRY(send_head(server, client, goes_on));
     bool whole = meeting || server->pull.codec.kind == NULL;
     return whole ? send_weights(server, client) : send_lag(server, client);
 }
@@ -79,13 +86,6 @@ static bool may_go_on(const ps_server *server, const ps_client *client) {
     return client->clock - slowest(server) <= server->policy->slack;
 }
 
-static int64_t grant(ps_server *server, const ps_client *client) {
-    int64_t left = client->request.goal - ps_done(server);
-    int64_t granted = client->request.wants < left ? client->request.wants : left;
-    if (server->service->index == 0 && !server->policy->rounds) server->granted += granted;
-    return granted;
-}
-
 /* Its next gradient is of the weights of this reply: what an earlier one brought, it has not
  * computed with (that one said that it was time to meet). */
 static void keep_then(ps_server *server, ps_client *client) {
@@ -100,7 +100,7 @@ static sh_status try_reply(ps_server *server, ps_client *client) {
     if (!over && !may_go_on(server, client)) return SH_OK;
     client->waits = false;
     if (server->policy->compensation > 0) keep_then(server, client);
-    return reply(server, client, over ? 0 : grant(server, client), false);
+    return reply(server, client, !over, false);
 }
 
 /* Its round is over, and it still computes: it need not. */
@@ -126,12 +126,7 @@ static sh_status reply_to_all(ps_server *server) {
 
 static sh_status answer(ps_server *server, ps_client *client, const void *values, bool over) {
     client->combines = false;
-    client->reply = (sh_ps_reply){.magic = SH_PS_MAGIC,
-                                  .granted = over ? 0 : 1,
-                                  .version = server->version,
-                                  .done = ps_done(server)};
-    make_busy(server, client);
-    SH_TRY(send(server, client, &client->head, SH_PS_ANSWER, &client->reply, sizeof client->reply));
+    SH_TRY(send_head(server, client, !over));
     return send(server, client, &client->values, SH_PS_VALUES, values,
                 (size_t)client->request.sum * sizeof(int64_t));
 }
@@ -176,7 +171,7 @@ static sh_status try_meet(ps_server *server) {
         ps_client *client = &server->clients[i];
         if (!client->meets) continue;
         client->meets = false;
-        SH_TRY(reply(server, client, 0, true));
+        SH_TRY(reply(server, client, false, true));
         if (i == 0) SH_TRY(send_slots(server, client));
     }
     return SH_OK;
@@ -207,11 +202,12 @@ static sh_status check(const ps_server *server, int peer, size_t bytes) {
     if (ask->what == SH_PS_MEET || ask->what == SH_PS_END) return SH_OK;
     bool combines = is_combination(ask->what) && server->combined != NULL;
     bool known = (ask->what & ~(uint32_t)(SH_PS_PUSH | SH_PS_PULL)) == 0 && ask->what != 0;
+    bool steps = ask->what == SH_PS_STEP && server->policy->period > 1;
     if (client->waits || client->combines ||
-        !(known || combines || ask->what == (SH_PS_PULL | SH_PS_VOID)))
+        !(known || steps || combines || ask->what == (SH_PS_PULL | SH_PS_VOID)))
         return refuse(server, peer, "is of no kind");
-    if (!in_range(ask->version, 0, server->version) || !in_range(ask->round, -1, INT64_MAX / 2) ||
-        !in_range(ask->goal, 0, INT64_MAX / 2) || !in_range(ask->wants, 1, INT64_MAX / 2) ||
+    if (!in_range(ask->version, 0, server->version - client->own) ||
+        !in_range(ask->round, -1, INT64_MAX / 2) || !in_range(ask->goal, 0, INT64_MAX / 2) ||
         !in_range(ask->sum, 1, combines ? (int64_t)server->service->combined_most : INT32_MAX))
         return refuse(server, peer, "has numbers that cannot be");
     return SH_OK;
@@ -223,16 +219,10 @@ static sh_status expect_request(ps_server *server) {
     return sh_mail_receive(&server->service->mail, &server->incoming);
 }
 
-/* A push alone is confirmed. */
-static sh_status confirm(ps_server *server, ps_client *client) {
-    client->reply = (sh_ps_reply){.magic = SH_PS_MAGIC, .version = server->version};
-    make_busy(server, client);
-    return send(server, client, &client->head, SH_PS_ANSWER, &client->reply, sizeof client->reply);
-}
-
 /* What the request asks for, after its push has been taken in. */
 static sh_status act(ps_server *server, ps_client *client, uint32_t what) {
-    if (what == SH_PS_PUSH) return confirm(server, client);
+    if (what == SH_PS_PUSH || what == SH_PS_STEP)
+        return send_head(server, client, !is_over(server, client));
     if (what & SH_PS_VOID) server->service->counts.dropped++;
     if (what & SH_PS_PULL) client->waits = true;
     if (what & SH_PS_MEET) {
@@ -293,7 +283,7 @@ static sh_status take_request(ps_server *server, bool *moved_out) {
     uint32_t what = server->ask.what;
     // A gradient that waits for its round keeps its numbers when its worker comes to the meeting.
     bool combines = is_combination(what);
-    if (what & (SH_PS_PUSH | SH_PS_PULL) || combines) client->request = server->ask;
+    if (what & (SH_PS_PUSH | SH_PS_PULL | SH_PS_STEP) || combines) client->request = server->ask;
     client->computes = false;
     SH_TRY(expect_request(server));
     client->will_meet = client->receives;  // then it can ask for nothing else

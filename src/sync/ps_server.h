@@ -28,6 +28,7 @@ typedef struct ps_client {
     int64_t over;     // the version that it was told
     int64_t leave;    // the version that it computes with
     int64_t clock;    // pushes so far
+    int64_t own;      // updates that these led to since its last pull
     float *gradient;  // what it pushed last, in the shard's layout
     char *packet;     // the same as it came, compressed or in integers; and a reply as it goes
     char *answer;
@@ -63,6 +64,7 @@ typedef struct ps_server {
     int64_t version;      // updates of this shard; in rounds, steps
     int64_t updates;      // of the optimizer
     int64_t pushes;       // steps of workers that have been taken in
+    int64_t first;        // of these, those before the first one of the update at hand
     int64_t granted;      // steps that shard 0 gave leave for
     // The group under way, where pushes are taken as they come:
     float *sum;  // of gradients times their weights

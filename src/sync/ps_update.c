@@ -71,9 +71,10 @@ sh_status ps_write_lag(ps_server *server, ps_client *client) {
 
 /* ---- Updates ---- */
 
+/* Of the step that the first gradient of the update belongs to. */
 static double rate_of(const ps_server *server) {
     const sh_service *service = server->service;
-    int64_t step = server->policy->rounds ? server->version : server->pushes / service->workers;
+    int64_t step = server->policy->rounds ? server->version : server->first / service->workers;
     return sh_schedule_lr(service->schedule, step) * server->policy->rate;
 }
 
@@ -123,9 +124,10 @@ static sh_status update(ps_server *server, const float *gradient, double scale, 
     return SH_OK;
 }
 
-/* How much a gradient counts (Zhang, Gupta, Lian, Liu 2016), and its staleness is counted. */
+/* How much a gradient counts (Zhang, Gupta, Lian, Liu 2016), and its staleness is counted: updates
+ * that were not in the weights it was computed with. A worker's copy has its own since the pull. */
 static double weigh(ps_server *server, const ps_client *client) {
-    int64_t tau = server->version - client->request.version;
+    int64_t tau = server->version - client->request.version - client->own;
     sh_staleness_add(&server->service->counts.staleness, (uint64_t)tau);
     double delay = (double)tau / server->policy->per;
     return server->policy->staleness && delay > 1 ? 1 / delay : 1;
@@ -161,7 +163,11 @@ static sh_status push_now(ps_server *server, ps_client *client, const float *gra
     double weight = weigh(server, client);
     if (server->computes) compensate(server, client);
     double sum = (double)client->request.sum;  // as many steps at once, with their mean
-    if (server->policy->group == 1) return update(server, gradient, 1 / sum, weight * sum);
+    if (server->members == 0) server->first = server->pushes - client->request.sum;
+    if (server->policy->group == 1) {
+        client->own++;
+        return update(server, gradient, 1 / sum, weight * sum);
+    }
     if (server->computes)
         sh_vector()->axpy((float)weight, gradient, server->sum, server->shard.params.total);
     server->weight += weight;

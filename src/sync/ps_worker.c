@@ -8,10 +8,11 @@ static sh_status out_of_memory(void) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for a worker of parameter servers");
 }
 
-/* Of the one model: worker 0 counts them for all, by shard 0's versions. */
+/* Of the one model: worker 0 counts them for all, by shard 0's versions. With elastic averaging
+ * each counts the steps of its own optimizer. */
 static void count_updates(sh_replica *replica, ps_worker *w) {
     int64_t version = w->links[0].reply.version;
-    if (replica->rank == 0) replica->updates = version - w->first;
+    if (replica->rank == 0 && w->policy.elastic == 0) replica->updates = version - w->first;
 }
 
 /* ---- Gradients that nobody wants ---- */
@@ -37,61 +38,78 @@ static sh_status take_word(sh_sync *sync, ps_worker *w) {
     return expect_word(sync, w);
 }
 
-/* ---- Leave ---- */
-
-/* Waits for leave to compute, and for the weights to compute with. */
-static sh_status get_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
-    sh_replica *replica = sync->replica;
-    if (!w->asked) SH_TRY(ps_ask(sync, w, SH_PS_PULL));
-    SH_TRY(ps_read_head(sync, &w->links[0], 0));
-    SH_TRY(take_word(sync, w));
-    w->left = w->links[0].reply.granted;
-    w->round = w->links[0].reply.version;
-    replica->done = w->links[0].reply.done;
-    count_updates(replica, w);
-    *meets_out = w->left == 0;  // then other servers may wait for those who are behind: later
-    if (*meets_out) return SH_OK;
-    bool pushed = w->links[0].request.what & SH_PS_PUSH;
-    SH_TRY(ps_finish_pull(sync, w));
-    if (w->policy.elastic > 0 && pushed) ps_elastic_move(sync, w);
-    return SH_OK;
-}
-
 /* ---- Between two pulls ---- */
 
-/* A push alone has been taken in by all servers. */
-static sh_status confirm(sh_sync *sync, ps_worker *w) {
-    for (int i = 0; i < w->count; i++) {
-        ps_link *link = &w->links[i];
-        if (!link->asked) continue;
-        SH_TRY(ps_read_head(sync, link, i));
-        SH_TRY(sh_mail_wait(&sync->replica->mail, &link->pushed, "push"));
-        link->asked = false;
-    }
-    if (w->asked && w->sum != NULL) {
-        sh_vector()->fill(w->sum, 0, sync->replica->params->total);
-        w->summed = 0;
-    }
-    w->asked = false;
-    return SH_OK;
-}
-
-/* Downpour: the worker's own copy moves on while the gradients are added up. */
+/* Downpour: the worker's own copy moves on while the gradients are added up, at the full rate,
+ * since nobody else's updates are in it. */
 static void go_on_alone(sh_sync *sync, ps_worker *w) {
     sh_replica *replica = sync->replica;
     size_t total = replica->params->total;
     if (w->sum != NULL) sh_vector()->add_to(w->sum, replica->gradients, total);
     if (w->policy.push_every > 1) w->summed++;
-    if (w->left == 0 || replica->weights == NULL) return;
-    double lr = sh_schedule_lr(replica->schedule, replica->step) * w->policy.rate;
+    if (w->since == w->policy.period || replica->weights == NULL) return;
+    double lr = sh_schedule_lr(replica->schedule, replica->done / replica->ranks) * w->policy.rate;
     sh_vector()->axpy((float)-lr, replica->gradients, replica->weights, total);
 }
 
-/* After a step that is not the last one before a pull. */
-static sh_status push_between(sh_sync *sync, ps_worker *w) {
-    if (w->policy.elastic > 0) return SH_OK;
-    bool due = w->policy.push_every <= 1 || w->summed >= w->policy.push_every;
-    return due ? ps_ask(sync, w, SH_PS_PUSH) : SH_OK;
+/* What the worker asks for when it has done its next step. */
+static uint32_t next_request(const ps_worker *w) {
+    if (w->since + 1 >= w->policy.period) return SH_PS_PUSH | SH_PS_PULL;
+    bool pushes = w->policy.elastic == 0 && w->summed + 1 >= w->policy.push_every;
+    return pushes ? SH_PS_PUSH : SH_PS_STEP;
+}
+
+/* What it has done is not all with the servers. */
+static bool owes(const ps_worker *w) { return w->policy.elastic > 0 || w->summed > 0; }
+
+/* ---- Leave ---- */
+
+static bool pulls(const ps_worker *w) { return w->links[0].request.what & SH_PS_PULL; }
+
+/* A request without a pull has been answered. */
+static sh_status end_request(sh_sync *sync, ps_worker *w) {
+    bool pushed = w->links[0].request.what & SH_PS_PUSH;
+    for (int i = 0; i < w->count; i++) {
+        ps_link *link = &w->links[i];
+        if (!link->asked) continue;
+        if (i > 0) SH_TRY(ps_read_head(sync, link, i));
+        if (pushed) SH_TRY(sh_mail_wait(&sync->replica->mail, &link->pushed, "push"));
+        link->asked = false;
+    }
+    if (pushed) ps_forget_sum(sync, w);
+    w->asked = false;
+    return SH_OK;
+}
+
+/* Shard 0's word on the step that was asked for. */
+static sh_status hear(sh_sync *sync, ps_worker *w, bool *goes_on_out) {
+    sh_replica *replica = sync->replica;
+    const sh_ps_reply *reply = &w->links[0].reply;
+    SH_TRY(ps_read_head(sync, &w->links[0], 0));
+    SH_TRY(take_word(sync, w));
+    w->round = reply->version;
+    replica->done = reply->done;
+    count_updates(replica, w);
+    *goes_on_out = reply->granted > 0;
+    return pulls(w) ? SH_OK : end_request(sync, w);
+}
+
+/* Waits for leave to compute, and for the weights to compute with. A meeting ends a period early:
+ * then the worker pushes and pulls before it. */
+static sh_status get_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
+    bool goes_on;
+    if (!w->asked) SH_TRY(ps_ask(sync, w, SH_PS_PULL));
+    SH_TRY(hear(sync, w, &goes_on));
+    if (!goes_on && !pulls(w) && owes(w)) {
+        SH_TRY(ps_ask(sync, w, SH_PS_PUSH | SH_PS_PULL));
+        SH_TRY(hear(sync, w, &goes_on));
+    }
+    *meets_out = !goes_on;  // then other servers may wait for those who are behind: later
+    if (*meets_out || !pulls(w)) return SH_OK;
+    bool pushed = w->links[0].request.what & SH_PS_PUSH;
+    SH_TRY(ps_finish_pull(sync, w));
+    if (w->policy.elastic > 0 && pushed) ps_elastic_move(sync, w);
+    return SH_OK;
 }
 
 /* ---- The scheme's calls ---- */
@@ -108,20 +126,18 @@ static sh_status step(sh_sync *sync, ps_worker *w, sh_loss_result *result_out, b
     sh_replica *replica = sync->replica;
     if (w->met) ps_elastic_take_back(sync, w);
     w->met = false;
-    if (w->left == 0) {
-        SH_TRY(take_leave(sync, w, meets_out));
-        if (*meets_out) return SH_OK;
-    } else {
-        SH_TRY(confirm(sync, w));
-    }
+    SH_TRY(take_leave(sync, w, meets_out));
+    if (*meets_out) return SH_OK;
+    const uint32_t next = next_request(w);
+    if (next == SH_PS_STEP) SH_TRY(ps_ask(sync, w, next));  // the answer comes while it computes
     SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
-    w->left--;
     if (replica->broke_off) return ps_ask(sync, w, SH_PS_PULL | SH_PS_VOID);
+    w->since++;
     if (w->policy.elastic > 0)
         sh_replica_update(replica);
     else
         go_on_alone(sync, w);
-    return w->left == 0 ? ps_ask(sync, w, SH_PS_PUSH | SH_PS_PULL) : push_between(sync, w);
+    return next == SH_PS_STEP ? SH_OK : ps_ask(sync, w, next);
 }
 
 sh_status sh_ps_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out) {
@@ -164,6 +180,7 @@ static sh_status meet(sh_sync *sync, ps_worker *w) {
     sh_replica *replica = sync->replica;
     SH_TRY(say(sync, w, SH_PS_MEET));
     if (w->asked) SH_TRY(ps_finish_pull(sync, w));
+    w->since = 0;
     ps_elastic_put_aside(sync, w);
     for (int i = 0; i < w->count; i++) SH_TRY(ps_expect(sync, w, i, replica->weights, false));
     for (int i = 0; i < w->count; i++) {

@@ -27,7 +27,7 @@ typedef struct ps_worker {
     bool met;       // no step since the meeting
     bool failed;    // nobody is told anything any more
     bool ready;     // all of it was there once
-    int64_t left;   // steps that it has leave for
+    int64_t since;  // steps since its last pull
     int64_t first;  // shard 0's version as the run began
     int64_t round;  // shard 0's version as it gave leave
     int64_t over;   // the version that it says the round has led to, when `word` is done
@@ -51,11 +51,13 @@ float *ps_place_of(const ps_link *link, float *block, float *own);
 sh_status ps_expect_head(sh_replica *replica, ps_link *link, int server);
 /* Starts to receive a reply, of a pull or at a meeting. */
 sh_status ps_expect(sh_sync *sync, ps_worker *w, int server, float *block, bool pulls);
-/* A request to all servers. */
+/* A request to all servers, or for a step alone to the first. */
 sh_status ps_ask(sh_sync *sync, ps_worker *w, uint32_t what);
 sh_status ps_read_head(sh_sync *sync, ps_link *link, int server);
 /* The values of a reply, into `block`. */
 sh_status ps_read_values(sh_sync *sync, ps_link *link, int server, float *block, bool pulls);
+/* All gradients have been pushed. */
+void ps_forget_sum(const sh_sync *sync, ps_worker *w);
 /* The rest of a pull whose first head was read. */
 sh_status ps_finish_pull(sh_sync *sync, ps_worker *w);
 

@@ -2,10 +2,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "harness.h"
 #include "optim/schedule.h"
+#include "sync/crowd.h"
 
 typedef struct ps_player {
     ps_world *world;
@@ -36,6 +39,25 @@ sh_optim_options world_optim(const ps_world *world) {
                               .dampening = NAN,
                               .trust = NAN,
                               .rho = NAN};
+}
+
+int64_t world_goal(const ps_world *world) {
+    int64_t goal = 0;
+    for (int m = 0; m < MEETINGS_MOST; m++)
+        if (world->goals[m] > goal) goal = world->goals[m];
+    return goal;
+}
+
+sh_schedule world_schedule(const ps_world *world) {
+    const char *name = world->schedule != NULL ? world->schedule : "constant";
+    const sh_schedule_options options = {
+        .name = (char *)(uintptr_t)name, .warmup = NAN, .last = NAN, .gamma = NAN};
+    int64_t steps = world_goal(world) / world->workers;
+    sh_schedule schedule;
+    sh_status status =
+        sh_schedule_init(&schedule, &options, world->lr, 1, steps > 0 ? steps : 1, 1000000);
+    SH_ASSERT(status == SH_OK);
+    return schedule;
 }
 
 static sh_status pass_time(sh_replica *replica) {
@@ -91,10 +113,7 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
     sh_codec codec;
     SH_TRY(sh_codec_parse(world->codec != NULL ? world->codec : "none", &codec));
     int rank = mail->rank;
-    sh_schedule schedule;
-    const sh_schedule_options plain = {
-        .name = (char *)(uintptr_t) "constant", .warmup = NAN, .last = NAN, .gamma = NAN};
-    SH_TRY(sh_schedule_init(&schedule, &plain, world->lr, 1, 1000000, 1000000));
+    const sh_schedule schedule = world_schedule(world);
     const sh_optim_options optim = world_optim(world);
     SH_TRY(sh_optim_init(&world->optims[rank], &optim, world->params.total));
     ps_player player = {.world = world};
@@ -130,10 +149,7 @@ static sh_status play_server(sh_transport *mail, ps_world *world, sh_scheme sche
     const sh_sync_options options = options_of(world);
     sh_codec codec;
     SH_TRY(sh_codec_parse(world->codec != NULL ? world->codec : "none", &codec));
-    sh_schedule schedule;
-    const sh_schedule_options plain = {
-        .name = (char *)(uintptr_t) "constant", .warmup = NAN, .last = NAN, .gamma = NAN};
-    SH_TRY(sh_schedule_init(&schedule, &plain, world->lr, 1, 1000000, 1000000));
+    const sh_schedule schedule = world_schedule(world);
     const sh_optim_options wanted = world_optim(world);
     sh_optim optim;
     SH_TRY(sh_optim_init(&optim, &wanted, world->params.total));
@@ -216,4 +232,115 @@ void make_layers(ps_world *world) {
     add_param(world, "b.bias", SH_SHAPE(5), false);
     world->start = copy_of(NULL, world->params.total);
     sh_test_fill(world->start, world->params.total, 3);
+}
+
+double world_rate(const ps_world *world, int64_t index) {
+    const sh_schedule schedule = world_schedule(world);
+    return sh_schedule_lr(&schedule, index / world->workers);
+}
+
+int world_group(const ps_world *world) {
+    int group = world->workers / atoi(strchr(world->scheme, ':') + 1);
+    return group > 1 ? group : 1;
+}
+
+/* ---- A world for each seed ---- */
+
+/* Different sizes, speeds and delays; messages that overtake each other; a straggler. */
+static void vary(ps_world *world, uint64_t seed, sh_sim_options *sim, sh_sim_slow *slow) {
+    sh_rng rng = sh_rng_stream(seed, SH_RNG_CODEC, 7, 7);
+    world->workers = 2 + (int)sh_rng_below(&rng, 5);
+    world->servers = 1 + (int)sh_rng_below(&rng, 4);
+    int64_t per_worker = 4 + (int64_t)sh_rng_below(&rng, 8);
+    world->goals[0] = per_worker * world->workers;
+    world->goals[1] = (per_worker + 5) * world->workers;
+    *slow = (sh_sim_slow){.rank = (int)sh_rng_below(&rng, (uint64_t)world->workers),
+                          .factor = 1 + (double)sh_rng_below(&rng, 6)};
+    *sim = (sh_sim_options){
+        .seed = seed,
+        .links = {.rank = {.alpha_s = 1e-5 * (double)sh_rng_below(&rng, 30), .beta_s = 1e-8}},
+        .compute = {.law = SH_LAW_EXPONENTIAL, .mean_s = 1e-3, .slow = slow, .slow_count = 1},
+        .faults = {.delay_s = 1e-4 * (double)sh_rng_below(&rng, 20), .hold = 0.2, .hold_s = 2e-3},
+    };
+}
+
+void world_check_meetings(const ps_world *world) {
+    for (int m = 0; m < MEETINGS_MOST && world->goals[m] > 0; m++)
+        for (int r = 1; r < world->workers; r++)
+            assert_memory_equal(world->met[m][r], world->met[m][0],
+                                world->params.total * sizeof(float));
+}
+
+void world_over_seeds(const ps_world *like, void (*prepare)(ps_world *), world_check check) {
+    for (int seed = -1; crowd_seed(100, &seed);) {
+        ps_world world = *like;
+        sh_sim_options sim;
+        sh_sim_slow slow;
+        vary(&world, (uint64_t)seed, &sim, &slow);
+        if (prepare != NULL) prepare(&world);
+        make_counters(&world);
+        CHECK_OK(play_world(&world, &sim));
+        world_check_meetings(&world);
+        check(&world);
+        end_world(&world);
+    }
+}
+
+void world_with_threads(const ps_world *like, world_check check) {
+    ps_world world = *like;
+    if (world.workers == 0) world.workers = 3;
+    if (world.servers == 0) world.servers = 2;
+    if (world.goals[0] == 0) world.goals[0] = 60 * world.workers;
+    make_counters(&world);
+    CHECK_OK(play_world(&world, NULL));
+    world_check_meetings(&world);
+    check(&world);
+    end_world(&world);
+}
+
+const float *world_last(const ps_world *world) {
+    int m = 0;
+    while (m + 1 < MEETINGS_MOST && world->goals[m + 1] > 0) m++;
+    return world->met[m][0];
+}
+
+/* ---- Gradients that depend on the weights ---- */
+
+float world_slope(int rank, size_t index, float weight) {
+    return (0.5F + 0.1F * (float)rank) * weight - 0.01F * (float)((index * 7 + (size_t)rank) % 11);
+}
+
+sh_status world_valley(ps_world *world, int rank, int64_t step, const float *weights,
+                       float *gradients) {
+    (void)step;
+    for (size_t i = 0; i < world->params.total; i++)
+        gradients[i] = world_slope(rank, i, weights[i]);
+    return SH_OK;
+}
+
+void world_check_serial(const ps_world *world, sh_optim *optim) {
+    size_t total = world->params.total;
+    float *w = sh_alloc(total, sizeof *w), *g = sh_alloc(total, sizeof *g);
+    memcpy(w, world->start, total * sizeof *w);
+    for (int64_t step = 0; step < world->goals[0] / world->workers; step++) {
+        for (size_t i = 0; i < total; i++) {
+            g[i] = 0;
+            for (int r = 0; r < world->workers; r++) g[i] += world_slope(r, i, w[i]);
+            g[i] /= (float)world->workers;
+        }
+        sh_optim_step one = {.params = &world->params,
+                             .count = world->params.count,
+                             .high = total,
+                             .weights = w,
+                             .gradients = g,
+                             .gradient_scale = 1,
+                             .lr = world_rate(world, step * world->workers),
+                             .step = step + 1};
+        sh_optim_apply(optim, &one);
+    }
+    CHECK_CLOSE(world->met[0][0], w, total, 1e-5);
+    for (int i = 0; i < optim->slot_count; i++)
+        CHECK_CLOSE(world->optims[0].slots[i], optim->slots[i], total, 1e-5);
+    sh_free(w);
+    sh_free(g);
 }

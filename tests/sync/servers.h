@@ -24,6 +24,7 @@ struct ps_world {
     sh_param_list params;
     float *start;  // weights as the run begins
     const char *optim;
+    const char *schedule;  // of the rate, up to the last goal; NULL: constant
     double lr, momentum;
     int64_t goals[MEETINGS_MOST];  // steps of all workers up to each meeting; 0: no more
     /* The gradient of a step. Fails where the weights break a promise. */
@@ -46,6 +47,15 @@ sh_status play_world(ps_world *world, const sh_sim_options *sim);
 sh_status play_endpoint(sh_transport *mail, void *argument);
 void end_world(ps_world *world);
 sh_optim_options world_optim(const ps_world *world);
+/* Steps of all workers up to the last meeting. */
+int64_t world_goal(const ps_world *world);
+sh_schedule world_schedule(const ps_world *world);
+/* The rate of the step that the gradient belongs to that is the index-th of all. */
+double world_rate(const ps_world *world, int64_t index);
+/* Gradients of an update of softsync. */
+int world_group(const ps_world *world);
+/* The weights at the last meeting. */
+const float *world_last(const ps_world *world);
 
 /* One parameter per stretch of counters, and gradients that count. */
 void make_counters(ps_world *world);
@@ -55,5 +65,27 @@ void make_layers(ps_world *world);
 static inline size_t counter_at(const ps_world *world, int server, int rank) {
     return (size_t)(server * (world->workers + world->idle) + rank);
 }
+
+/* ---- Many worlds ---- */
+
+typedef void (*world_check)(const ps_world *world);
+
+/* All workers leave each meeting with the same weights. */
+void world_check_meetings(const ps_world *world);
+/* Counters in simulated worlds of many sizes, speeds and delays. `like` gives scheme and options;
+ * `prepare` the rate at which the weights count; NULL: as it is. */
+void world_over_seeds(const ps_world *like, void (*prepare)(ps_world *), world_check check);
+/* Counters of real threads; sizes are usual ones unless `like` gives them. */
+void world_with_threads(const ps_world *like, world_check check);
+
+/* ---- Gradients that depend on the weights ---- */
+
+/* A valley of its own for every worker and element: its gradient at a weight. */
+float world_slope(int rank, size_t index, float weight);
+/* Fits world->gradient. */
+sh_status world_valley(ps_world *world, int rank, int64_t step, const float *weights,
+                       float *gradients);
+/* Weights and optimizer at the first meeting are those of one worker with the mean gradient. */
+void world_check_serial(const ps_world *world, sh_optim *optim);
 
 #endif

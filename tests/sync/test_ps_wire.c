@@ -40,7 +40,7 @@ static sh_status siege(sh_transport *mail, void *argument) {
 
 TEST(server, refuses_what_cannot_be_a_request_and_says_so) {
     const sh_ps_request good = {
-        .magic = SH_PS_MAGIC, .what = SH_PS_PUSH | SH_PS_PULL, .goal = 10, .wants = 1, .sum = 1};
+        .magic = SH_PS_MAGIC, .what = SH_PS_PUSH | SH_PS_PULL, .goal = 10, .sum = 1};
     hostile cases[] = {
         {"is none", {.magic = 1, .what = SH_PS_PULL}, sizeof good, 0},
         {"is none", good, sizeof good - 8, 0},
@@ -48,12 +48,13 @@ TEST(server, refuses_what_cannot_be_a_request_and_says_so) {
         {"is of no kind", {.magic = SH_PS_MAGIC}, sizeof good, 0},
         {"is of no kind", {.magic = SH_PS_MAGIC, .what = SH_PS_MOST, .sum = 1}, sizeof good, 0},
         {"is of no kind", {.magic = SH_PS_MAGIC, .what = SH_PS_VOID}, sizeof good, 0},
-        {"cannot be", {.magic = SH_PS_MAGIC, .what = SH_PS_PULL, .wants = -1}, sizeof good, 0},
+        {"is of no kind", {.magic = SH_PS_MAGIC, .what = SH_PS_STEP, .sum = 1}, sizeof good, 0},
+        {"cannot be", {.magic = SH_PS_MAGIC, .what = SH_PS_PULL, .sum = -1}, sizeof good, 0},
         {"cannot be", good, sizeof good, 0},
         {"something else than its gradient", good, sizeof good, 4},
         {"something else than its gradient", good, sizeof good, 4096},
     };
-    cases[7].request.version = 1 << 20;
+    cases[8].request.version = 1 << 20;
     for (size_t i = 0; i < SH_COUNT(cases); i++) {
         current = cases[i];
         besieged =
