@@ -10,14 +10,14 @@
  *
  * With a fetch period of F a worker takes F steps after a pull, moving its copy of the weights by
  * its own gradients in between, and pushes the sum of every U of them and of what is left at the
- * end. */
+ * end. Its own updates are in its copy and no staleness; the copy moves at the full rate. */
 #include <string.h>
 
 #include "sync/list.h"
 #include "sync/ps.h"
 
-/* A worker's copy of the weights moves by rate times gradient, so the servers' must do so, too:
- * with momentum they do in the long run. */
+/* A worker's copy of the weights moves by rate times gradient, so the servers' must move that way,
+ * too: with momentum they do, and farther. */
 static sh_status check_copy(const sh_sync_options *options, const sh_sync_terms *terms) {
     const char *optim = terms->optim->name;
     if (strcmp(optim, "sgd") != 0 && strcmp(optim, "momentum") != 0) {
