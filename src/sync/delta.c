@@ -112,9 +112,8 @@ sh_status sh_delta_settle(sh_delta *delta) {
 }
 
 sh_status sh_delta_average_model(sh_delta *delta, sh_replica *replica) {
-    if (delta == NULL) return sh_replica_average_model(replica);
-    SH_TRY(sh_delta_average(delta));
-    return sh_replica_average(replica, replica->states, replica->state_count);
+    if (delta != NULL) return sh_delta_average(delta);
+    return sh_replica_average(replica, replica->weights, replica->params->total);
 }
 
 sh_status sh_delta_check(sh_scheme scheme, const sh_sync_terms *terms) {

@@ -25,8 +25,7 @@ void sh_delta_rebase(sh_delta *delta);
 /* Collective, at a meeting: all workers go on with the mean residual, as a resumed run does. */
 sh_status sh_delta_settle(sh_delta *delta);
 
-/* Weights and running statistics become their means over the workers; the weights through `delta`
- * unless it is NULL. */
+/* The weights become their mean over the workers, through `delta` unless it is NULL. */
 sh_status sh_delta_average_model(sh_delta *delta, sh_replica *replica);
 
 /* For kind->check: what cannot take part. */

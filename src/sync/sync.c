@@ -165,11 +165,6 @@ sh_momentum sh_sync_momentum(const sh_sync_options *options, sh_momentum usual) 
     return usual;
 }
 
-sh_status sh_replica_average_model(sh_replica *replica) {
-    SH_TRY(sh_replica_average(replica, replica->weights, replica->params->total));
-    return sh_replica_average(replica, replica->states, replica->state_count);
-}
-
 sh_status sh_replica_average_optim(sh_replica *replica, sh_momentum policy) {
     size_t total = replica->params->total;
     for (int i = 0; replica->optim != NULL && i < replica->optim->slot_count; i++) {
@@ -184,7 +179,7 @@ sh_status sh_replica_average_optim(sh_replica *replica, sh_momentum policy) {
 
 sh_status sh_sync_meet_mean(sh_sync *sync) {
     bool resets = sh_sync_momentum(sync->options, SH_MOMENTUM_AVERAGE) == SH_MOMENTUM_RESET;
-    SH_TRY(sh_replica_average_model(sync->replica));
+    SH_TRY(sh_replica_average(sync->replica, sync->replica->weights, sync->replica->params->total));
     return sh_replica_average_optim(sync->replica,
                                     resets ? SH_MOMENTUM_RESET : SH_MOMENTUM_AVERAGE);
 }

@@ -114,12 +114,10 @@ typedef struct sh_replica {
     const sh_param_list *params;
     float *weights, *gradients;      // whole blocks; NULL: timing only
     const sh_fixed_gradient *fixed;  // instead of `gradients`, of an exact run; NULL: it is none
-    float *states;                   // running statistics, (state_count)
-    size_t state_count;
-    float *kept[SH_SYNC_STATES];  // as the kind's states say; NULL: none, or timing only
-    float *spare;                 // room for the largest block, where a peer's death must leave the
-                                  // blocks whole; NULL: it ends the run
-    sh_optim *optim;              // this worker's own
+    float *kept[SH_SYNC_STATES];     // as the kind's states say; NULL: none, or timing only
+    float *spare;     // room for the largest block, where a peer's death must leave the
+                      // blocks whole; NULL: it ends the run
+    sh_optim *optim;  // this worker's own
     const sh_schedule *schedule;
     const sh_codec *codec;  // kind NULL: none
     uint64_t seed;
@@ -297,8 +295,6 @@ sh_status sh_replica_average(sh_replica *replica, float *data, size_t count);
 typedef enum sh_momentum { SH_MOMENTUM_AVERAGE, SH_MOMENTUM_KEEP, SH_MOMENTUM_RESET } sh_momentum;
 /* The policy in the options; `usual`: where they leave it to the scheme. */
 sh_momentum sh_sync_momentum(const sh_sync_options *options, sh_momentum usual);
-/* Collective: weights and running statistics become their means over the workers. */
-sh_status sh_replica_average_model(sh_replica *replica);
 /* Collective: the optimizer's state, by policy. */
 sh_status sh_replica_average_optim(sh_replica *replica, sh_momentum policy);
 /* family->meet of schemes whose model is the mean of the replicas': averages them, and the

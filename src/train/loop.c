@@ -89,7 +89,6 @@ static sh_status evaluate(shoal_run *run) {
     if (run->data.test == NULL && run->data.validation == NULL) return SH_OK;
     int64_t begin = sh_run_now(run);
     sh_team_phase(&run->team, SH_PHASE_EVALUATE, run->step);
-    SH_TRY(sh_team_average_states(run));
     if (run->data.validation != NULL)
         SH_TRY(sh_run_evaluate(run, run->data.validation, &run->validation));
     if (run->data.test == run->data.validation || run->data.test == NULL)
@@ -111,7 +110,6 @@ static sh_status save(shoal_run *run) {
     }
     int64_t begin = sh_run_now(run);
     sh_team_phase(&run->team, SH_PHASE_CHECKPOINT, run->step);
-    SH_TRY(sh_team_average_states(run));
     SH_TRY(sh_team_gather_slots(run));
     SH_TRY(sh_team_settle_states(&run->team));
     if (sh_team_leads(&run->team)) SH_TRY(sh_run_save(run));
@@ -166,7 +164,6 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
     run->step++;
     run->samples += count;
     run->samples_here += count;
-    run->team.samples += own;
     since->samples += count;
     add_result(since, &result);
     if (result.counted > 0) *loss_out = result.sum / (double)result.counted;

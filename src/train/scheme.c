@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "train/regroup.h"
+#include "train/states.h"
 #include "train/vault.h"
 
 enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on whether to stop
@@ -130,6 +131,8 @@ sh_status sh_scheme_begin(shoal_run *run) {
     run->scheme = sh_alloc(1, sizeof *run->scheme);
     if (run->scheme == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
     struct sh_scheme_run *s = run->scheme;
+    s->sums = sh_alloc(1 + run->model.net->states.total, sizeof *s->sums);
+    if (s->sums == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
     SH_TRY(sh_team_codec(run, &s->codec));
     s->replica = scheme_replica_of(run);
     s->samples_met = run->samples;
@@ -223,14 +226,18 @@ void sh_run_move_to(shoal_run *run, int64_t step) {
     run->batch = step % run->steps_per_epoch;
 }
 
-/* Samples as they were: batches may be short, broken off, or left to others. */
+/* Samples as they were: batches may be short, broken off, or left to others. The running statistics
+ * become those of all of them. */
 static sh_status count_samples(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
-    double samples = (double)s->samples;
-    SH_TRY(sh_team_sum(&run->team, &samples, 1));
+    size_t states = sh_states_sums(run->model.net);
+    s->sums[0] = (double)s->samples;
+    sh_states_weigh(run, s->samples, s->sums);
+    SH_TRY(sh_team_sum(&run->team, s->sums, states > 0 ? states : 1));
+    sh_states_take(run, s->sums);
     s->samples = 0;
-    run->samples = s->samples_met += (int64_t)samples;
-    run->samples_here = s->here_met += (int64_t)samples;
+    run->samples = s->samples_met += (int64_t)s->sums[0];
+    run->samples_here = s->here_met += (int64_t)s->sums[0];
     return SH_OK;
 }
 
@@ -284,6 +291,7 @@ void sh_scheme_end(shoal_run *run) {
     unlend_gradients(run);
     sh_transport_close(s->replica.mail.transport);
     sh_free(s->services);
+    sh_free(s->sums);
     sh_free(s);
     run->scheme = NULL;
 }

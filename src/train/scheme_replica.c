@@ -148,8 +148,6 @@ sh_replica scheme_replica_of(shoal_run *run) {
         .weights = run->model.blocks.weights,
         .gradients = run->model.blocks.gradients,
         .fixed = run->config.exact ? sh_exact_fixed(run) : NULL,
-        .states = run->model.blocks.states,
-        .state_count = run->model.net->states.total,
         .spare = team->spare,
         .optim = &run->optim,
         .schedule = &run->schedule,

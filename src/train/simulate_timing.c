@@ -4,6 +4,7 @@
 #include "train/regroup.h"
 #include "train/scheme.h"
 #include "train/simulate.h"
+#include "train/states.h"
 
 /* ---- What the workers share --------------------------------------------------------------------
  */
@@ -125,9 +126,12 @@ static void start_bucket(timed_buckets *timed) {
  * travels beside the gradients. */
 static sh_status step(sh_simulated_worker *worker, const sh_seat *seat, int64_t number,
                       timed_buckets *timed) {
-    sh_call control = {
-        .what = SH_ALLREDUCE, .count = 4, .dtype = SH_DTYPE_F64, .step = number, .bucket = -1};
     const sh_simulation *s = worker->simulation;
+    sh_call control = {.what = SH_ALLREDUCE,
+                       .count = SH_CONTROL_COUNT + sh_states_sums(s->net),
+                       .dtype = SH_DTYPE_F64,
+                       .step = number,
+                       .bucket = -1};
     bool overlaps = s->config.overlap && !sh_team_clips_own(&s->config, &s->codec);
     seat->spend(seat->self, number, 1.0 / 3);
     timed->started = timed->finished = 0;

@@ -9,6 +9,7 @@
 #include "train/run.h"
 #include "train/scheme.h"
 #include "train/sparse.h"
+#include "train/states.h"
 
 /* Samples of a global batch of `whole` that this worker takes. */
 static int64_t own_count(const shoal_run *run, int64_t whole) {
@@ -265,6 +266,12 @@ static sh_status agree_on_unused(shoal_run *run, bool *unused) {
     return SH_OK;
 }
 
+/* Running statistics are one model's after every step, whatever its evaluations and checkpoints, so
+ * that a run may stop after any. Synchronised ones are equal on all workers. */
+static bool averages_states(const shoal_run *run) {
+    return run->model.net->states.total > 0 && !sums_batchnorms(run);
+}
+
 /* Waits for the sums of all ranks; most parameters have been updated already when it returns. */
 static sh_status finish_team(shoal_run *run, sh_loss_result *total) {
     sh_team *team = &run->team;
@@ -278,10 +285,11 @@ static sh_status finish_team(shoal_run *run, sh_loss_result *total) {
     run->spent.exposed_ns += stats.exposed_ns;
     run->sent_bytes += stats.sent_bytes;
     run->dense_bytes += stats.dense_bytes;
-    *total = (sh_loss_result){.sum = team->control[0],
-                              .counted = (int64_t)team->control[1],
-                              .correct = (int64_t)team->control[2]};
-    team->stops = team->control[3] > 0;
+    *total = (sh_loss_result){.sum = team->control[SH_CONTROL_LOSS],
+                              .counted = (int64_t)team->control[SH_CONTROL_COUNTED],
+                              .correct = (int64_t)team->control[SH_CONTROL_CORRECT]};
+    team->stops = team->control[SH_CONTROL_STOP] > 0;
+    if (averages_states(run)) sh_states_take(run, team->control + SH_CONTROL_COUNT);
     return run->drops_paths ? agree_on_unused(run, run->model.param_unused) : SH_OK;
 }
 
@@ -289,13 +297,16 @@ static sh_status finish_team(shoal_run *run, sh_loss_result *total) {
 static sh_status start_team(shoal_run *run, const sh_loss_result *total) {
     sh_team *team = &run->team;
     bool stop = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
-    team->control[0] = total->sum;
-    team->control[1] = (double)total->counted;
-    team->control[2] = (double)total->correct;
-    team->control[3] = stop ? 1 : 0;
+    bool averages = averages_states(run);
+    team->control[SH_CONTROL_LOSS] = total->sum;
+    team->control[SH_CONTROL_COUNTED] = (double)total->counted;
+    team->control[SH_CONTROL_CORRECT] = (double)total->correct;
+    team->control[SH_CONTROL_STOP] = stop ? 1 : 0;
+    if (averages) sh_states_weigh(run, team->samples, team->control + SH_CONTROL_COUNT);
+    size_t states = averages ? sh_states_sums(run->model.net) : 0;
     team->control_call = (sh_call){.what = SH_ALLREDUCE,
                                    .data = team->control,
-                                   .count = SH_COUNT(team->control),
+                                   .count = SH_CONTROL_COUNT + states,
                                    .dtype = SH_DTYPE_F64,
                                    .op = SH_SUM,
                                    .step = run->step + 1,
@@ -434,6 +445,7 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
     double rows;
     SH_TRY(counted_rows(run, batch, &s, &rows));
     sh_loss_result total = {0};
+    run->team.samples = (int64_t)batch->count;
     int64_t begin = sh_run_now(run), updating = run->spent.update_ns,
             exposed = run->spent.exposed_ns;
     SH_TRY(compute_batch(run, batch, rows, &total));

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "train/run.h"
+#include "train/states.h"
 
 enum { TEXT_MOST = 1 << 26 };     // bytes of a text that rank 0 sends around
 enum { FOLDER_MOST = 4096 };      // PATH_MAX
@@ -297,7 +298,9 @@ sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh
     if (!sums_steps(run, run->team.ranks)) return SH_OK;  // its scheme works on them
     team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
     team->unused = sh_alloc(run->model.net->params.count + 1, sizeof *team->unused);
-    if (team->used == NULL || team->unused == NULL)
+    size_t control = SH_CONTROL_COUNT + sh_states_sums(run->model.net);
+    team->control = sh_alloc(control, sizeof *team->control);
+    if (team->used == NULL || team->unused == NULL || team->control == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     sh_codec codec;
     SH_TRY(sh_team_codec(run, &codec));
@@ -366,39 +369,6 @@ void sh_team_drop_slots(shoal_run *run) {
     }
 }
 
-/* What a worker's statistics count for in the mean: 1 where all have seen as many samples since the
- * last one, and then no bit changes. */
-static sh_status weigh_states(sh_team *team, double *weight_out) {
-    double own = (double)team->samples, all = own;
-    SH_TRY(sh_team_sum(team, &all, 1));
-    *weight_out = all > 0 ? own * team->ranks / all : 1;
-    team->samples = 0;
-    return SH_OK;
-}
-
-sh_status sh_team_average_states(shoal_run *run) {
-    sh_team *team = &run->team;
-    size_t count = run->model.net->states.total;
-    // An exact run has them equal already, and a mean could round.
-    if (team->engine == NULL || count == 0 || run->config.exact) return SH_OK;
-    double weight;
-    SH_TRY(weigh_states(team, &weight));
-    float *states = run->model.blocks.states, *spare = team->spare;
-    if (spare != NULL) memcpy(spare, states, count * sizeof *states);
-    float *weighed = spare != NULL ? spare : states;
-    for (size_t i = 0; i < count; i++) weighed[i] = (float)(weight * (double)weighed[i]);
-    sh_call call = {.what = SH_ALLREDUCE,
-                    .data = weighed,
-                    .count = count,
-                    .dtype = SH_DTYPE_F32,
-                    .op = SH_MEAN,
-                    .step = run->step,
-                    .bucket = -1};
-    SH_TRY(sh_engine_run(team->engine, &call));
-    if (spare != NULL) memcpy(states, spare, count * sizeof *states);
-    return SH_OK;
-}
-
 /* Whether all ranks but rank 0 have the same parameters: then rank 0 is the one that drifted. */
 static sh_status others_agree(sh_team *team, const char *hash, bool *agree_out) {
     double number = 0, ends[2] = {-INFINITY, -INFINITY};
@@ -440,6 +410,7 @@ sh_status sh_team_check_replicas(shoal_run *run) {
 void sh_team_fini(sh_team *team) {
     (void)await_written(team);  // the comm task looks at it until then
     sh_reducer_destroy(team->reducer);
+    sh_free(team->control);
     sh_free(team->used);
     sh_free(team->unused);
     sh_free(team->cuts);
@@ -450,6 +421,7 @@ void sh_team_fini(sh_team *team) {
     if (team->weights.base != NULL) sh_engine_unshare(team->engine, &team->weights);
     if (team->slots.base != NULL) sh_engine_unshare(team->engine, &team->slots);
     team->reducer = NULL;
+    team->control = NULL;
     team->used = NULL;
     team->unused = NULL;
     team->cuts = NULL;

@@ -72,6 +72,10 @@ typedef struct sh_vault {
     bool counted;  // what the services counted is known from elsewhere
 } sh_vault;
 
+/* What bulk-synchronous workers sum in every step beside the gradients: results of the loss, and
+ * how many were asked to stop. */
+enum { SH_CONTROL_LOSS, SH_CONTROL_COUNTED, SH_CONTROL_CORRECT, SH_CONTROL_STOP, SH_CONTROL_COUNT };
+
 typedef struct sh_team {
     sh_engine *engine;  // NULL: the run has one worker
     int rank, ranks;
@@ -90,13 +94,14 @@ typedef struct sh_team {
     sh_status status;  // of what failed inside an update
     sh_peers peers;    // of ops that exchange values, as a step hands them on
     sh_reducer *reducer;
-    double control[4];  // summed over the ranks in every step: loss, counted, correct, stop
+    double *control;  // summed over the ranks in every step: SH_CONTROL_COUNT numbers, and the
+                      // running statistics (states.h)
     sh_call control_call;
     int32_t *used;   // per parameter, where paths are dropped: summed over the ranks
     uint32_t *cuts;  // balance: the shares now, and those thought of; 2 (ranks + 1)
     double *speeds;  // (ranks)
     int64_t balance_samples, balance_ns;  // computed since the last look
-    int64_t samples;                      // of this worker since states were averaged
+    int64_t samples;                      // of this worker in the step at hand
     bool *unused;                         // per parameter, for a step without samples
     bool stops;                           // a rank was asked to stop: all do after this step
     bool regroups;                        // somebody waits to join: all regroup after this step
@@ -165,8 +170,6 @@ sh_status sh_team_most(sh_team *team, double *values, size_t count);
 /* What data in parts needs of the team; of a worker that joins: of the team as it first was.
  * Borrows it. */
 sh_data_team sh_team_for_data(sh_team *team);
-/* Batchnorm's running statistics become the mean over the ranks. */
-sh_status sh_team_average_states(struct shoal_run *run);
 /* Every check_every steps: a replica whose parameters drifted is named. */
 sh_status sh_team_check_replicas(struct shoal_run *run);
 /* Where the time went, per worker, what was sent and who left, into the log. */

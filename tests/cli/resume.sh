@@ -108,3 +108,29 @@ expect_text "weight_decay: 0.01" resolved/run.yaml
 expect_text "name: cross-entropy" resolved/run.yaml
 expect_exit 0 "$SHOAL" train resolved/run.yaml --out again
 expect_same resolved/checkpoints/model-00000005.safetensors again/checkpoints/model-00000005.safetensors
+
+# Batchnorm's running statistics belong to the bits as well: with any number of workers, where a batch is not cut
+# into equal parts, at whatever step a run stopped, and however often the whole one evaluates and saves.
+cat >normed.yaml <<'END'
+model: [flatten, {dense: 12}, batchnorm, relu, {dense: 10}]
+data: {train: digits, batch: 47}
+threads: 1
+kernels: default
+END
+stops_anywhere() { # OPTIONS...
+    local stop
+    expect_exit 0 "$SHOAL" train normed.yaml --quiet --steps 40 --out normed --overwrite "$@" --eval-every 40 \
+        --checkpoint-every 40
+    expect_exit 0 "$SHOAL" train normed.yaml --quiet --steps 40 --out often --overwrite "$@" --eval-every 3 \
+        --checkpoint-every 4
+    expect_same {normed,often}/checkpoints/model-00000040.safetensors
+    for stop in 1 13 32 39; do
+        expect_exit 0 "$SHOAL" train normed.yaml --quiet --steps "$stop" --out stopped --overwrite "$@"
+        expect_exit 0 "$SHOAL" train stopped --quiet --resume --steps 40
+        expect_same {normed,stopped}/checkpoints/model-00000040.safetensors
+    done
+}
+for workers in 2 3; do
+    stops_anywhere -n "$workers"
+    stops_anywhere -n "$workers" --sync-batchnorm
+done
