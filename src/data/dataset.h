@@ -38,8 +38,8 @@ typedef struct sh_dataset sh_dataset;
 struct sh_dataset {
     sh_data_info info;  // classes are those of all parts, the count is this part's
     sh_parts parts;
-    /* Writes one sample: floats or int32 tokens to `x`, the target to `y` (int32 or float).
-     * Any task, any order; pure. */
+    /* Writes one sample: floats or int32 tokens to `x`, the target to `y` (int32 or float); what is
+     * NULL is left out. Any task, any order; pure. */
     void (*get)(const sh_dataset *dataset, size_t index, void *x, void *y);
     void (*destroy)(sh_dataset *dataset);
 };

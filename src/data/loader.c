@@ -10,6 +10,7 @@
 #include "base/task.h"
 #include "data/augment.h"
 #include "data/view.h"
+#include "tensor/kernels/loss.h"
 
 struct sh_loader {
     const sh_dataset *dataset;
@@ -30,6 +31,7 @@ struct sh_loader {
     int64_t order_epoch;  // that `order` belongs to, -1: none
     uint32_t *order;      // (own_count) when samples are shuffled
     float *scratch;       // one sample, when augmenting
+    int32_t *label;       // one target, when those of other workers are counted; NULL: they are not
 
     sh_arena memory;
     sh_batch *batches;  // (slots)
@@ -169,6 +171,37 @@ static size_t take_range(const sh_loader *loader, sh_batch *batch) {
     return first + low;
 }
 
+static size_t rows_of(const sh_loader *loader, size_t samples) {
+    const sh_data_info *info = &loader->dataset->info;
+    return info->target == SH_TARGET_TOKENS ? samples * sh_shape_count(&info->sample) : samples;
+}
+
+/* Labels that count among those of the global batch that other workers take. They are read here,
+ * too, so that no worker has to ask the others for their counts. */
+static size_t count_others(const sh_loader *loader, const sh_rng *offsets, const sh_batch *batch,
+                           size_t first) {
+    size_t begin = (size_t)loader->index * loader->options.batch, end = begin + batch->whole;
+    size_t counted = 0;
+    for (size_t i = begin; i < end; i++) {
+        if (i == first) i += batch->count;
+        if (i >= end) break;
+        loader->dataset->get(loader->dataset, sample_at(loader, offsets, i), NULL, loader->label);
+        counted +=
+            sh_loss_counted(loader->label, rows_of(loader, 1), (int32_t)*loader->options.ignore);
+    }
+    return counted;
+}
+
+static double count_rows(const sh_loader *loader, const sh_rng *offsets, const sh_batch *batch,
+                         size_t first) {
+    double whole = (double)rows_of(loader, batch->whole);
+    if (loader->label == NULL) return whole;
+    size_t own = rows_of(loader, batch->count);
+    size_t counted = sh_loss_counted(batch->y, own, (int32_t)*loader->options.ignore);
+    if (!in_parts(loader)) return (double)(counted + count_others(loader, offsets, batch, first));
+    return counted > 0 ? whole * ((double)counted / (double)own) : whole;
+}
+
 /* Makes the next batch; false after the last. */
 static bool make_batch(sh_loader *loader, sh_batch *batch) {
     const sh_loader_options *options = &loader->options;
@@ -187,6 +220,7 @@ static bool make_batch(sh_loader *loader, sh_batch *batch) {
         put_sample(loader, &moves, sample, batch->position + i,
                    (char *)batch->x + i * loader->x_bytes, (char *)batch->y + i * loader->y_bytes);
     }
+    batch->counted = count_rows(loader, &offsets, batch, first);
     if ((size_t)++loader->index == loader->batch_count) {
         loader->index = 0;
         loader->epoch++;
@@ -277,8 +311,10 @@ static sh_status take_memory(sh_loader *loader) {
     bool has_order = loader->options.shuffle && !loader->dataset->info.tokens;
     size_t order_bytes = has_order ? loader->own_count * sizeof(uint32_t) : 0;
     size_t scratch_bytes = loader->augments ? loader->x_bytes : 0;
+    bool counts = loader->options.ignore != NULL && loader->dataset->info.ignores;
+    size_t label_bytes = counts ? loader->y_bytes : 0;
     size_t bytes = loader->slots * (x_bytes + y_bytes) + sh_round_up(order_bytes, SH_ALIGN) +
-                   sh_round_up(scratch_bytes, SH_ALIGN);
+                   sh_round_up(scratch_bytes, SH_ALIGN) + sh_round_up(label_bytes, SH_ALIGN);
     SH_TRY(sh_arena_init(&loader->memory, "batches", bytes));
     for (size_t i = 0; i < loader->slots; i++) {
         loader->batches[i].x = sh_arena_take(&loader->memory, x_bytes);
@@ -286,6 +322,7 @@ static sh_status take_memory(sh_loader *loader) {
     }
     if (has_order) loader->order = sh_arena_take(&loader->memory, order_bytes);
     if (loader->augments) loader->scratch = sh_arena_take(&loader->memory, scratch_bytes);
+    if (counts) loader->label = sh_arena_take(&loader->memory, label_bytes);
     return SH_OK;
 }
 

@@ -25,13 +25,15 @@ static inline size_t sh_share_end(sh_batch_share share, size_t count) {
 }
 
 typedef struct sh_batch {
-    size_t count;   // samples here; may be 0 for a share of a short batch
-    size_t whole;   // samples of the global batch; below the batch size only at an epoch's end, or
-                    // about the batch size where data lies in parts
-    void *x;        // (count, sample...) float, or int32 tokens (count, T)
-    void *y;        // int32 labels (count) or tokens (count, T), or float values (count, values)
-    int64_t epoch;  // from 0
-    int64_t index;  // batch within the epoch, from 0
+    size_t count;    // samples here; may be 0 for a share of a short batch
+    size_t whole;    // samples of the global batch; below the batch size only at an epoch's end, or
+                     // about the batch size where data lies in parts
+    double counted;  // rows (samples or tokens) of the global batch whose label is not `ignore`;
+                     // where data lies in parts, what its samples here let expect
+    void *x;         // (count, sample...) float, or int32 tokens (count, T)
+    void *y;         // int32 labels (count) or tokens (count, T), or float values (count, values)
+    int64_t epoch;   // from 0
+    int64_t index;   // batch within the epoch, from 0
     uint64_t position;  // of its first sample here in the epoch, counted over all parts
 } sh_batch;
 
@@ -50,6 +52,7 @@ typedef struct sh_loader_options {
     bool rows;       // of sparse data: x gets the numbers of the samples in their source
                      // (uint32_t) instead of their contents
     bool shifts;     // the share may change: memory for a whole batch is taken
+    const int64_t *ignore;  // the label that does not count; NULL: all do. Keeps it
 } sh_loader_options;
 
 typedef struct sh_loader sh_loader;

@@ -65,6 +65,7 @@ static void get_bytes(const sh_dataset *dataset, size_t index, void *x, void *y)
     size_t at = sh_view_at(dataset, index), inner = v->inner;
     const uint8_t *from = (const uint8_t *)v->source->cells + at * v->cells;
     put_target(v, at, y);
+    if (x == NULL) return;
     if (v->channels == 0)
         bytes_plain(from, v->cells, x);
     else if (inner == 1)
@@ -79,6 +80,7 @@ static void get_floats(const sh_dataset *dataset, size_t index, void *x, void *y
     size_t at = sh_view_at(dataset, index), inner = v->inner;
     const float *from = (const float *)v->source->cells + at * v->cells;
     put_target(v, at, y);
+    if (x == NULL) return;
     if (v->channels == 0)
         memcpy(x, from, v->cells * sizeof *from);
     else if (inner == 1)
@@ -89,7 +91,6 @@ static void get_floats(const sh_dataset *dataset, size_t index, void *x, void *y
                            (float *)x + c * inner);
 }
 
-/* `x` NULL: the target alone. */
 static void get_sparse(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     size_t at = sh_view_at(dataset, index);
@@ -104,7 +105,8 @@ static void get_tokens_u8(const sh_dataset *dataset, size_t index, void *x, void
     const view *v = view_of(dataset);
     const uint8_t *from = (const uint8_t *)v->source->cells + sh_view_at(dataset, index);
     int32_t *restrict inputs = x, *restrict targets = y;
-    for (size_t i = 0; i < v->cells; i++) inputs[i] = from[i];
+    if (inputs != NULL)
+        for (size_t i = 0; i < v->cells; i++) inputs[i] = from[i];
     if (targets != NULL)
         for (size_t i = 0; i < v->cells; i++) targets[i] = from[i + 1];
 }
@@ -113,7 +115,8 @@ static void get_tokens_u16(const sh_dataset *dataset, size_t index, void *x, voi
     const view *v = view_of(dataset);
     const uint16_t *from = (const uint16_t *)v->source->cells + sh_view_at(dataset, index);
     int32_t *restrict inputs = x, *restrict targets = y;
-    for (size_t i = 0; i < v->cells; i++) inputs[i] = from[i];
+    if (inputs != NULL)
+        for (size_t i = 0; i < v->cells; i++) inputs[i] = from[i];
     if (targets != NULL)
         for (size_t i = 0; i < v->cells; i++) targets[i] = from[i + 1];
 }

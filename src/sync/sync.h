@@ -67,8 +67,8 @@ const char *sh_scheme_text(sh_scheme scheme, char text_out[SH_SCHEME_TEXT]);
 
 /* What a gradient is the mean over. */
 typedef enum sh_mean {
-    SH_MEAN_GLOBAL,  // its samples, divided by the size of the whole batch: the workers' sum is
-                     // the gradient of one worker with that batch
+    SH_MEAN_GLOBAL,  // its samples, divided by those of the whole batch that count: the workers'
+                     // sum is the gradient of one worker with that batch
     SH_MEAN_OWN,     // that times the workers: the mean over its own samples where shares are
                      // equal, and weighted by the share where not, so that nothing is biased
 } sh_mean;

@@ -265,6 +265,7 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
         .depth = run->team.seat.spend != NULL || run->sparse != NULL ? 0 : 3,
         .rows = run->sparse != NULL,
         .shifts = run->config.balance && run->team.engine != NULL,
+        .ignore = run->config.exact ? NULL : &run->config.loss.ignore_index,  // shards count theirs
     };
     return sh_loader_create(run->data.train, &options, loader_out);
 }

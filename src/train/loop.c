@@ -383,6 +383,13 @@ static void tell_begin(const shoal_run *run) {
     if (samples < run->config.batch)
         SH_WARN(&run->log, "an epoch has only %ld samples: every step takes all of them",
                 (long)samples);
+    if (run->scheme != NULL && !run->config.exact && run->data.train->info.ignores &&
+        run->data.train->parts.ranks > 0)
+        SH_WARN(
+            &run->log,
+            "data in parts with labels that do not count: in scheme '%s' a worker does not know "
+            "those of the others, and takes as many for theirs as are its own",
+            run->config.scheme.name);
     if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
 }
 

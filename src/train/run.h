@@ -121,8 +121,8 @@ bool sh_run_updates_at_end(const shoal_run *run);
 bool sh_run_update_bucket(void *user, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info);
-/* Rows of this worker's batch whose label counts. */
-int64_t sh_run_counted(const shoal_run *run, const sh_batch *batch);
+/* What the mean of a batch is taken over: rows of the global batch whose label counts. */
+double sh_run_rows(const sh_batch *batch);
 /* The loss is not finite: says where it began. The weights are still those before this step. */
 sh_status sh_run_explain_bad(shoal_run *run, sh_plan *plan, const sh_step_context *step,
                              const void *x, double loss);

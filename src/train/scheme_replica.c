@@ -17,12 +17,8 @@ static void clip(shoal_run *run) {
 
 static sh_status gradient(shoal_run *run, const sh_batch *batch, sh_mean mean,
                           sh_loss_result *result_out) {
-    const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
-    double rows = (double)((int64_t)batch->whole * s.rows);
+    double rows = sh_run_rows(batch);
     if (mean == SH_MEAN_OWN) rows /= run->team.ranks;
-    // Each worker takes the part of its own rows that counts for that of all.
-    int64_t own = (int64_t)batch->count * s.rows, counted = sh_run_counted(run, batch);
-    if (counted > 0) rows *= (double)counted / (double)own;
     SH_TRY(sh_run_gradient(run, batch, rows, result_out));
     if (mean == SH_MEAN_OWN) clip(run);
     return SH_OK;

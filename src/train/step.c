@@ -98,21 +98,17 @@ sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info) {
     return s;
 }
 
-int64_t sh_run_counted(const shoal_run *run, const sh_batch *batch) {
-    const sh_data_info *info = &run->data.train->info;
-    size_t rows = batch->count * (size_t)sh_sample_sizes_of(info).rows;
-    if (!info->ignores) return (int64_t)rows;
-    return (int64_t)sh_loss_counted(batch->y, rows, (int32_t)run->config.loss.ignore_index);
+double sh_run_rows(const sh_batch *batch) {
+    return batch->counted > 0 ? batch->counted : 1;  // the gradient is 0 then, not 0 / 0
 }
 
-/* What the mean is taken over: rows of the global batch whose label counts. */
-static sh_status counted_rows(shoal_run *run, const sh_batch *batch, const sh_sample_sizes *s,
-                              double *rows_out) {
-    *rows_out = (double)((int64_t)batch->whole * s->rows);
-    if (!run->data.train->info.ignores) return SH_OK;
-    *rows_out = (double)sh_run_counted(run, batch);
+/* Where data lies in parts nobody can see which labels of the others count. */
+static sh_status count_parts(shoal_run *run, const sh_batch *batch, double *rows_out) {
+    const sh_data_info *info = &run->data.train->info;
+    size_t rows = batch->count * (size_t)sh_sample_sizes_of(info).rows;
+    *rows_out = (double)sh_loss_counted(batch->y, rows, (int32_t)run->config.loss.ignore_index);
     SH_TRY(sh_team_sum(&run->team, rows_out, 1));
-    if (*rows_out == 0) *rows_out = 1;  // the gradient is 0 then, not 0 / 0
+    if (*rows_out == 0) *rows_out = 1;
     return SH_OK;
 }
 
@@ -441,9 +437,9 @@ sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *res
         return sh_exact_step(run, batch, result_out);
     }
     if (run->sparse != NULL) return sh_run_step_sparse(run, batch, result_out);
-    const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
-    double rows;
-    SH_TRY(counted_rows(run, batch, &s, &rows));
+    double rows = sh_run_rows(batch);
+    if (run->data.train->info.ignores && run->data.train->parts.ranks > 0)
+        SH_TRY(count_parts(run, batch, &rows));
     sh_loss_result total = {0};
     run->team.samples = (int64_t)batch->count;
     int64_t begin = sh_run_now(run), updating = run->spent.update_ns,

@@ -30,6 +30,27 @@ for servers in 1 2 5; do
     done
 done
 
+# What counts is the same for all: labels to ignore are left out of the mean over the whole batch, and running
+# statistics are weighted by samples, however unequal the shares. So these schemes agree with one worker, and with
+# `bsp`, but for rounding.
+uneven=("${common[@]}" --batch 50 --lr 0.05 --epochs 1)
+like_bsp=(ps ssp:0 local:1 "gossip --graph complete --no-overlap")
+expect_exit 0 "$SHOAL" train "${uneven[@]}" --ignore 9 -n 1 --out counts-alone
+for scheme in "${like_bsp[@]}"; do
+    # shellcheck disable=SC2086
+    expect_exit 0 "$SHOAL" train "${uneven[@]}" --ignore 9 --out "counts-${scheme%%[: ]*}" --sync $scheme
+    expect_loss "$(train_loss counts-alone)" "counts-${scheme%%[: ]*}"
+done
+normed="[flatten, {dense: 12}, batchnorm, relu, {dense: 10}]"
+test_loss() { grep -o '"test_loss":[^,}]*' "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2; }
+expect_exit 0 "$SHOAL" train "${uneven[@]}" --model "$normed" --out normed-bsp
+for scheme in "${like_bsp[@]}"; do
+    # shellcheck disable=SC2086
+    expect_exit 0 "$SHOAL" train "${uneven[@]}" --model "$normed" --out "normed-${scheme%%[: ]*}" --sync $scheme
+    is_close "$(test_loss normed-bsp)" "$(test_loss "normed-${scheme%%[: ]*}")" ||
+        fail "$scheme: test loss $(test_loss "normed-${scheme%%[: ]*}") instead of $(test_loss normed-bsp)"
+done
+
 # The optimizer's state that the servers hold goes into the checkpoint.
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 4 --optimizer momentum --sync ps --out whole
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --optimizer momentum --sync ps --out half

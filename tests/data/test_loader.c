@@ -229,6 +229,45 @@ TEST(loader, shares_add_up_to_the_batch) {
     sh_data_close(&data);
 }
 
+static void check_counted(const char *name, int64_t ignore) {
+    sh_data_options open = {.train = (char *)(uintptr_t)name, .context = 16, .ignore = &ignore};
+    sh_data data;
+    CHECK_OK(sh_data_open(&open, NULL, &data));
+    assert_true(data.train->info.ignores);
+    sh_loader_options options = {.batch = BATCH, .seed = 5, .shuffle = true, .ignore = &ignore};
+    sh_loader *whole = NULL, *part[3] = {NULL};
+    CHECK_OK(sh_loader_create(data.train, &options, &whole));
+    for (uint32_t r = 0; r < 3; r++) {
+        options.share = (sh_batch_share){r, r + 1, 3};
+        CHECK_OK(sh_loader_create(data.train, &options, &part[r]));
+    }
+    size_t rows = data.train->info.tokens ? 16 : 1, seen = 0, counted = 0;
+    for (size_t i = 0; i < 2 * sh_loader_batches(whole); i++) {
+        const sh_batch *all, *some;
+        size_t wanted = 0;
+        CHECK_OK(sh_loader_next(whole, &all));
+        for (size_t k = 0; k < all->count * rows; k++) wanted += ((int32_t *)all->y)[k] != ignore;
+        assert_int_equal((size_t)all->counted, wanted);
+        seen += all->count * rows;
+        counted += wanted;
+        sh_loader_release(whole, all);
+        for (int r = 0; r < 3; r++) {
+            CHECK_OK(sh_loader_next(part[r], &some));
+            assert_int_equal((size_t)some->counted, wanted);
+            sh_loader_release(part[r], some);
+        }
+    }
+    assert_in_range(counted, 1, seen - 1);
+    sh_loader_destroy(whole);
+    for (int r = 0; r < 3; r++) sh_loader_destroy(part[r]);
+    sh_data_close(&data);
+}
+
+TEST(loader, counts_the_labels_of_the_whole_batch_for_every_share) {
+    check_counted("digits", 9);  // 1500 = 7 * 214 + 2: two shares of the last batch hold a sample
+    check_counted("synthetic:tokens=5,context=16,count=50", 3);
+}
+
 enum { RANKS = 3 };
 
 /* `count` samples whose single feature is their number, first to last over the parts. */
