@@ -21,12 +21,14 @@ static double training_s(const shoal_run *run) {
 /* What has been summed up since the last line of metrics. */
 typedef struct interval {
     double loss_sum;
-    int64_t counted, correct, samples, begin_ns;
+    int64_t counted, correct, begin_ns;
     int64_t told;  // the step of that line
+    double used;   // of the samples in the steps since, the part that a scheme has learnt from, as
+                   // far as workers have met
 } interval;
 
 static interval begin_interval(const shoal_run *run) {
-    return (interval){.begin_ns = sh_run_now(run), .told = run->step};
+    return (interval){.begin_ns = sh_run_now(run), .told = run->step, .used = 1};
 }
 
 /* A multiple of --log-every has been reached since; a free worker may leap over it. */
@@ -35,11 +37,27 @@ static bool line_is_due(const shoal_run *run, const interval *since) {
     return run->step / every != since->told / every;
 }
 
+/* An epoch ended since. */
+static bool epoch_ended(const shoal_run *run, const interval *since) {
+    return run->step / run->steps_per_epoch != since->told / run->steps_per_epoch;
+}
+
+/* Samples in the batches of steps `from` to `to`; of data in parts about as many. */
+static double samples_between(const shoal_run *run, int64_t from, int64_t to) {
+    int64_t batch = run->config.batch, each = run->steps_per_epoch * batch;
+    int64_t all = (int64_t)sh_loader_samples(run->loader);
+    if (all < each) each = all;  // the last batch of an epoch is short
+    int64_t begin = from % run->steps_per_epoch * batch, end = to % run->steps_per_epoch * batch;
+    int64_t epochs = to / run->steps_per_epoch - from / run->steps_per_epoch;
+    return (double)(epochs * each + end - begin);
+}
+
 static double part(int64_t some, int64_t all) { return all > 0 ? (double)some / (double)all : NAN; }
 
 static double rate(const shoal_run *run, const interval *since) {
     double seconds = seconds_between(since->begin_ns, sh_run_now(run));
-    return seconds > 0 ? (double)since->samples / seconds : 0.0;
+    double samples = since->used * samples_between(run, since->told, run->step);
+    return seconds > 0 ? samples / seconds : 0.0;
 }
 
 /* The epoch, from 1, that the last finished step belongs to. */
@@ -164,7 +182,6 @@ static sh_status one_step(shoal_run *run, interval *since, double *loss_out, boo
     run->step++;
     run->samples += count;
     run->samples_here += count;
-    since->samples += count;
     add_result(since, &result);
     if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
     *epoch_end_out = ++run->batch == run->steps_per_epoch;
@@ -189,13 +206,14 @@ static int64_t next_meeting(const shoal_run *run) {
 /* Between meetings each worker knows its own loss alone; rank 0 tells its. Where they are to meet
  * after `to`, the meeting tells that of all. */
 static sh_status tell(shoal_run *run, interval *since, int64_t to, double loss) {
-    bool has_news = since->counted > 0;  // else all of its gradients were broken off
+    bool has_news = since->counted > 0;  // else it had no samples, or its gradients were broken off
     double samples_per_s = rate(run, since);
-    if (line_is_due(run, since) && run->step < to && has_news) {
+    bool epoch_end = epoch_ended(run, since) && run->step < to;
+    if (epoch_end || (line_is_due(run, since) && run->step < to && has_news)) {
         SH_TRY(write_step(run, since));
         *since = begin_interval(run);
     }
-    if (run->step > 0) report(run, loss, samples_per_s, false);
+    if (run->step > 0) report(run, loss, samples_per_s, epoch_end);
     return SH_OK;
 }
 
@@ -214,25 +232,24 @@ static sh_status add_losses(shoal_run *run, interval *since, double *loss_out) {
 
 /* The steps of a scheme's worker up to the next meeting, and the meeting. */
 static sh_status span(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
-    int64_t epoch = run->epoch, to = next_meeting(run);
+    int64_t to = next_meeting(run), from = run->step;
+    int64_t samples = run->samples_here;
     // A free worker hears of its step when it has leave for the next one: that is not in it yet.
     bool late = sh_scheme_is_free(run);
     sh_scheme_aim(run, to);
     for (bool meets = false; !meets;) {
         sh_loss_result result = {0};
-        int64_t samples = run->samples_here;
         sh_team_phase(&run->team, SH_PHASE_STEP, run->step + 1);
         SH_TRY(sh_scheme_step(run, &result, &meets));
-        since->samples += run->samples_here - samples;
         if (!late) add_result(since, &result);
         if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
         if (!meets) SH_TRY(tell(run, since, to, *loss_out));
         if (late) add_result(since, &result);
     }
-    int64_t samples = run->samples_here;
     SH_TRY(sh_scheme_meet(run));
-    since->samples += run->samples_here - samples;  // as they were
-    *epoch_end_out = run->epoch > epoch;
+    double dealt = samples_between(run, from, run->step);
+    if (dealt > 0) since->used = (double)(run->samples_here - samples) / dealt;
+    *epoch_end_out = epoch_ended(run, since);
     return add_losses(run, since, loss_out);
 }
 

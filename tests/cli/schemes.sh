@@ -41,14 +41,31 @@ for scheme in "${like_bsp[@]}"; do
     expect_exit 0 "$SHOAL" train "${uneven[@]}" --ignore 9 --out "counts-${scheme%%[: ]*}" --sync $scheme
     expect_loss "$(train_loss counts-alone)" "counts-${scheme%%[: ]*}"
 done
-normed="[flatten, {dense: 12}, batchnorm, relu, {dense: 10}]"
+normed=("${common[@]}" --model "[flatten, {dense: 12}, batchnorm, relu, {dense: 10}]" --batch 5 --lr 0 --steps 60)
 test_loss() { grep -o '"test_loss":[^,}]*' "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2; }
-expect_exit 0 "$SHOAL" train "${uneven[@]}" --model "$normed" --out normed-bsp
+expect_exit 0 "$SHOAL" train "${normed[@]}" --out normed-bsp
 for scheme in "${like_bsp[@]}"; do
     # shellcheck disable=SC2086
-    expect_exit 0 "$SHOAL" train "${uneven[@]}" --model "$normed" --out "normed-${scheme%%[: ]*}" --sync $scheme
+    expect_exit 0 "$SHOAL" train "${normed[@]}" --out "normed-${scheme%%[: ]*}" --sync $scheme
     is_close "$(test_loss normed-bsp)" "$(test_loss "normed-${scheme%%[: ]*}")" ||
         fail "$scheme: test loss $(test_loss "normed-${scheme%%[: ]*}") instead of $(test_loss normed-bsp)"
+done
+
+# Lines of metrics where epochs end between meetings, with fewer samples than a batch and none of worker 0's. Every
+# epoch has its line; the last one tells the loss of all workers, and the speed is never below 0.
+lines=("${common[@]}" --batch 7 --lr 0.05 --epochs 3 --eval-every 301 --checkpoint-every 1000)
+of_lines() { grep '"event":"step"' "$2/metrics.jsonl" | grep -o "\"$1\":[^,}]*" | cut -d: -f2; }
+expect_exit 0 "$SHOAL" train "${lines[@]}" --log-every 1000 --out lines-bsp
+for scheme in ps ssp:0 local:1; do
+    expect_exit 0 "$SHOAL" train "${lines[@]}" --log-every 1000 --sync "$scheme" --out "lines-${scheme/:/-}"
+    [ "$(of_lines step "lines-${scheme/:/-}" | xargs)" = "215 430 645" ] || fail "$(cat "lines-${scheme/:/-}/metrics.jsonl")"
+    expect_loss "$(train_loss lines-bsp)" "lines-${scheme/:/-}"
+done
+for scheme in ps ssp:2 async ksync:2 local:3 gossip adpsgd; do
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 1000 --epochs 8 --eval-every 5 --checkpoint-every 100 \
+        --log-every 1 --sync "$scheme" --out "speed-${scheme/:/-}"
+    of_lines samples_per_s "speed-${scheme/:/-}" | awk '!($1 > 0) { exit 1 }' ||
+        fail "$scheme: $(of_lines samples_per_s "speed-${scheme/:/-}" | xargs) samples a second"
 done
 
 # The optimizer's state that the servers hold goes into the checkpoint.
