@@ -402,11 +402,10 @@ static void tell_begin(const shoal_run *run) {
                 (long)samples);
     if (run->scheme != NULL && !run->config.exact && run->data.train->info.ignores &&
         run->data.train->parts.ranks > 0)
-        SH_WARN(
-            &run->log,
-            "data in parts with labels that do not count: in scheme '%s' a worker does not know "
-            "those of the others, and takes as many for theirs as are its own",
-            run->config.scheme.name);
+        SH_WARN(&run->log,
+                "scheme '%s' cannot count the labels of other parts: each worker assumes that the "
+                "same fraction counts in all of them",
+                run->config.scheme.name);
     if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
 }
 

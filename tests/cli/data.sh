@@ -66,6 +66,11 @@ same --data ignored255.csv --test-data ignored255.csv --ignore 255
 { head -n 1 kept.csv && sed -n 2,21p kept.csv; } >part-0.csv
 { head -n 1 kept.csv && sed -n '22,$p' kept.csv && grep -- -100 ignored.csv; } >part-1.csv
 same --data part-%r.csv --test-data ignored.csv -n 2
+# Schemes that do not sum every step cannot count the labels of other parts, and say so.
+expect_exit 0 "$SHOAL" train "${full[@]}" --data part-%r.csv --test-data ignored.csv -n 2 --sync local:2 --out said
+expect_text "cannot count the labels of other parts" said/log.txt
+expect_exit 0 "$SHOAL" train "${full[@]}" --data ignored.csv --test-data ignored.csv -n 2 --sync local:2 --out unsaid
+expect_no_text "cannot count the labels" unsaid/log.txt
 
 # Named data may lie packed in its folder.
 gzip "$SHOAL_DATA"/*-ubyte
