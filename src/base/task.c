@@ -7,6 +7,7 @@
 #include "base/addresses.h"
 #include "base/fiber.h"
 #include "base/memory.h"
+#include "base/signals.h"
 
 struct sh_task {
     pthread_t thread;
@@ -27,6 +28,7 @@ static void run_body(sh_task *task) {
 
 static void *thread_main(void *pointer) {
     sh_task *task = pointer;
+    sh_signals_block();
     pthread_setname_np(pthread_self(), task->name);
     run_body(task);
     return NULL;

@@ -1,6 +1,6 @@
 /* Tasks: the one way to run things side by side inside a worker. A task is a thread, or inside a
  * coroutine (the simulator's workers) another coroutine of the same world; each has its own error
- * record. Tasks meet in bounded queues.
+ * record. A thread takes no signals (base/signals.h). Tasks meet in bounded queues.
  *
  * The tasks of a worker are listed in docs/architecture.md with their owner files. */
 #ifndef SH_BASE_TASK_H

@@ -63,7 +63,8 @@ char *sh_config_text(const shoal_config *config, const char *key);
  * file of either. sh_free it; NULL: there is none. */
 char *sh_run_file_of(const char *checkpoint);
 
-/* From now on Ctrl-C and its like ask to stop, once: a second one ends the program. */
+/* From now on Ctrl-C and its like ask to stop, once: a second one ends the program. They are taken
+ * by a thread of their own; the calling thread, and those that it starts, take none. */
 void sh_catch_signals(void);
 /* Whether one has come: shoal_hooks.stop. */
 bool sh_wants_stop(void *user);

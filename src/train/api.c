@@ -1,10 +1,10 @@
 /* The public interface of runs: opening, closing, and the small functions around them. */
 #include <math.h>
-#include <omp.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/signals.h"
 #include "train/exact.h"
 #include "train/run.h"
 #include "train/scheme.h"
@@ -138,7 +138,7 @@ static sh_status build_model(shoal_run *run, bool has_seat) {
         sh_net_destroy(net);
         return status;
     }
-    omp_set_num_threads(threads);
+    sh_signals_start_team(threads);
     SH_TRY(sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed));
     sh_team_attach(run);
     // Peers may read a team's gradients while the next forward runs here.

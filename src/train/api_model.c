@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/signals.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/safetensors.h"
 #include "optim/optim.h"
@@ -77,7 +78,7 @@ static sh_status make_model(shoal_model *model, const shoal_model_options *optio
         sh_net_destroy(net);
         return status;
     }
-    omp_set_num_threads(threads);
+    sh_signals_start_team(threads);
     SH_TRY(sh_model_init(&model->model, net, &loss, tuner, options->seed));
     model->model.gradients_idle = true;
     return SH_OK;

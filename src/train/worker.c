@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/signals.h"
 #include "train/launch.h"
 #include "train/server.h"
 
@@ -168,6 +169,7 @@ _Noreturn void sh_worker_main(sh_worker *worker) {
     signal(SIGUSR1, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    sh_signals_reset();
     char name[16];
     snprintf(name, sizeof name, "shoal-%d", worker->slot);
     prctl(PR_SET_NAME, name);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/signals.h"
 #include "tensor/kernels/reference.h"
 
 static const char *const library_names[SH_GEMM_LIBRARIES] = {
@@ -48,13 +49,17 @@ static void run_library(sh_gemm_library library, const sh_gemm_args *q, void *sc
     // The others refuse a matrix without columns, and OpenBLAS counts in ints.
     bool is_long = q->m > INT_MAX || q->n > INT_MAX || q->k > INT_MAX;
     if (q->k == 0 || (is_long && library == SH_GEMM_OPENBLAS)) library = SH_GEMM_PACKED;
+    sigset_t signals;
+    bool held;
     switch (library) {
         case SH_GEMM_PACKED:
             sh_packed_gemm()->run(q, scratch, threads);
             return;
         case SH_GEMM_ONEDNN:
+            held = sh_signals_hold(&signals);
             dnnl_sgemm(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', q->m, q->n, q->k, 1.0f, q->a, lda,
                        q->b, ldb, beta, q->c, q->n);
+            if (held) sh_signals_release(&signals);
             break;
         default:
             cblas_sgemm(CblasRowMajor, q->ta ? CblasTrans : CblasNoTrans,

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/signals.h"
+
 static dnnl_engine_t engine;
 static dnnl_stream_t stream;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -63,8 +65,11 @@ void sh_onednn_call_run(sh_onednn_call *call, void *const *pointers) {
         dnnl_status_t set = dnnl_memory_set_data_handle(call->args[i].memory, pointers[i]);
         SH_ASSERT(set == dnnl_success);
     }
+    sigset_t signals;
+    bool held = sh_signals_hold(&signals);
     dnnl_status_t ran =
         dnnl_primitive_execute(call->primitive, sh_onednn_stream(), call->arg_count, call->args);
+    if (held) sh_signals_release(&signals);
     SH_ASSERT(ran == dnnl_success);
 }
 
