@@ -73,6 +73,7 @@ typedef struct shoal_progress {
     double test_loss, test_accuracy; /* of the last evaluation; NaN: none yet */
     double lr, samples_per_s;
     bool epoch_end;
+    bool stops; /* on request: told before the checkpoint is written, last of all and once */
 } shoal_progress;
 
 /* What mpirun and srun leave in the environment: the values of these variables, NULL where unset.

@@ -25,6 +25,7 @@ typedef struct view {
     sh_view shown;
     shoal_progress last;
     int64_t start_ns;
+    char *folder;  // of the run, once it is open
 } view;
 
 static void show_line(void *user, int level, const char *text) {
@@ -37,8 +38,43 @@ static bool is_new_test(const shoal_progress *now, const shoal_progress *last) {
     return !isnan(now->test_loss) && now->test_loss != last->test_loss;
 }
 
+/* As a shell takes it. */
+static char *quoted(const char *text) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
+    if (*text != '\0' && strspn(text, plain) == strlen(text)) return sh_strdup(text);
+    char *result = sh_strdup("'");
+    for (; result != NULL && *text != '\0'; text++) {
+        char *longer =
+            *text == '\'' ? sh_format("%s'\\''", result) : sh_format("%s%c", result, *text);
+        sh_free(result);
+        result = longer;
+    }
+    char *whole = result != NULL ? sh_format("%s'", result) : NULL;
+    sh_free(result);
+    return whole;
+}
+
+static void say_how_to_go_on(const view *v, const shoal_progress *now) {
+    char *name = quoted(v->folder);
+    sh_say(v->args, "stopped after step %lld of %lld; go on with:", (long long)now->step,
+           (long long)now->steps);
+    sh_say(v->args, "  shoal train %s --resume", name != NULL ? name : v->folder);
+    sh_free(name);
+}
+
+static void keep_folder(void *user, const char *folder) {
+    view *v = user;
+    sh_free(v->folder);
+    v->folder = sh_strdup(folder);
+}
+
 static void show_progress(void *user, const shoal_progress *now) {
     view *v = user;
+    if (now->stops) {
+        if (v->folder != NULL) say_how_to_go_on(v, now);
+        return;
+    }
     sh_view_show(&v->shown, now, now->epoch_end || is_new_test(now, &v->last));
     v->last = *now;
 }
@@ -70,39 +106,15 @@ static void print_summary(const view *v, const char *folder) {
     sh_free(model);
 }
 
-/* As a shell takes it. */
-static char *quoted(const char *text) {
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
-    if (*text != '\0' && strspn(text, plain) == strlen(text)) return sh_strdup(text);
-    char *result = sh_strdup("'");
-    for (; result != NULL && *text != '\0'; text++) {
-        char *longer =
-            *text == '\'' ? sh_format("%s'\\''", result) : sh_format("%s%c", result, *text);
-        sh_free(result);
-        result = longer;
-    }
-    char *whole = result != NULL ? sh_format("%s'", result) : NULL;
-    sh_free(result);
-    return whole;
-}
-
-static void say_how_to_go_on(const view *v, const char *folder) {
-    char *name = quoted(folder);
-    sh_say(v->args, "stopped after step %lld of %lld; go on with:", (long long)v->last.step,
-           (long long)v->last.steps);
-    sh_say(v->args, "  shoal train %s --resume", name != NULL ? name : folder);
-    sh_free(name);
-}
-
 static shoal_status train(view *v) {
     shoal_hooks hooks = sh_args_watch(v->args, v, show_line, show_progress);
+    hooks.folder = keep_folder;
     char *folder = NULL;
     shoal_status status = shoal_train(v->args->config, &hooks, &folder);
     sh_args_unwatch(v->args);
     if (status == SHOAL_OK && folder != NULL) print_summary(v, folder);
-    if (status == SHOAL_E_INTERRUPTED) say_how_to_go_on(v, folder);
     shoal_free(folder);
+    sh_free(v->folder);
     return status;
 }
 

@@ -18,6 +18,7 @@ static void start(sh_view *view, const shoal_progress *now) {
 
 void sh_view_show(sh_view *view, const shoal_progress *now, bool stays) {
     sh_args *args = view->args;
+    if (now->stops) return;                   // the step was shown
     if (now->samples < view->last_samples) {  // workers started again count from the beginning
         sh_progress_destroy(args->progress);
         args->progress = NULL;

@@ -63,6 +63,7 @@ static void show_note(launch_attempt *a, const sh_note *note) {
         case SH_NOTE_FOLDER:
             sh_free(a->outcome->folder);
             a->outcome->folder = sh_strdup(note->text);
+            if (hooks->folder != NULL) hooks->folder(hooks->user, note->text);
             return;
         case SH_NOTE_TIMING:
             a->outcome->timing = note->timing;

@@ -139,9 +139,8 @@ static sh_status save(shoal_run *run) {
     return SH_OK;
 }
 
-static void report(shoal_run *run, double loss, double samples_per_s, bool epoch_end) {
-    if (run->hooks.progress == NULL) return;
-    shoal_progress progress = {
+static shoal_progress progress_of(const shoal_run *run, double loss, double samples_per_s) {
+    return (shoal_progress){
         .step = run->step,
         .steps = run->steps,
         .epoch = epoch_of_step(run),
@@ -152,8 +151,22 @@ static void report(shoal_run *run, double loss, double samples_per_s, bool epoch
         .test_accuracy = run->test.samples > 0 ? run->test.accuracy : NAN,
         .lr = sh_schedule_lr(&run->schedule, run->step - 1),
         .samples_per_s = samples_per_s,
-        .epoch_end = epoch_end,
     };
+}
+
+static void report(const shoal_run *run, double loss, double samples_per_s, bool epoch_end) {
+    if (run->hooks.progress == NULL) return;
+    shoal_progress progress = progress_of(run, loss, samples_per_s);
+    progress.epoch_end = epoch_end;
+    run->hooks.progress(run->hooks.user, &progress);
+}
+
+/* Told before the checkpoint is written: a launcher that was stopped itself passes on no words of
+ * the last moments. */
+static void report_stop(const shoal_run *run, double loss, double samples_per_s) {
+    if (run->hooks.progress == NULL) return;
+    shoal_progress progress = progress_of(run, loss, samples_per_s);
+    progress.stops = true;
     run->hooks.progress(run->hooks.user, &progress);
 }
 
@@ -331,6 +344,7 @@ static sh_status loop(shoal_run *run, progress *at) {
         if (wants_stop(run)) {
             SH_TRY(sh_scheme_finish(run));
             SH_TRY(sh_team_report(run));
+            report_stop(run, at->loss, rate(run, &at->since));
             return interrupted(run, saved);
         }
         SH_TRY(sh_team_check_replicas(run));

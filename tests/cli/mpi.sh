@@ -94,7 +94,7 @@ for flavour in openmpi mpich; do
     expect_exit 0 ranks 2 "$SHOAL" train "$flavour-killed" --resume auto --steps $((last + 20))
     expect_text "resumed after step $last"
 
-    for signal in TERM USR1; do stop "$flavour-$signal" "$signal"; done
+    for signal in INT TERM USR1; do stop "$flavour-$signal" "$signal"; done
 done
 
 # A rank that hangs: the others say for whom they wait, in what, and leave their last operations.

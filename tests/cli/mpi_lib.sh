@@ -56,8 +56,8 @@ expect_end() {
     wait "$job" || code=$?
     [ "$code" -ne 0 ] || fail "$1: exit 0"
 }
-# stop NAME SIGNAL FLAGS...   such a run whose launcher gets the signal: the step is finished, and there
-# is a checkpoint of it. After SIGTERM Open MPI kills the ranks within a second, which a loaded machine
+# stop NAME SIGNAL FLAGS...   such a run whose launcher gets the signal: the step is finished, there is a
+# checkpoint of it, and the launcher still passes on how to go on. After SIGTERM Open MPI kills the ranks within a second, which a loaded machine
 # may not give them to finish: here it gives them four.
 stop() {
     local name=$1 signal=$2 stopped
@@ -69,4 +69,6 @@ stop() {
     stopped=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$name/log.txt")
     [ -n "$stopped" ] || { tail "$name.err"; fail "$name: SIG$signal did not stop the run in order"; }
     expect_file "$name/checkpoints/$(printf 'manifest-%08d.json' "$stopped")"
+    expect_text "stopped after step $stopped of" "$name.err"
+    [ "$(grep -cxF "  shoal train $name --resume" "$name.err")" -eq 1 ] || fail "not said once: $(tail "$name.err")"
 }
