@@ -87,7 +87,7 @@ end $((128 + $(kill -l USR1)))
 
 # Stops in the midst of oneDNN's products end in order, every time.
 sed -i 's/: "\(packed\|openblas\)"/: "onednn"/' "$XDG_CACHE_HOME"/shoal/kernels-*.json
-for signal in INT TERM USR1 HUP INT TERM USR1 HUP INT TERM; do
+for signal in INT TERM USR1 HUP; do
     rm -rf storm
     begin storm "${one[@]}"
     grep -q onednn storm/run.yaml storm/log.txt "$XDG_CACHE_HOME"/shoal/kernels-*.json || fail "oneDNN does not serve"
