@@ -127,9 +127,9 @@ static sh_status save(shoal_run *run) {
         return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)");
     }
     int64_t begin = sh_run_now(run);
-    sh_team_phase(&run->team, SH_PHASE_CHECKPOINT, run->step);
     SH_TRY(sh_team_gather_slots(run));
     SH_TRY(sh_team_settle_states(&run->team));
+    sh_team_writing(&run->team, run->step);
     if (sh_team_leads(&run->team)) SH_TRY(sh_run_save(run));
     SH_TRY(sh_team_wrote(&run->team, run->step));
     sh_team_drop_slots(run);

@@ -31,16 +31,9 @@ static sh_status await_written(sh_team *team) {
     return sh_engine_wait(team->engine, &team->written);
 }
 
-sh_status sh_team_wrote(sh_team *team, int64_t step) {
-    if (team->patience == NULL) return SH_OK;
-    SH_TRY(await_written(team));
-    team->written = (sh_call){.what = SH_BARRIER, .step = step, .bucket = -1};
-    team->writes = true;
-    return sh_engine_start(team->engine, &team->written);
-}
-
+/* Rank 0 knows when it writes; the barrier, which waits for all, tells the others. */
 static void set_patience(sh_team *team, sh_phase phase, int64_t now_ns) {
-    team->patience->writes = !is_written(team);
+    team->patience->writes = !is_written(team) && !sh_team_leads(team);
     double limit_s = sh_patience_turn(team->patience, phase, now_ns);
     if (limit_s > 0) sh_engine_set_timeout(team->engine, (int64_t)(limit_s * 1e9));
 }
@@ -51,6 +44,21 @@ void sh_team_phase(sh_team *team, sh_phase phase, int64_t step) {
     int64_t now_ns = sh_clock_now_ns(team->seat.clock);
     sh_board_phase(team->board, phase, now_ns);
     if (team->patience != NULL) set_patience(team, phase, now_ns);
+}
+
+/* A parent that watches takes the most patient phase on the board: only rank 0's is this one. */
+void sh_team_writing(sh_team *team, int64_t step) {
+    if (sh_team_leads(team) || team->patience != NULL)
+        sh_team_phase(team, SH_PHASE_CHECKPOINT, step);
+}
+
+sh_status sh_team_wrote(sh_team *team, int64_t step) {
+    if (sh_team_leads(team)) sh_team_phase(team, SH_PHASE_STEP, step);
+    if (team->patience == NULL) return SH_OK;
+    SH_TRY(await_written(team));
+    team->written = (sh_call){.what = SH_BARRIER, .step = step, .bucket = -1};
+    team->writes = true;
+    return sh_engine_start(team->engine, &team->written);
 }
 
 void sh_team_beat(const sh_team *team) {

@@ -180,6 +180,9 @@ sh_status sh_team_balance(struct shoal_run *run, int64_t samples, int64_t comput
 
 /* A phase begins: the board says so, and waits get its limit. */
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);
+/* Rank 0 begins to write a checkpoint, all have done their part in it. Until it has written,
+ * whoever waits for it is patient; a wait for anybody else is one of a step. */
+void sh_team_writing(sh_team *team, int64_t step);
 /* Rank 0 has written a checkpoint, or the files of a run that begins. The others call it when they
  * have done their part: they go on at once, and are as patient as with a checkpoint until it is
  * there. */

@@ -53,7 +53,8 @@ static int64_t newest_beat(const sh_board *board, int *phase_out) {
         const sh_board_rank *rank = &board->rank[r];
         int64_t beat = atomic_load_explicit(&rank->beat_ns, memory_order_relaxed);
         int phase = atomic_load_explicit(&rank->phase, memory_order_relaxed);
-        // The most patient phase counts: rank 0 may write a checkpoint while the others wait.
+        // The most patient phase counts: rank 0 may write a checkpoint (only then is that its
+        // phase) while the others wait.
         if (phase != SH_PHASE_END && phase > *phase_out) *phase_out = phase;
         if (beat > newest) newest = beat;
     }

@@ -62,20 +62,24 @@ static void take_steps(sh_team *team, int count) {
     for (int i = 0; i < count; i++) sh_team_phase(team, SH_PHASE_STEP, i);
 }
 
+static sh_team patient_team(sh_engine *engine, sh_board_rank *board, sh_patience *patience) {
+    return (sh_team){.engine = engine,
+                     .rank = sh_engine_rank(engine),
+                     .ranks = sh_engine_ranks(engine),
+                     .board = board,
+                     .patience = patience,
+                     .seat = {.clock = &sh_clock_real}};
+}
+
 /* Rank 0 has its checkpoint when all others are many steps ahead of it. */
 static sh_status write_late(sh_engine *engine, void *argument) {
     _Atomic int *ahead = argument;
     sh_board_rank board = {0};
     sh_patience patience = {0};
-    sh_team team = {.engine = engine,
-                    .rank = sh_engine_rank(engine),
-                    .ranks = sh_engine_ranks(engine),
-                    .board = &board,
-                    .patience = &patience,
-                    .seat = {.clock = &sh_clock_real}};
+    sh_team team = patient_team(engine, &board, &patience);
     take_steps(&team, 3);
     double step_s = patience.limit_s;
-    sh_team_phase(&team, SH_PHASE_CHECKPOINT, 3);
+    sh_team_writing(&team, 3);
     double write_s = patience.limit_s, ahead_s = write_s;
     if (team.rank == 0)
         while (atomic_load(ahead) < team.ranks - 1) sh_task_yield();
@@ -98,6 +102,47 @@ TEST(team, waits_longer_for_rank_0_until_its_checkpoint_is_written) {
     _Atomic int ahead = 0;
     const sh_engine_options options = {.task = true};
     CHECK_OK(run_engines(3, &options, write_late, &ahead));
+}
+
+/* The last rank does not come to the meeting before rank 0 has looked at its own limit. */
+static sh_status write_without_last(sh_engine *engine, void *argument) {
+    _Atomic bool *looked = argument;
+    sh_board_rank board = {0};
+    sh_patience patience = {0};
+    sh_team team = patient_team(engine, &board, &patience);
+    take_steps(&team, 3);
+    double step_s = patience.limit_s;
+    while (team.rank == team.ranks - 1 && !atomic_load(looked)) sh_task_yield();
+    sh_team_writing(&team, 3);
+    double write_s = patience.limit_s;
+    sh_status status = sh_team_wrote(&team, 3);
+    take_steps(&team, 1);
+    double after_s = patience.limit_s;
+    if (team.rank == 0) atomic_store(looked, true);
+    sh_team_fini(&team);
+    SH_TRY(status);
+    if (team.rank > 0 || (write_s > step_s && after_s == step_s)) return SH_OK;
+    return SH_FAIL(SH_E_FORMAT, "%g s in steps, %g while it is written, then %g", step_s, write_s,
+                   after_s);
+}
+
+TEST(team, rank_0_waits_for_nobody_longer_once_its_checkpoint_is_written) {
+    _Atomic bool looked = false;
+    const sh_engine_options options = {.task = true};
+    CHECK_OK(run_engines(3, &options, write_without_last, &looked));
+}
+
+TEST(team, only_rank_0_tells_a_parent_that_it_writes) {
+    for (int rank = 0; rank < 2; rank++) {
+        sh_board_rank board = {0};
+        sh_team team = {
+            .rank = rank, .ranks = 2, .board = &board, .seat = {.clock = &sh_clock_real}};
+        take_steps(&team, 2);
+        sh_team_writing(&team, 2);
+        assert_int_equal(board.phase, rank == 0 ? SH_PHASE_CHECKPOINT : SH_PHASE_STEP);
+        CHECK_OK(sh_team_wrote(&team, 2));
+        assert_int_equal(board.phase, SH_PHASE_STEP);
+    }
 }
 
 TEST(costs, are_read_as_they_were_written) {
