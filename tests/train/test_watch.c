@@ -1,8 +1,11 @@
 /* Time-outs that follow what was measured, and who is blamed. */
 #include "train/watch.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "harness.h"
 
@@ -135,6 +138,178 @@ TEST(blame, names_a_worker_that_the_servers_wait_for) {
     char text[512];
     sh_watch_blame(board, 9 * second_ns, text, sizeof text);
     assert_non_null(strstr(text, "worker 1 (pid"));
+    free(board);
+}
+
+/* A board of workers only, none of which waits for anybody; pids of processes that do not exist. */
+static sh_board *board_of_workers(int ranks) {
+    sh_board *board = aligned_alloc(64, (sh_board_bytes(ranks) + 63) / 64 * 64);
+    assert_non_null(board);
+    memset(board, 0, sh_board_bytes(ranks));
+    board->ranks = ranks;
+    for (int r = 0; r < ranks; r++) {
+        sh_board_phase(&board->rank[r], SH_PHASE_STEP, second_ns);
+        board->rank[r].pid = -1;
+    }
+    return board;
+}
+
+static void waits(sh_board *board, int rank, uint64_t for_ranks) {
+    atomic_store(&board->rank[rank].waits_for, for_ranks);
+}
+
+static int blamed(const sh_board *board) {
+    char text[512], name[SH_BOARD_NAME];
+    int rank = sh_watch_blame(board, 9 * second_ns, text, sizeof text);
+    sh_board_name(board, rank, name);
+    assert_int_equal(strncmp(text, name, strlen(name)), 0);  // who is returned is who is named
+    assert_int_equal(text[strlen(name)], ' ');
+    return rank;
+}
+
+TEST(blame, names_the_one_who_waits_for_nobody_wherever_it_sits) {
+    for (int cause = 0; cause < 5; cause++) {
+        sh_board *board = board_of_workers(5);
+        for (int r = 0; r < 5; r++)
+            if (r != cause) waits(board, r, UINT64_C(1) << cause);
+        assert_int_equal(blamed(board), cause);
+        free(board);
+    }
+}
+
+/* In a ring only the right neighbour waits for the cause, and the others for each other. */
+TEST(blame, finds_the_cause_behind_a_chain_of_waits) {
+    for (int cause = 0; cause < 4; cause++) {
+        sh_board *board = board_of_workers(4);
+        for (int r = 0; r < 4; r++)
+            if (r != cause) waits(board, r, UINT64_C(1) << (r + 3) % 4);
+        assert_int_equal(blamed(board), cause);
+        free(board);
+    }
+}
+
+/* Waiting for many does not make a rank the cause, nor does being waited for by one of those who
+ * wait: who waits for nobody is. */
+TEST(blame, prefers_who_waits_for_nobody_to_who_is_waited_for_by_most) {
+    sh_board *board = board_of_workers(4);
+    waits(board, 0, 1u << 1);
+    waits(board, 2, 1u << 1);
+    waits(board, 3, 1u << 1);
+    waits(board, 1, 1u << 3);  // rank 3 waits for it in turn
+    waits(board, 3, 0);        // and is busy with something else
+    assert_int_equal(blamed(board), 3);
+    free(board);
+}
+
+TEST(blame, takes_the_most_waited_for_where_all_wait) {
+    for (int cause = 0; cause < 4; cause++) {
+        sh_board *board = board_of_workers(4);
+        for (int r = 0; r < 4; r++) waits(board, r, UINT64_C(1) << cause);
+        waits(board, cause, UINT64_C(1) << (cause + 1) % 4);
+        assert_int_equal(blamed(board), cause);
+        free(board);
+    }
+}
+
+TEST(blame, counts_mail_and_collectives_of_a_rank_once) {
+    sh_board *board = board_of_workers(4);
+    waits(board, 0, 1u << 2 | 1u << 3);
+    atomic_store(&board->rank[0].mail_from, 1u << 3);
+    waits(board, 1, 1u << 2);
+    waits(board, 2, 1u << 3);
+    waits(board, 3, 1u << 0);
+    // Two wait for rank 2, and two for rank 3: the first of them.
+    assert_int_equal(blamed(board), 2);
+    free(board);
+}
+
+TEST(blame, takes_a_wait_for_mail_for_a_wait) {
+    sh_board *board = board_of_workers(3);
+    atomic_store(&board->rank[0].mail_from, 1u << 2);
+    waits(board, 1, 1u << 0);
+    assert_int_equal(blamed(board), 2);  // though somebody waits for rank 0
+    // Where all wait, mail counts as much as collectives: two wait for rank 1.
+    atomic_store(&board->rank[0].mail_from, 1u << 1);
+    atomic_store(&board->rank[2].mail_from, 1u << 1);
+    assert_int_equal(blamed(board), 1);
+    free(board);
+}
+
+TEST(blame, hears_the_last_rank_too) {
+    sh_board *board = board_of_workers(4);
+    waits(board, 0, 1u << 1);
+    waits(board, 1, 1u << 2);
+    waits(board, 2, 1u << 3);
+    waits(board, 3, 1u << 2);
+    assert_int_equal(blamed(board), 2);
+    free(board);
+}
+
+TEST(blame, never_names_a_rank_that_has_ended) {
+    for (int ended = 0; ended < 3; ended++) {
+        sh_board *board = board_of_workers(3);
+        int cause = (ended + 1) % 3, other = (ended + 2) % 3;
+        sh_board_phase(&board->rank[ended], SH_PHASE_END, second_ns);
+        waits(board, cause, UINT64_C(1) << ended);
+        waits(board, other, UINT64_C(1) << ended | UINT64_C(1) << cause);
+        assert_int_equal(blamed(board), cause);
+        free(board);
+    }
+}
+
+TEST(blame, knows_of_waits_for_the_first_64_ranks_only) {
+    sh_board *board = board_of_workers(70);
+    for (int r = 0; r < 70; r++) waits(board, r, 1);
+    waits(board, 69, 0);  // the only one that waits for nobody, beyond the bits
+    assert_int_equal(blamed(board), 69);
+    waits(board, 69, 1);
+    assert_int_equal(blamed(board), 0);
+    // Rank 5 has ended, and bit 5 is no bit of rank 69.
+    for (int r = 0; r < 70; r++) waits(board, r, 1u << 5);
+    waits(board, 8, 1u << 5 | 1u << 7);
+    sh_board_phase(&board->rank[5], SH_PHASE_END, second_ns);
+    assert_int_equal(blamed(board), 7);
+    free(board);
+}
+
+/* A process of its own that is stopped, and waits for somebody as it is. */
+TEST(blame, names_a_stopped_process_whoever_waits_for_whom) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status));
+    for (int stopped = 0; stopped < 3; stopped++) {
+        sh_board *board = board_of_workers(3);
+        int busy = (stopped + 1) % 3, other = (stopped + 2) % 3;
+        board->rank[stopped].pid = child;
+        waits(board, stopped, UINT64_C(1) << busy);
+        waits(board, other, UINT64_C(1) << busy);
+        char text[512];
+        assert_int_equal(blamed(board), stopped);
+        sh_watch_blame(board, 9 * second_ns, text, sizeof text);
+        assert_non_null(strstr(text, "is stopped"));
+        free(board);
+    }
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+}
+
+TEST(blame, tells_phase_and_silence_of_the_one_it_names) {
+    sh_board *board = board_of_workers(2);
+    waits(board, 0, 1u << 1);
+    atomic_store(&board->rank[1].step, 17);
+    sh_board_phase(&board->rank[1], SH_PHASE_EVALUATE, 4 * second_ns);
+    char text[512];
+    assert_int_equal(sh_watch_blame(board, 9 * second_ns, text, sizeof text), 1);
+    assert_string_equal(
+        text,
+        "worker 1 (pid -1) does not answer: no sign of life for 5.0 s, in evaluation 17, "
+        "and the others wait for it");
     free(board);
 }
 
