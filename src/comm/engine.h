@@ -10,6 +10,7 @@
 #ifndef SH_COMM_ENGINE_H
 #define SH_COMM_ENGINE_H
 
+#include "comm/mention.h"
 #include "comm/schedule.h"
 #include "comm/transport.h"
 #include "tensor/dtype.h"
@@ -70,7 +71,8 @@ typedef struct sh_engine_options {
     size_t segment_bytes;   // 0: the measured default
     bool task;              // a comm task drives (MPI)
     int64_t timeout_ns;     // a wait longer than this fails and says who waits for whom; 0: never
-    sh_costs costs;         // zeros: defaults
+    const sh_mention *mention;  // of waits for a comm task; borrowed; NULL: nothing is said
+    sh_costs costs;             // zeros: defaults
 } sh_engine_options;
 
 /* Takes the transport over: destroy closes it, so the task that opened it destroys the engine. */

@@ -4,6 +4,7 @@
  * mail over the transport (sh_engine_attend) it polls all the time, as politely as the transport
  * can. */
 #include <pthread.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "base/task.h"
@@ -150,11 +151,39 @@ static void await_news(sh_driver *driver) {
     pthread_cond_clockwait(&driver->news, &driver->lock, CLOCK_MONOTONIC, &until);
 }
 
+/* A wait of the caller's, as it is mentioned. */
+typedef struct lasting {
+    int64_t begin_ns, looked_ns;
+    int told;
+} lasting;
+
+/* Without the lock, as saying it may take its time. */
+static void mention(sh_engine *engine, const sh_call *call, lasting *wait) {
+    sh_driver *driver = engine->driver;
+    int64_t now_ns = sh_clock_now_ns(engine->transport->clock);
+    if (wait->begin_ns == 0 || sh_was_stopped(wait->looked_ns, now_ns)) wait->begin_ns = now_ns;
+    wait->looked_ns = now_ns;
+    int64_t waited_ns = now_ns - wait->begin_ns;
+    if (!sh_mention_is_due(engine->options.mention, waited_ns, wait->told)) return;
+    wait->told++;
+    char what[128], place[SH_PLACE_TEXT];
+    snprintf(what, sizeof what, "%s (%s)", sh_collective_name(call->what),
+             sh_call_place(call, place));
+    pthread_mutex_unlock(&driver->lock);
+    sh_mention_wait(engine->options.mention, waited_ns, sh_board_waits(engine->transport->board),
+                    what);
+    pthread_mutex_lock(&driver->lock);
+}
+
 sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {
     sh_driver *driver = engine->driver;
     double seconds = 0;
+    lasting wait = {0};
     pthread_mutex_lock(&driver->lock);
-    while (!call->done && !is_lost(engine, &seconds)) await_news(driver);
+    while (!call->done && !is_lost(engine, &seconds)) {
+        await_news(driver);
+        if (engine->options.mention != NULL && !call->done) mention(engine, call, &wait);
+    }
     if (!call->done) {
         pthread_mutex_unlock(&driver->lock);
         char place[SH_PLACE_TEXT];

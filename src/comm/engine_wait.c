@@ -64,17 +64,6 @@ static uint64_t waited_for(const sh_engine *engine) {
     return waits;
 }
 
-static void list_ranks(uint64_t ranks, char *text_out, size_t size) {
-    const char *before = __builtin_popcountll(ranks) > 1 ? "ranks " : "rank ";
-    size_t used = 0;
-    text_out[0] = '\0';
-    for (int i = 0; i < SH_BOARD_WAITS && used + 16 < size; i++) {
-        if ((ranks >> i & 1) == 0) continue;
-        used += (size_t)snprintf(text_out + used, size - used, "%s%d", before, i);
-        before = ", ";
-    }
-}
-
 const char *sh_call_place(const sh_call *call, char text_out[SH_PLACE_TEXT]) {
     char bucket[24] = "";
     if (call->bucket >= 0) snprintf(bucket, sizeof bucket, "bucket %d, ", call->bucket);
@@ -98,16 +87,15 @@ static sh_status fail_run(const sh_engine *engine, const sh_trip *run, double se
 }
 
 static sh_status fail_late(const sh_engine *engine, double seconds) {
-    char ranks[256], place[SH_PLACE_TEXT];
+    char ranks[SH_RANKS_TEXT], place[SH_PLACE_TEXT];
     for (const sh_group *group = engine->groups; group != NULL; group = group->next) {
         uint64_t waits = 0;
         bool arrived = false;
         const sh_call *call = sh_direct_waits(group, &waits, &arrived);
         if (call == NULL || waits == 0) continue;
-        list_ranks(waits, ranks, sizeof ranks);
         return SH_FAIL(SH_E_PEER, "rank %d waited %.1f s for %s in %s direct (%s), who %s",
-                       engine->transport->rank, seconds, ranks, sh_collective_name(call->what),
-                       sh_call_place(call, place),
+                       engine->transport->rank, seconds, sh_ranks_text(waits, ranks),
+                       sh_collective_name(call->what), sh_call_place(call, place),
                        arrived ? "arrived but did not finish" : "did not arrive");
     }
     if (engine->first != NULL) return fail_run(engine, engine->first, seconds);

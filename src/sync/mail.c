@@ -37,6 +37,7 @@ static sh_status await(const sh_mail *mail, sh_message *message, const char *wha
     sh_board_rank *board = transport->board;
     int host = host_of(mail, message->peer);
     int64_t begin_ns = sh_clock_now_ns(transport->clock), since_ns = begin_ns, looked_ns = begin_ns;
+    int told = 0;
     sh_operation *operation =
         sh_board_begin(board, begin_ns, what, mail->step, -1, host, (int64_t)message->bytes);
     // Relaxed: only reports read it.
@@ -50,6 +51,10 @@ static sh_status await(const sh_mail *mail, sh_message *message, const char *wha
         int64_t now_ns = sh_clock_now_ns(transport->clock);
         if (sh_was_stopped(looked_ns, now_ns)) since_ns = now_ns;
         looked_ns = now_ns;
+        if (sh_mention_is_due(mail->mention, now_ns - since_ns, told)) {
+            sh_mention_wait(mail->mention, now_ns - since_ns, bit_of(host), what);
+            told++;
+        }
         if (now_ns - since_ns <= mail->timeout_ns) continue;
         sh_cancel(transport, message);  // it may lie on the caller's stack
         return fail_late(mail, message, now_ns - since_ns, what);

@@ -12,11 +12,13 @@
 
 #include "base/memory.h"
 #include "comm/engine.h"
+#include "comm/transports/mpi.h"
 #include "comm/transports/shm.h"
 #include "shoal/shoal.h"
 #include "train/launch.h"
 
 enum {
+    WAIT_S_MOST = 60,
     SIZES_MAX = 64,
     SAMPLES_MAX = 1000,
     SAMPLES_LEAST = 5,
@@ -156,7 +158,7 @@ static sh_status measure_all(side *s) {
 static sh_status join_and_measure(const bench *b, sh_transport *transport, bool task,
                                   sh_engine **engine_out) {
     side s = {.bench = b, .rank = transport->rank, .ranks = transport->ranks};
-    sh_engine_options options = {.timeout_ns = 60000000000, .task = task};
+    sh_engine_options options = {.timeout_ns = WAIT_S_MOST * INT64_C(1000000000), .task = task};
     SH_TRY(sh_engine_create(transport, &options, &s.engine));
     *engine_out = s.engine;
     sh_costs costs;
@@ -269,12 +271,14 @@ static sh_status bench_forked(bench *b) {
 static sh_status bench_mpi(bench *b) {
     sh_transport *transport = NULL;
     sh_engine *engine = NULL;
-    SH_TRY(sh_launcher_join(b->options->launcher, 0, &transport));
+    double start_s = sh_watch_limit(&(sh_watch){0}, SH_PHASE_START);
+    SH_TRY(sh_launcher_join(b->options->launcher, 0, start_s, &transport));
     transport->board->status = (int32_t)SH_E_PEER;  // closing waits for nobody unless all is well
     SH_TRY(join_and_measure(b, transport, true, &engine));
     transport->board->status = SH_OK;
+    sh_mpi_limit_end(transport, WAIT_S_MOST);
     sh_engine_destroy(engine);
-    return SH_OK;
+    return sh_mpi_ended();
 }
 
 static sh_status bench_all(bench *b) {

@@ -32,9 +32,10 @@ sh_status sh_launcher_check(const shoal_launcher *launcher, const char *transpor
     return SH_OK;
 }
 
-sh_status sh_launcher_join(const shoal_launcher *launcher, int apart,
+sh_status sh_launcher_join(const shoal_launcher *launcher, int apart, double limit_s,
                            sh_transport **transport_out) {
-    sh_mpi_options options = {.module = launcher != NULL ? launcher->module : NULL, .apart = apart};
+    sh_mpi_options options = {
+        .module = launcher != NULL ? launcher->module : NULL, .apart = apart, .limit_s = limit_s};
     SH_TRY(detect(launcher, &options.flavour, &options.ranks));
     return sh_mpi_open(&options, transport_out);
 }

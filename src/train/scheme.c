@@ -196,7 +196,10 @@ static sh_status lockstep(shoal_run *run, bool *meets_out) {
 /* Where no parent watches over the workers, each watches its own waits. */
 static void set_patience(shoal_run *run) {
     const sh_patience *patience = run->team.patience;
-    if (patience != NULL) run->scheme->replica.mail.timeout_ns = (int64_t)(patience->limit_s * 1e9);
+    if (patience != NULL) {
+        run->scheme->replica.mail.timeout_ns = (int64_t)(patience->limit_s * 1e9);
+        run->scheme->replica.mail.mention = &patience->mention;
+    }
 }
 
 sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out) {

@@ -15,7 +15,8 @@ static const double first_limit_s[SH_PHASES] = {600, 300, 900, 900, 900};
 /* A disk that others keep busy may take a thousand times as long as it did for the last checkpoint.
  */
 static const double least_limit_s[SH_PHASES] = {30, 30, 30, 300, 30};
-enum { LIMIT_FACTOR = 20 };
+enum { LIMIT_FACTOR = 20, MENTION_FACTOR = 3, MENTION_LEAST_S = 5 };
+static const double TYPICAL_WEIGHT = 0.1;  // of the newest time in the mean
 
 double sh_watch_limit(const sh_watch *watch, int phase) {
     if (watch->limit_s > 0) return watch->limit_s;
@@ -27,9 +28,19 @@ double sh_watch_limit(const sh_watch *watch, int phase) {
 
 /* The time that it took counts for the phase that ends. */
 static void end_phase(sh_patience *patience, int64_t now_ns) {
+    if (patience->since_ns == 0) return;
     double *longest_s = &patience->watch.longest_s[patience->phase];
+    double *typical_s = &patience->typical_s[patience->phase];
     double took_s = (double)(now_ns - patience->since_ns) * 1e-9;
-    if (patience->since_ns != 0 && took_s > *longest_s) *longest_s = took_s;
+    if (took_s > *longest_s) *longest_s = took_s;
+    *typical_s += (took_s - *typical_s) * (*typical_s == 0 ? 1 : TYPICAL_WEIGHT);
+}
+
+/* While rank 0 writes, and before anything was measured, a long wait is nothing unusual. */
+static int64_t mention_after_ns(const sh_patience *patience, int phase) {
+    double typical_s = patience->typical_s[phase];
+    if (patience->writes || typical_s <= 0) return 0;
+    return (int64_t)(fmax(MENTION_LEAST_S, MENTION_FACTOR * typical_s) * 1e9);
 }
 
 double sh_patience_turn(sh_patience *patience, int phase, int64_t now_ns) {
@@ -40,6 +51,7 @@ double sh_patience_turn(sh_patience *patience, int phase, int64_t now_ns) {
         patience->phase = phase;
         patience->since_ns = now_ns;
     }
+    patience->mention.after_ns = mention_after_ns(patience, phase);
     double limit_s = sh_watch_limit(&patience->watch, phase);
     if (writes) limit_s = fmax(limit_s, sh_watch_limit(&patience->watch, SH_PHASE_CHECKPOINT));
     if (limit_s <= patience->limit_s && limit_s > patience->limit_s / 2) return 0;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "comm/board.h"
+#include "comm/mention.h"
 
 enum { SH_PHASES = SH_PHASE_END + 1 };
 
@@ -24,6 +25,8 @@ typedef struct sh_patience {
     int phase;         // whose time this is
     int64_t since_ns;  // when it began; 0: none has
     double limit_s;    // as last returned; at first that of the start
+    double typical_s[SH_PHASES];  // a running mean; 0: none has ended
+    sh_mention mention;           // of waits that last longer than is usual in the phase
 } sh_patience;
 
 /* A phase begins, so the one before ended well. Returns the limit of a wait in seconds, or 0 where

@@ -64,6 +64,15 @@ static void rank_folder(void *user, const char *folder) {
     if (side->job->hooks->folder != NULL) side->job->hooks->folder(side->job->hooks->user, folder);
 }
 
+/* Into the run's log, too, once there is one. */
+static void mention_wait(void *user, const char *text) {
+    const rank_side *side = user;
+    if (side->run != NULL)
+        SH_WARN(&side->run->log, "%s", text);
+    else
+        rank_line(user, SH_LOG_WARN, text);
+}
+
 static bool rank_stop(void *user) {
     const rank_side *side = user;
     const shoal_hooks *hooks = side->job->hooks;
@@ -114,16 +123,19 @@ static int thread_count(const rank_side *side) {
 
 static sh_status join(rank_side *side) {
     bool apart = sh_sync_apart(&side->config.scheme);
+    side->patience.watch.limit_s = side->config.watchdog;
+    side->patience.limit_s = sh_watch_limit(&side->patience.watch, SH_PHASE_START);
     SH_TRY(sh_launcher_join(side->job->hooks->launcher,
-                            apart ? (int)side->config.scheme.servers : 0, &side->transport));
+                            apart ? (int)side->config.scheme.servers : 0, side->patience.limit_s,
+                            &side->transport));
     side->rank = sh_mpi_world_rank(side->transport);
     sh_board_phase(side->transport->board, SH_PHASE_START, now());
     SH_TRY(take_count(side));
-    side->patience.watch.limit_s = side->config.watchdog;
-    side->patience.limit_s = sh_watch_limit(&side->patience.watch, SH_PHASE_START);
     sh_engine_options options = {.algorithm = side->config.allreduce,
                                  .task = true,
-                                 .timeout_ns = (int64_t)(side->patience.limit_s * 1e9)};
+                                 .timeout_ns = (int64_t)(side->patience.limit_s * 1e9),
+                                 .mention = &side->patience.mention};
+    side->patience.mention = (sh_mention){.line = mention_wait, .user = side};
     // Until the team stands a failure may be this rank's alone, and closing waits for nobody.
     side->transport->board->status = (int32_t)SH_E_PEER;
     SH_TRY(sh_engine_create(side->transport, &options, &side->engine));
@@ -279,7 +291,9 @@ static sh_status leave(rank_side *side, sh_outcome *outcome, sh_status status) {
     if (!leads) outcome->timing = (shoal_timing){0};
     sh_board_phase(side->transport->board, SH_PHASE_END, now());
     shoal_run_close(side->run);
+    sh_mpi_limit_end(side->transport, side->patience.limit_s);
     sh_engine_destroy(side->engine);
+    SH_TRY(sh_mpi_ended());
     // Rank 0 says where to go on; launchers take a second failure for a crash.
     return status == SH_OK || !leads ? SH_OK : sh_error_adopt(&error);
 }

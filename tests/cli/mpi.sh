@@ -126,6 +126,25 @@ grep -qE "rank [12]: [a-z]+ [0-9]+, waits for rank 0" hangs-first.err || fail "n
 expect_text "worker 0 (pid $hung) is stopped" hangs-first.err
 expect_text "allreduce ring" hangs-first/flight-0.txt
 
+# MPI's own start and end wait for all ranks without a limit: the watchdog's holds there, too.
+cat >hang.c <<'end'
+#include <unistd.h>
+int HANGS(void);
+int HANGS(void) { for (;;) pause(); }
+end
+"$CC" -shared -fPIC -DHANGS=MPI_Init_thread -o hang-start.so hang.c
+"$CC" -shared -fPIC -DHANGS=MPI_Finalize -o hang-end.so hang.c
+for flavour in openmpi mpich; do
+    variable=MPIRUN_${flavour^^}
+    [ -n "${!variable:-}" ] || continue
+    use "$flavour"
+    for part in start end; do
+        expect_exit 1 ranks 2 env LD_PRELOAD="$WORK/hang-$part.so" "$SHOAL" train "${short[@]}" --watchdog 8 --out hang
+        grep -qE "waited 8.0 s for the others in MPI's $part" stderr || fail "nothing about MPI's $part: $(cat stderr)"
+    done
+    expect_text "rank 0 waited" stderr
+done
+
 # What is built on the sums does not see the transport.
 for flags in "--shard-optimizer --optimizer adamw" "--compress topk:1%" "--compress fp16 --balance"; do
     # shellcheck disable=SC2086

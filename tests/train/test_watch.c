@@ -85,6 +85,34 @@ TEST(patience, is_what_the_user_says) {
     assert_true(patience.limit_s == 2);
 }
 
+TEST(patience, mentions_waits_that_are_longer_than_usual) {
+    sh_patience patience = {0};
+    sh_patience_turn(&patience, SH_PHASE_START, second_ns);
+    assert_int_equal(patience.mention.after_ns, 0);  // a start may take long
+    int64_t now_ns = take_steps(&patience, 60 * second_ns);
+    assert_int_equal(patience.mention.after_ns, 5 * second_ns);
+    sh_patience_turn(&patience, SH_PHASE_EVALUATE, now_ns);
+    assert_int_equal(patience.mention.after_ns, 0);  // the first of its kind
+    sh_patience_turn(&patience, SH_PHASE_STEP, now_ns + second_ns);
+    sh_patience_turn(&patience, SH_PHASE_EVALUATE, now_ns + 2 * second_ns);
+    assert_int_equal(patience.mention.after_ns, 5 * second_ns);
+    // Nobody hurries rank 0 while it writes.
+    patience.writes = true;
+    sh_patience_turn(&patience, SH_PHASE_STEP, now_ns + 3 * second_ns);
+    assert_int_equal(patience.mention.after_ns, 0);
+}
+
+TEST(patience, mentions_nothing_that_long_steps_bring_along) {
+    sh_patience patience = {0};
+    int64_t now_ns = second_ns;
+    for (int i = 0; i < 4; i++, now_ns += 20 * second_ns)
+        sh_patience_turn(&patience, SH_PHASE_STEP, now_ns);
+    assert_int_equal(patience.mention.after_ns, 60 * second_ns);
+    // One outage does not make the next one usual.
+    sh_patience_turn(&patience, SH_PHASE_STEP, now_ns + 180 * second_ns);
+    assert_true(patience.mention.after_ns < 120 * second_ns);
+}
+
 TEST(watch, does_not_count_the_time_in_which_it_was_stopped_itself) {
     sh_board *board = aligned_alloc(64, (sh_board_bytes(2) + 63) / 64 * 64);
     assert_non_null(board);

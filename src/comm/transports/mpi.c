@@ -21,6 +21,8 @@ enum { NEAR_PART_BYTES = 1 << 30, FAR_PART_BYTES = 60 << 10, FAR_PART_MPICH_BYTE
 static struct {
     bool used;
     const sh_mpi_module *open;  // NULL: not started, or ended in order
+    int rank;
+    double lost_s;  // so long MPI's start or end was waited for in vain; 0: neither was
 } process;
 
 sh_status sh_mpi_fail(sh_mpi *mpi, int error, const char *what) {
@@ -113,15 +115,34 @@ static sh_status allreduce(sh_transport *transport, void *data, size_t count, in
 
 /* ---- opening and closing ---- */
 
+static sh_status end(void *self) {
+    sh_mpi *mpi = self;
+    int error = mpi->module->barrier();  // whatever travels to this rank has come in
+    sh_mpi_unshare(&mpi->base, &mpi->page);
+    if (error == 0) error = mpi->module->finalize();
+    return error == 0 ? SH_OK : SH_FAIL(SH_E_PEER, "MPI failed at its end (%d)", error);
+}
+
+void sh_mpi_limit_end(sh_transport *transport, double limit_s) {
+    ((sh_mpi *)transport)->options.limit_s = limit_s;
+}
+
+sh_status sh_mpi_ended(void) {
+    if (process.lost_s == 0) return SH_OK;
+    return SH_FAIL(SH_E_PEER, "rank %d waited %.1f s for the others in MPI's end", process.rank,
+                   process.lost_s);
+}
+
 /* MPI stays open after a failure: its end would wait for ranks that wait for this one. */
 static void mpi_close(sh_transport *transport) {
     sh_mpi *mpi = (sh_mpi *)transport;
     if (mpi->failed || transport->board->status != SH_OK) return;  // memory stays MPI's, too
-    int error = mpi->module->barrier();  // whatever travels to this rank has come in
-    sh_mpi_unshare(transport, &mpi->page);
-    if (error == 0) error = mpi->module->finalize();
-    if (error != 0) return;
+    bool late;
+    sh_status status = sh_mpi_gate_pass(mpi->gate, end, mpi, mpi->options.limit_s, &late);
+    if (late) process.lost_s = mpi->options.limit_s;
+    if (late || status != SH_OK) return;
     process.open = NULL;
+    sh_mpi_gate_close(mpi->gate);
     sh_mpi_messages_fini(mpi);
     pthread_mutex_destroy(&mpi->desk.lock);
     sh_free(mpi->node);
@@ -139,6 +160,7 @@ void sh_mpi_place(const sh_transport *transport, int *node_ranks_out, int *node_
 void sh_mpi_abort(int exit_code) {
     if (process.open == NULL) return;
     nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    if (process.lost_s > 0) _exit(exit_code);  // its task is inside of MPI
     process.open->abort(exit_code);
 }
 
@@ -224,11 +246,14 @@ static sh_status set_apart(sh_mpi *mpi, int apart) {
     return SH_OK;
 }
 
-static sh_status set_up(sh_mpi *mpi, const sh_mpi_options *options) {
+static sh_status set_up(void *self) {
+    sh_mpi *mpi = self;
+    const sh_mpi_options *options = &mpi->options;
     int error = mpi->module->init(&mpi->world);
     if (error != 0) return sh_mpi_fail(mpi, error, "its start");
     SH_TRY(check_world(mpi, options));
     const sh_mpi_world *world = &mpi->world;
+    process.rank = world->rank;
     int cores = world->node_cores > 0 ? world->node_cores : 1;
     mpi->base.rank = world->rank;
     mpi->base.ranks = world->ranks;
@@ -244,6 +269,18 @@ static sh_status set_up(sh_mpi *mpi, const sh_mpi_options *options) {
     return sh_mpi_messages_init(mpi);
 }
 
+static sh_status start(sh_mpi *mpi) {
+    bool late;
+    SH_TRY(sh_mpi_gate_open(&mpi->gate));
+    SH_TRY(sh_mpi_gate_pass(mpi->gate, set_up, mpi, mpi->options.limit_s, &late));
+    if (!late) return SH_OK;
+    process.lost_s = mpi->options.limit_s;
+    SH_FAIL(SH_E_PEER, "this rank waited %.1f s for the others in MPI's start", process.lost_s);
+    return sh_error_hint(
+        "see whether all ranks run, and whether MPI's network leads to them (docs/cluster.md); "
+        "--watchdog waits longer");
+}
+
 sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_out) {
     if (process.used)
         return SH_FAIL(SH_E_UNSUPPORTED, "MPI starts once in the life of a process, and it did");
@@ -252,6 +289,7 @@ sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_ou
     sh_mpi *mpi = sh_alloc(1, sizeof *mpi);
     if (mpi == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the MPI transport");
     mpi->module = module;
+    mpi->options = *options;
     sh_mpi_desk_init(&mpi->desk);
     bool given = options->part_bytes != 0;
     mpi->near_part_bytes = given ? options->part_bytes : NEAR_PART_BYTES;
@@ -263,7 +301,7 @@ sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_ou
     mpi->base.clock = options->clock != NULL ? options->clock : &sh_clock_real;
     process.used = true;
     process.open = module;
-    SH_TRY(set_up(mpi, options));  // after a failure MPI and its memory wait for sh_mpi_abort
+    SH_TRY(start(mpi));  // after a failure MPI and its memory wait for sh_mpi_abort
     *transport_out = &mpi->base;
     return SH_OK;
 }

@@ -44,15 +44,20 @@ typedef struct sh_mpi_options {
     size_t part_bytes;       // longest single MPI message; 0: what serves best
     int apart;  // so many of the last ranks are each alone, the only rank of their transport; that
                 // of the others leaves them out. Mail joins all. Ignored where none would be left
+    double limit_s;  // of MPI's start and end, which wait for all ranks; 0: none
 } sh_mpi_options;
 
-/* Starts MPI, once in the life of a process, on the task that will also close the transport.
- * Collective over all processes that the launcher started.
+/* Starts MPI, once in the life of a process. Collective over all processes that the launcher
+ * started. Fails with SH_E_PEER if that takes too long.
  *
- * Close is collective too and ends MPI. After a failure (board->status, or MPI's own) it does not
- * wait for others: MPI stays open so that the program can still report, and sh_mpi_abort then
- * ends the job. */
+ * Close is collective too and ends MPI; sh_mpi_ended tells how. After a failure (board->status, or
+ * MPI's own) it does not wait for others: MPI stays open so that the program can still report, and
+ * sh_mpi_abort then ends the job. */
 sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_out);
+/* Another limit for the end. */
+void sh_mpi_limit_end(sh_transport *transport, double limit_s);
+/* After close: fails with SH_E_PEER if the others were waited for in vain. */
+sh_status sh_mpi_ended(void);
 
 /* Mail: further endpoints over all ranks that the launcher started, each a transport of its own
  * that any one task may use. They hand their messages to the task that owns `transport`, which
@@ -71,8 +76,9 @@ int sh_mpi_world_ranks(const sh_transport *transport);
 /* The ranks of this rank's node, and the cores that they may use together. */
 void sh_mpi_place(const sh_transport *transport, int *node_ranks_out, int *node_cores_out);
 
-/* The last act of a program whose run failed: ends all ranks of the job, and does not return. Does
- * nothing if MPI was not started here or was ended in order. */
+/* The last act of a program whose run failed: ends all ranks of the job, and does not return. Where
+ * MPI's start or end hangs it ends this process, and its launcher the others. Does nothing if MPI
+ * was not started here or was ended in order. */
 void sh_mpi_abort(int exit_code);
 
 /* What `shoal doctor` says of one module: whether it is there and loads. */

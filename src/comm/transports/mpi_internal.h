@@ -22,6 +22,7 @@
 
 #include "comm/transport.h"
 #include "comm/transports/mpi.h"
+#include "comm/transports/mpi_gate.h"
 #include "comm/transports/mpi_module.h"
 
 enum {
@@ -82,6 +83,8 @@ typedef struct sh_mpi_desk {
 typedef struct sh_mpi {
     sh_transport base;
     const sh_mpi_module *module;
+    sh_mpi_options options;
+    sh_mpi_gate *gate;
     sh_mpi_world world;
     int first;  // the rank, of all that MPI has, that is the first of this transport's
     sh_mpi_desk desk;
