@@ -53,6 +53,49 @@ kill -TERM "$job"
 wait "$job" || true
 expect_text "stopped after step" stops/log.txt
 
+# A link that is cut for some seconds is mentioned while it lasts, and ends nothing. Cut for good, it
+# ends the job once mpirun hears nothing from the host any more.
+cat >on-host <<'end'
+#!/bin/bash
+# The command on every host; the first one also cuts the link of the last, when a file asks for it.
+if [ "$(hostname)" = h0 ]; then
+    {
+        until [ -e cut ]; do sleep 0.1; done
+        ip netns exec switch ip link set port2 down
+        until [ -e mended ]; do sleep 0.1; done
+        ip netns exec switch ip link set port2 up
+    } >/dev/null 2>&1 </dev/null &
+fi
+exec "$@"
+end
+chmod +x on-host
+# start_link FOLDER   a long run on three hosts, once it has a checkpoint.
+start_link() {
+    rm -f cut mended
+    "$cluster" -n 3 -- ./on-host "$SHOAL" train "${common[@]}" --epochs 100000 --checkpoint-every 50 \
+        --eval-every 1000000 --log-every 10 --out "$1" >"$1.out" 2>"$1.err" </dev/null &
+    job=$!
+    wait_until has_checkpoint "$1" || fail "no checkpoint between three hosts: $(cat "$1.err")"
+}
+start_link mended-link
+touch cut
+wait_until grep -q "warning: waiting for rank [12] in allreduce" mended-link.err || fail "the cut is not mentioned"
+touch mended
+goes_on mended-link || fail "the run does not go on: $(cat mended-link.err)"
+expect_text "waiting for rank" mended-link/log.txt
+kill -TERM "$job"
+wait "$job" || true
+expect_text "stopped after step" mended-link/log.txt
+
+export OMPI_MCA_oob_tcp_keepalive_time=4 OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3
+start_link cut-link
+touch cut
+timeout 150 tail --pid="$job" -f /dev/null || fail "a cut link does not end the job: $(cat cut-link.err)"
+code=0
+wait "$job" || code=$?
+[ "$code" -ne 0 ] || fail "a cut link: exit 0"
+unset "${!OMPI_MCA_oob_tcp_keepalive_@}"
+
 # Killed, it leaves nothing behind: neither processes nor links.
 nap=4242.$$
 "$cluster" -n 2 -- sleep "$nap" >/dev/null 2>&1 </dev/null &
