@@ -63,6 +63,10 @@ char *sh_config_text(const shoal_config *config, const char *key);
  * file of either. sh_free it; NULL: there is none. */
 char *sh_run_file_of(const char *checkpoint);
 
+/* Starts the program anew, unless that was done before, with OpenMP's threads spinning for some
+ * microseconds only; OMP_WAIT_POLICY and GOMP_SPINCOUNT of the user's hold as they are. */
+void sh_bound_spinning(char **argv);
+
 /* From now on Ctrl-C and its like ask to stop, once: a second one ends the program. They are taken
  * by a thread of their own; the calling thread, and those that it starts, take none. */
 void sh_catch_signals(void);

@@ -119,5 +119,6 @@ int main(int argc, char **argv) {
         return finish("version", 0);
     }
     const sh_command *command = sh_command_find(first);
+    if (command != NULL && command->takes_run_options) sh_bound_spinning(argv);
     return command != NULL ? run(command, argc - 2, argv + 2) : refuse(first);
 }

@@ -200,7 +200,7 @@ static const sh_option rows[] = {
      .help = "workers that share every batch; under mpirun, its ranks"},
     {.key = "threads", .type = SH_OPTION_INT, AT(threads), .initial = "0", .least = 0,
      .most = 1024, .group = "Workers", .value = "N",
-     .help = "threads per worker; 0: its part of the cores"},
+     .help = "threads per worker; 0: its part of the cores, and one in simulate"},
     {.key = "transport", .type = SH_OPTION_STRING, AT(transport), .initial = "auto",
      .choices = transport_choice, .group = "Workers",
      .help = "auto: mpi under mpirun or srun, shared memory otherwise"},

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "tensor/kernels/reduce.h"
+#include "train/load.h"
 #include "train/regroup.h"
 #include "train/run.h"
 #include "train/scheme.h"
@@ -411,6 +412,7 @@ static void tell_begin(const shoal_run *run) {
             (long)samples, (long)run->config.batch, (long)run->steps, run->team.ranks,
             plural(run->team.ranks), sh_run_threads(run), plural(sh_run_threads(run)), servers,
             run->folder);
+    sh_load_tell(&run->log, sh_run_threads(run));
     if (samples < run->config.batch)
         SH_WARN(&run->log, "an epoch has only %ld samples: every step takes all of them",
                 (long)samples);

@@ -63,10 +63,17 @@ static void spend_unless(void *self, int64_t step, sh_transport *mail, bool (*en
     (void)sh_sim_spend_unless(worker->simulation->sim, ns, mail, ends, who);
 }
 
+/* Simulated workers compute in turns, each for a moment: a team of threads per step costs more than
+ * it saves, so that only --threads asks for one. */
+static int thread_count(const sh_config *config) {
+    return config->threads > 0 ? (int)config->threads : 1;
+}
+
 sh_seat sh_simulated_seat(sh_simulated_worker *worker) {
     sh_simulation *s = worker->simulation;
     return (sh_seat){.engine = worker->engine,
                      .planned = (int)s->config.workers,
+                     .threads = thread_count(&s->config),
                      .board = &sh_sim_board(s->sim)->rank[worker->home],
                      .clock = sh_sim_clock(s->sim),
                      .data = &s->data,
@@ -143,6 +150,7 @@ static sh_status measure(const sh_simulation *s, double *seconds_out) {
     int64_t ranks = config.workers;
     config.batch = config.batch > ranks ? config.batch / ranks : 1;
     config.workers = 1;
+    config.threads = thread_count(&config);
     shoal_hooks hooks = {.data_folder = s->hooks->data_folder,
                          .cache_folder = s->hooks->cache_folder,
                          .unix_ns = s->hooks->unix_ns};

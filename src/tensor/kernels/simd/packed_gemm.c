@@ -400,7 +400,8 @@ static void run(const sh_gemm_args *args, void *scratch, int threads) {
     int64_t unit = by_rows ? MR : NR, side = by_rows ? q.m : q.n;
     int64_t share = ceil_div(ceil_div(side, unit), threads) * unit;
     size_t floats = thread_floats(args->m, args->n, args->k);
-    const double work_least = 1 << 17;  // multiply-adds that pay for waking a team
+    // Multiply-adds that take one thread 8 us or more: as long as waking a second one that sleeps.
+    const double work_least = 1 << 19;
     bool worth = threads > 1 && (double)q.m * (double)q.n * (double)q.k > work_least;
     if (!worth) {
         multiply_part(&q, scratch);
