@@ -246,7 +246,7 @@ static size_t backward_layout(const head *x, float *base, backward_scratch *own)
 }
 
 static size_t floats_per_thread(const sh_attention_shape *s) {
-    head x = head_at(s, NULL, 0);
+    head x = head_extents(s);
     size_t forward = forward_layout(&x, NULL, &(forward_scratch){0});
     size_t backward = backward_layout(&x, NULL, &(backward_scratch){0});
     return forward > backward ? forward : backward;

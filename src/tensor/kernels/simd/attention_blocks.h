@@ -39,19 +39,25 @@ typedef struct head {
     const float *q, *k, *v;
 } head;
 
-static head head_at(const sh_attention_shape *s, const float *qkv, size_t index) {
-    size_t C = s->H * s->D, b = index / s->H, h = index % s->H;
-    const float *q = qkv + b * s->T * 3 * C + h * s->D;
+/* The extents of every head, without data: what scratch memory depends on. */
+static head head_extents(const sh_attention_shape *s) {
+    size_t C = s->H * s->D;
     return (head){.T = s->T,
                   .D = s->D,
                   .D_padded = round_up(s->D, NR),
                   .row = odd_lines(s->D),
                   .qkv_row = 3 * C,
                   .y_row = C,
-                  .causal = s->causal,
-                  .q = q,
-                  .k = q + C,
-                  .v = q + 2 * C};
+                  .causal = s->causal};
+}
+
+static head head_at(const sh_attention_shape *s, const float *qkv, size_t index) {
+    size_t C = s->H * s->D, b = index / s->H, h = index % s->H;
+    head x = head_extents(s);
+    x.q = qkv + b * s->T * 3 * C + h * s->D;
+    x.k = x.q + C;
+    x.v = x.k + C;
+    return x;
 }
 
 /* How many of the `width` keys from `key` on the query at `row` sees. */
