@@ -5,6 +5,7 @@
 
 #include "tensor/kernels/fixed.h"
 #include "train/exact_internal.h"
+#include "train/parts.h"
 
 _Static_assert(SH_FIXED_TERMS_MOST == 4096, "the option 'shards' knows the limit");
 
@@ -162,9 +163,10 @@ static sh_status take_training(sh_exact *exact) {
 static sh_status plan_shards(sh_exact *exact, int64_t count) {
     for (int64_t s = exact->first; s < exact->last; s++) {
         int64_t here = count * (s + 1) / exact->shards - count * s / exact->shards;
-        int64_t part = sh_exact_part(exact, here);
-        if (here >= part) SH_TRY(sh_exact_plan(exact, part, true));
-        if (here % part != 0) SH_TRY(sh_exact_plan(exact, here % part, true));
+        int64_t parts = sh_part_count(here, exact->run->config.accumulate);
+        if (parts == 0) continue;
+        SH_TRY(sh_exact_plan(exact, sh_part_begin(here, parts, 1), true));
+        SH_TRY(sh_exact_plan(exact, here - sh_part_begin(here, parts, parts - 1), true));
     }
     return SH_OK;
 }
@@ -173,7 +175,7 @@ static sh_status plan_shards(sh_exact *exact, int64_t count) {
 static int64_t eval_batch(const sh_exact *exact) {
     const sh_config *config = &exact->run->config;
     if (config->eval_batch > 0) return config->eval_batch;
-    return sh_exact_part(exact, (config->batch + exact->shards - 1) / exact->shards);
+    return sh_part_most((config->batch + exact->shards - 1) / exact->shards, config->accumulate);
 }
 
 /* Batches [first, ...) of a dataset, and the plans they need. */

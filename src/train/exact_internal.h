@@ -88,8 +88,6 @@ static inline int64_t *sh_exact_note(const sh_exact *exact, int shard) {
     return exact->notes + sh_exact_tensors(exact) + 3 * (size_t)shard;
 }
 
-/* The largest part that a shard of `count` samples is computed in. */
-int64_t sh_exact_part(const sh_exact *exact, int64_t count);
 /* Makes the plans of a batch size in all lanes, if they are not there. */
 sh_status sh_exact_plan(sh_exact *exact, int64_t batch, bool training);
 void sh_lane_fini(sh_lane *lane);

@@ -4,11 +4,7 @@
 
 #include "tensor/kernels/fixed.h"
 #include "train/exact_internal.h"
-
-int64_t sh_exact_part(const sh_exact *exact, int64_t count) {
-    int64_t parts = exact->run->config.accumulate;
-    return count == 0 ? 1 : (count + parts - 1) / parts;
-}
+#include "train/parts.h"
 
 static sh_plan *find(const sh_lane *lane, int64_t batch, bool training) {
     for (size_t i = 0; i < lane->plan_count; i++)
@@ -162,11 +158,12 @@ static void compute_shard(void *user, int member, size_t piece) {
     const sh_net *net = exact->run->model.net;
     sh_lane *lane = &exact->lanes[member];
     sh_shard *shard = &exact->own[piece];
-    const int64_t part = sh_exact_part(exact, shard->count), end = shard->at + shard->count;
+    const int64_t parts = sh_part_count(shard->count, exact->run->config.accumulate);
     memcpy(shard->states, exact->run->model.blocks.states, net->states.total * sizeof(float));
     memset(lane->used, 0, net->params.count * sizeof *lane->used);
-    for (int64_t at = shard->at; at < end; at += part) {
-        int64_t count = end - at < part ? end - at : part;
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t first = sh_part_begin(shard->count, parts, part), at = shard->at + first;
+        int64_t count = sh_part_begin(shard->count, parts, part + 1) - first;
         if (compute_part(p, lane, shard, at, count)) continue;
         shard->bad_at = at;
         shard->bad_count = count;

@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include "train/explain.h"
+#include "train/parts.h"
 
 #include "tensor/kernels/activation.h"
 
@@ -102,7 +103,7 @@ static void print_memory(const shoal_run *run, const sh_plan *plan, FILE *file) 
 shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
     SHOAL_TRY(sh_run_make_optimizer(run));
     sh_plan *plan;
-    int64_t part = (run->config.batch + run->config.accumulate - 1) / run->config.accumulate;
+    int64_t part = sh_part_most(run->config.batch, run->config.accumulate);
     SHOAL_TRY(sh_model_plan(&run->model, part, true, &plan));
     sh_run_save_kernels(run);
     const sh_net *net = run->model.net;

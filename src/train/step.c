@@ -6,44 +6,25 @@
 #include "tensor/kernels/reduce.h"
 #include "tensor/kernels/vector.h"
 #include "train/exact.h"
+#include "train/parts.h"
 #include "train/run.h"
 #include "train/scheme.h"
 #include "train/sparse.h"
 #include "train/states.h"
 
-/* Samples of a global batch of `whole` that this worker takes. */
-static int64_t own_count(const shoal_run *run, int64_t whole) {
-    sh_batch_share share = sh_team_share(&run->team);
-    return (int64_t)(sh_share_end(share, (size_t)whole) - sh_share_begin(share, (size_t)whole));
-}
-
-/* The most samples that this worker takes for a batch; where data lies in parts, the loader knows.
- */
-static int64_t own_most(const shoal_run *run) {
-    if (run->data.train->parts.ranks == 0) return own_count(run, run->config.batch);
-    size_t sizes[2], most = 1;
-    for (size_t i = 0, count = sh_loader_sizes(run->loader, sizes); i < count; i++)
-        most = sizes[i] > most ? sizes[i] : most;
-    return (int64_t)most;
-}
-
-/* A worker's batch is computed in parts of this size (the last may be smaller). */
-static int64_t part_size(const shoal_run *run) {
-    return (own_most(run) + run->config.accumulate - 1) / run->config.accumulate;
-}
-
+/* Parts have two sizes at most: that of the first, and that of the last. */
 static sh_status prepare_batch(shoal_run *run, int64_t count) {
     sh_plan *plan;
-    int64_t part = part_size(run);
-    if (count >= part) SH_TRY(sh_model_plan(&run->model, part, true, &plan));
-    if (count % part != 0) SH_TRY(sh_model_plan(&run->model, count % part, true, &plan));
-    return SH_OK;
+    const int64_t parts = sh_part_count(count, run->config.accumulate);
+    if (parts == 0) return SH_OK;
+    SH_TRY(sh_model_plan(&run->model, sh_part_begin(count, parts, 1), true, &plan));
+    return sh_model_plan(&run->model, count - sh_part_begin(count, parts, parts - 1), true, &plan);
 }
 
 /* Of all workers together. */
 static int64_t eval_batch(const shoal_run *run) {
     if (run->config.eval_batch > 0) return run->config.eval_batch;
-    return (run->config.batch + run->config.accumulate - 1) / run->config.accumulate;
+    return sh_part_most(run->config.batch, run->config.accumulate);
 }
 
 /* Without shuffling, token data has one window per `context` tokens. */
@@ -404,15 +385,13 @@ static sh_status stand_in(shoal_run *run, const sh_batch *batch, sh_loss_result 
 static sh_status compute_batch(shoal_run *run, const sh_batch *batch, double rows,
                                sh_loss_result *total) {
     const sh_sample_sizes s = sh_sample_sizes_of(&run->data.train->info);
-    const int64_t own = (int64_t)batch->count, pieces = run->config.accumulate;
-    bool together = sums_batchnorms(run);
+    const int64_t own = (int64_t)batch->count;
     run->team.peers = (sh_peers){.engine = run->team.engine};
-    if (together && own == 0) return stand_in(run, batch, total);
-    // A share that moves has parts of its own; otherwise all steps but an epoch's last are alike.
-    bool moves = together || run->config.balance;
-    const int64_t part = moves ? (own + pieces - 1) / pieces : part_size(run);
-    for (int64_t at = 0; at < own; at += part) {
-        int64_t count = own - at < part ? own - at : part;
+    if (sums_batchnorms(run) && own == 0) return stand_in(run, batch, total);
+    const int64_t parts = sh_part_count(own, run->config.accumulate);
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t at = sh_part_begin(own, parts, part);
+        int64_t count = sh_part_begin(own, parts, part + 1) - at;
         if (at > 0) sh_team_beat(&run->team);
         sh_step_context step = context_of(run, batch, at);
         const void *x = (const char *)batch->x + (size_t)at * s.x_bytes;

@@ -93,3 +93,7 @@ expect_text '"target":"values","classes":0,"values":1,"target_range":[1.0,40.0]'
 expect_complaint 2 "has classes as its targets, not values" "$SHOAL" train "${mlp[@]}" --targets values --out no
 printf 'a,y\n1,0\n2,0.5\n' >half.csv
 expect_complaint 1 "sample 1 has label 0.5, which is not a class" "$SHOAL" data info half.csv --targets classes
+
+# A batch is cut into as many parts as --accumulate says, also where they cannot be equal.
+expect_exit 0 "$SHOAL" train --model linear --data digits --batch 9 --accumulate 4 --steps 1 --trace --out cut -q
+[ "$(grep -c '"name":"fc","cat":"backward"' cut/trace.json)" = 4 ] || fail "9 samples are not cut into 4 parts"
