@@ -1,5 +1,5 @@
-/* How --accumulate cuts a batch: into as many parts as it says, or samples there are, that differ by
- * one sample at most, the larger ones first. */
+/* How --accumulate cuts a batch: into as many parts as it says, or samples there are, that differ
+ * by one sample at most, the larger ones first. */
 #ifndef SH_TRAIN_PARTS_H
 #define SH_TRAIN_PARTS_H
 

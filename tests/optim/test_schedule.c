@@ -119,6 +119,52 @@ TEST(schedule, onecycle_rises_and_falls) {
     check_lr(&schedule, 60, 0.55);
 }
 
+static void check_rates(const sh_schedule *schedule, const double *rates, int64_t count) {
+    for (int64_t step = 0; step < count; step++) check_lr(schedule, step, rates[step]);
+}
+
+/* The values of PyTorch's documented formulas, lr 0.5. With anneal(a, b, p) = b + (a - b) / 2
+ * (1 + cos(pi p)) and a = lr / div_factor, b = a / final_div_factor, OneCycleLR has at step s
+ *
+ *   anneal(a, lr, s / e)                    up to e = pct_start total_steps - 1
+ *   anneal(lr, b, (s - e) / (f - e))        up to f = total_steps - 1
+ *
+ * here with total_steps 11 for 10 steps, pct_start 4/11, div_factor 25 and final_div_factor 4. */
+TEST(schedule, onecycle_is_pytorchs_with_a_step_more) {
+    const double rates[] = {0.02,
+                            0.14,
+                            0.38,
+                            0.5,
+                            0.475489794805849,
+                            0.406813725960037,
+                            0.307573931154188,
+                            0.197426068845812,
+                            0.0981862740399635,
+                            0.0295102051941513,
+                            0.005};
+    sh_schedule_options options = named("onecycle");
+    options.last = 0.01;
+    sh_schedule schedule = make(options, 0.5, 32, 10);
+    check_rates(&schedule, rates, SH_COUNT(rates));
+}
+
+/* CosineAnnealingLR(T_max=8, eta_min=0.05): 0.05 + (0.5 - 0.05) (1 + cos(pi s / 8)) / 2;
+ * LinearLR(start_factor=1, end_factor=0.2, total_iters=8): 0.5 (1 + (0.2 - 1) s / 8). */
+TEST(schedule, cosine_and_linear_are_pytorchs) {
+    const double cosine[] = {0.5,   0.48287289481504,  0.434099025766973, 0.361103772282145,
+                             0.275, 0.188896227717855, 0.115900974233027, 0.0671271051849605,
+                             0.05};
+    const double linear[] = {0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1};
+    sh_schedule_options options = named("cosine");
+    options.last = 0.1;
+    sh_schedule schedule = make(options, 0.5, 32, 8);
+    check_rates(&schedule, cosine, SH_COUNT(cosine));
+    options = named("linear");
+    options.last = 0.2;
+    schedule = make(options, 0.5, 32, 8);
+    check_rates(&schedule, linear, SH_COUNT(linear));
+}
+
 TEST(schedule, options_are_checked) {
     sh_schedule schedule;
     sh_schedule_options options = named("cosin");
