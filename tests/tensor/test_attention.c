@@ -164,6 +164,36 @@ TEST(attention, stays_finite_for_large_scores) {
     problem_close(&p);
 }
 
+/* Scores of 1024 + j / 4 weigh as those of j / 4 do. They are exact in float; as powers of two they
+ * keep a relative error of 1e-4. */
+static void check_large_scores(sh_attention_shape shape, float level) {
+    omp_set_num_threads(1);
+    problem got = problem_open(shape, 1), want = problem_open(shape, 1);
+    const size_t D = shape.D, C = shape.H * D;
+    for (size_t t = 0; t < shape.T; t++) {
+        float *q = got.qkv + t * 3 * C, *k = q + C;
+        for (size_t d = 0; d < D; d++) q[d] = k[d] = 0;
+        q[0] = 64;  // 64 k / sqrt(4)
+        k[0] = (level + 0.25f * (float)(t % 23)) / 32;
+    }
+    memcpy(want.qkv, got.qkv, 3 * got.y_count * sizeof *got.qkv);
+    double *row = sh_alloc(shape.T + 3 * want.y_count, sizeof *row);
+    sh_reference_attention_forward(&shape, want.qkv, want.y, want.lse, row);
+    sh_attention()->forward(&shape, got.qkv, got.y, got.lse, got.scratch);
+    CHECK_CLOSE(got.y, want.y, got.y_count, 1e-3);
+    CHECK_CLOSE(got.lse, want.lse, got.lse_count, 1e-6);
+    sh_free(row);
+    sh_arena_fini(&got.arena), sh_arena_fini(&want.arena);
+}
+
+TEST(attention, weighs_large_scores_as_small_ones) {
+    for (int causal = 0; causal < 2; causal++) {
+        check_large_scores((sh_attention_shape){1, 430, 1, 4, causal == 1}, 1024);
+        check_large_scores((sh_attention_shape){1, 430, 1, 4, causal == 1}, -1024);
+        check_large_scores((sh_attention_shape){1, 30, 1, 4, causal == 1}, 0);
+    }
+}
+
 /* A run stops at the layer that first produced a NaN, so a kernel may not swallow one. */
 TEST(attention, passes_nan_on) {
     omp_set_num_threads(1);

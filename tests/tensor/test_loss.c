@@ -210,6 +210,25 @@ static void softmax(void) {
 
 TEST(softmax, matches_reference) { each_setting(softmax); }
 
+/* exp(1000) is no float: the largest logit of a row must be taken off before. */
+static void large_logits(void) {
+    enum { COLS = 19 };
+    const float levels[] = {1000, -1000, 3e38f, 1e5f};
+    float x[COLS], y[COLS], want[COLS];
+    for (size_t l = 0; l < SH_COUNT(levels); l++) {
+        for (size_t j = 0; j < COLS; j++) x[j] = levels[l] + 0.5f * (float)(j % 7);
+        sh_softmax()->forward(x, y, 1, COLS);
+        sh_ref_softmax(x, want, 1, COLS);
+        for (size_t j = 0; j < COLS; j++) assert_true(isfinite(want[j]) && want[j] > 0);
+        CHECK_CLOSE(y, want, COLS, 1e-6);
+    }
+    const float far[] = {1000, -1000, 0, -3e38f, -INFINITY}, first[] = {1, 0, 0, 0, 0};
+    sh_softmax()->forward(far, y, 1, SH_COUNT(far));
+    CHECK_CLOSE(y, first, SH_COUNT(far), 1e-6);
+}
+
+TEST(softmax, bears_large_logits) { each_setting(large_logits); }
+
 typedef struct softmax_run {
     const float *x;
     float *y;

@@ -67,6 +67,23 @@ static void layernorm(void) {
 
 TEST(layernorm, matches_reference) { each_setting(layernorm); }
 
+/* Rows whose variance is no larger than epsilon: nearly all of 1 / sqrt(variance + eps) is eps. */
+static void layernorm_epsilon(void) {
+    enum { R = 3, C = 37, N = R * C };
+    const float epsilons[] = {1e-5f, 1e-3f, 0.25f};
+    float y[N], y_want[N], mean[R], mean_want[R], rstd[R], rstd_want[R];
+    float *x = filled(N, 1, 1e-3f), *gamma = filled(C, 2, 1);
+    for (size_t e = 0; e < SH_COUNT(epsilons); e++) {
+        sh_layernorm()->forward(x, gamma, NULL, epsilons[e], R, C, y, mean, rstd);
+        sh_ref_layernorm_forward(x, gamma, NULL, epsilons[e], R, C, y_want, mean_want, rstd_want);
+        CHECK_CLOSE(rstd, rstd_want, R, 1e-6);
+        CHECK_CLOSE(y, y_want, N, 1e-6);
+    }
+    free(x), free(gamma);
+}
+
+TEST(layernorm, adds_epsilon_to_the_variance) { each_setting(layernorm_epsilon); }
+
 typedef struct layer_run {
     float *x, *gamma, *beta, *y, *mean, *rstd;
     size_t rows, C;
