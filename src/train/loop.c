@@ -433,12 +433,14 @@ static sh_status begin(shoal_run *run) {
     SH_TRY(sh_regroup_prepare(run));
     SH_TRY(sh_scheme_begin(run));
     if (leads) SH_TRY(sh_run_begin_files(run));
+    SH_TRY(
+        sh_team_wrote(&run->team, run->step));  // else who goes on might find an older run's files
     run->first_step = run->team.step = run->step;
     run->loop_ns = sh_run_now(run);
     sh_regroup_ready(run);
     if (leads) sh_run_save_kernels(run);
     if (leads) tell_begin(run);
-    return sh_team_wrote(&run->team, run->step);
+    return SH_OK;
 }
 
 /* A run that ends before its time says so in its own files; its caller has the error. */

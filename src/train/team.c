@@ -54,7 +54,8 @@ void sh_team_writing(sh_team *team, int64_t step) {
 
 sh_status sh_team_wrote(sh_team *team, int64_t step) {
     if (sh_team_leads(team)) sh_team_phase(team, SH_PHASE_STEP, step);
-    if (team->patience == NULL) return SH_OK;
+    if (team->engine == NULL) return SH_OK;
+    if (team->patience == NULL) return sh_engine_barrier(team->engine);
     SH_TRY(await_written(team));
     team->written = (sh_call){.what = SH_BARRIER, .step = step, .bucket = -1};
     team->writes = true;

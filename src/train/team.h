@@ -184,8 +184,9 @@ void sh_team_phase(sh_team *team, sh_phase phase, int64_t step);
  * whoever waits for it is patient; a wait for anybody else is one of a step. */
 void sh_team_writing(sh_team *team, int64_t step);
 /* Rank 0 has written a checkpoint, or the files of a run that begins. The others call it when they
- * have done their part: they go on at once, and are as patient as with a checkpoint until it is
- * there. */
+ * have done their part. Where a parent watches over the workers they wait for rank 0: should it die
+ * first, they owe the checkpoint. Elsewhere a death ends the job, so they go on at once, and are as
+ * patient as with a checkpoint until it is there. */
 sh_status sh_team_wrote(sh_team *team, int64_t step);
 /* A sign of life, in the middle of long work. */
 void sh_team_beat(const sh_team *team);
