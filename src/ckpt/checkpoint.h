@@ -65,8 +65,8 @@ static inline const sh_param_list *sh_checkpoint_slot_params(const sh_checkpoint
 }
 
 /* Writes a snapshot, then removes all but the newest `keep` (0: keeps all) up to this step, and
- * what dead writers left behind. When it fails, those that were there are untouched. One writer per
- * folder at a time. */
+ * temporary files that dead writers left behind. When it fails, those that were there are
+ * untouched. One writer per folder at a time. */
 sh_status sh_checkpoint_save(const char *folder, const sh_checkpoint *checkpoint, int keep);
 
 /* Parameters, state, the model's text and the facts alone, as one file. */
@@ -78,6 +78,10 @@ sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkp
  * unless NULL, finishes `info_out`. */
 sh_status sh_checkpoint_find(const char *path, const sh_log *log, char **manifest_out,
                              sh_checkpoint_info *info_out);
+
+/* The same of a folder, among the snapshots up to a step. */
+sh_status sh_checkpoint_find_before(const char *folder, int64_t step, const sh_log *log,
+                                    char **manifest_out);
 
 /* Finds a snapshot as above and fills the blocks and `into->info` (caller finishes it). Every name
  * and shape is compared with the model first; nothing is written unless all fit. A warning names

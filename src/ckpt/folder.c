@@ -83,30 +83,23 @@ out:
     return status;
 }
 
-typedef struct keep_plan {
-    const int64_t *steps;  // with a manifest, newest first
-    size_t count;
-    int64_t saved, oldest;  // the snapshot just written, and the oldest to keep
-} keep_plan;
-
-static bool has_manifest(const keep_plan *plan, int64_t step) {
-    return bsearch(&step, plan->steps, plan->count, sizeof step, newest_first) != NULL;
+/* Removes a snapshot that has a manifest. The manifest goes last: until then it says whose the
+ * other files are. What is left at any moment is either whole or seen to be damaged. */
+static void remove_snapshot(const char *folder, int64_t step) {
+    for (int part = 0; part < SH_SNAPSHOT_PARTS; part++) {
+        char name[SH_SNAPSHOT_NAME];
+        char *path = sh_path_join(folder, sh_snapshot_name((sh_snapshot_part)part, step, name));
+        if (path != NULL) unlink(path);
+        sh_free(path);
+    }
 }
 
-static bool is_waste(const keep_plan *plan, const file_name *name) {
-    if (name->temporary) return true;
-    if (name->step > plan->saved) return false;
-    return name->step < plan->oldest || !has_manifest(plan, name->step);
-}
-
-/* Manifests go first: a snapshot that is half removed no longer counts as one. */
-static void remove_waste(const char *folder, const keep_plan *plan, bool manifests) {
+static void remove_temporaries(const char *folder) {
     DIR *dir = opendir(folder);
     if (dir == NULL) return;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         file_name name;
-        if (!parse_name(entry->d_name, &name)) continue;
-        if ((name.part == SH_SNAPSHOT_MANIFEST) == manifests && is_waste(plan, &name))
+        if (parse_name(entry->d_name, &name) && name.temporary)
             unlinkat(dirfd(dir), entry->d_name, 0);
     }
     closedir(dir);
@@ -115,16 +108,16 @@ static void remove_waste(const char *folder, const keep_plan *plan, bool manifes
 void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
     int64_t *steps = NULL;
     size_t count = 0;
-    if (sh_snapshots_list(folder, &steps, &count) != SH_OK) return;
-    keep_plan plan = {.steps = steps, .count = count, .saved = step};
+    remove_temporaries(folder);
+    if (keep == 0 || sh_snapshots_list(folder, &steps, &count) != SH_OK) return;
     int left = keep;
-    for (size_t i = 0; keep > 0 && i < count && left > 0; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (steps[i] > step) continue;  // of another run or branch: not ours to judge
-        plan.oldest = steps[i];
-        left--;
+        if (left > 0)
+            left--;
+        else
+            remove_snapshot(folder, steps[i]);
     }
-    remove_waste(folder, &plan, true);
-    remove_waste(folder, &plan, false);
     sh_free(steps);
 }
 
@@ -132,17 +125,7 @@ sh_status sh_snapshots_remove_all(const char *folder) {
     int64_t *steps = NULL;
     size_t count = 0;
     SH_TRY(sh_snapshots_list(folder, &steps, &count));
-    // Manifests go first, newest first: what is left at any moment is no snapshot.
-    const sh_snapshot_part order[] = {SH_SNAPSHOT_MANIFEST, SH_SNAPSHOT_OPTIMIZER,
-                                      SH_SNAPSHOT_MODEL};
-    for (size_t i = 0; i < count; i++) {
-        for (size_t k = 0; k < SH_COUNT(order); k++) {
-            char name[SH_SNAPSHOT_NAME];
-            char *path = sh_path_join(folder, sh_snapshot_name(order[k], steps[i], name));
-            if (path != NULL) unlink(path);
-            sh_free(path);
-        }
-    }
+    for (size_t i = 0; i < count; i++) remove_snapshot(folder, steps[i]);
     sh_free(steps);
     return SH_OK;
 }

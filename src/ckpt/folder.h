@@ -23,7 +23,8 @@ const char *sh_snapshot_name(sh_snapshot_part part, int64_t step, char name_out[
 sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *count_out);
 
 /* After `step` is complete: removes all but the newest `keep` snapshots up to it (0: keeps all),
- * files without manifest up to it, and temporary files. What cannot be removed stays. */
+ * and temporary files. A file that belongs to no manifest may be the user's own, and stays, as does
+ * what cannot be removed. */
 void sh_snapshots_prune(const char *folder, int64_t step, int keep);
 
 /* Removes every snapshot: the run that wrote them is to be started afresh. */

@@ -55,21 +55,23 @@ static sh_status read_whole(const char *path, sh_manifest *manifest_out) {
 
 static sh_status none_found(const char *folder, size_t damaged) {
     if (damaged > 0) {
-        SH_FAIL(SH_E_FORMAT, "'%s' holds %zu checkpoints and all are damaged", folder, damaged);
+        SH_FAIL(SH_E_FORMAT, "'%s' holds %zu checkpoint%s and all are damaged", folder, damaged,
+                damaged == 1 ? "" : "s");
         return sh_error_hint("bring one back from a copy, or start the run anew");
     }
     SH_FAIL(SH_E_IO, "there is no checkpoint in '%s'", folder);
     return sh_error_hint("give a run's folder, its checkpoints folder or a manifest");
 }
 
-/* The newest whole snapshot of a folder. */
-static sh_status newest(const char *folder, const sh_log *log, char **path_out,
+/* The newest whole snapshot of a folder, up to step `most`. */
+static sh_status newest(const char *folder, int64_t most, const sh_log *log, char **path_out,
                         sh_manifest *manifest_out) {
     int64_t *steps = NULL;
-    size_t count = 0;
+    size_t count = 0, damaged = 0;
     SH_TRY(sh_snapshots_list(folder, &steps, &count));
     char *found = NULL;
     for (size_t i = 0; found == NULL && i < count; i++) {
+        if (steps[i] > most) continue;
         char name[SH_SNAPSHOT_NAME];
         char *path = sh_path_join(folder, sh_snapshot_name(SH_SNAPSHOT_MANIFEST, steps[i], name));
         if (path == NULL) break;
@@ -77,16 +79,27 @@ static sh_status newest(const char *folder, const sh_log *log, char **path_out,
             found = path;
         } else {
             SH_WARN(log, "checkpoint '%s' is skipped: %s", path, sh_error_last()->text);
+            damaged++;
             sh_free(path);
         }
     }
     sh_free(steps);
-    if (found == NULL) return none_found(folder, count);
+    if (found == NULL) return none_found(folder, damaged);
     *path_out = found;
     return SH_OK;
 }
 
 /* Caller frees the path and finishes manifest->info. */
+static sh_status find_in(const char *folder, int64_t most, const sh_log *log, char **path_out,
+                         sh_manifest *manifest_out) {
+    char *inside = sh_path_join(folder, "checkpoints");
+    if (inside == NULL) return no_memory();
+    sh_status status =
+        newest(sh_is_folder(inside) ? inside : folder, most, log, path_out, manifest_out);
+    sh_free(inside);
+    return status;
+}
+
 static sh_status find(const char *path, const sh_log *log, char **path_out,
                       sh_manifest *manifest_out) {
     if (!sh_is_folder(path)) {
@@ -96,11 +109,15 @@ static sh_status find(const char *path, const sh_log *log, char **path_out,
         sh_checkpoint_info_fini(&manifest_out->info);
         return no_memory();
     }
-    char *inside = sh_path_join(path, "checkpoints");
-    if (inside == NULL) return no_memory();
-    sh_status status = newest(sh_is_folder(inside) ? inside : path, log, path_out, manifest_out);
-    sh_free(inside);
-    return status;
+    return find_in(path, INT64_MAX, log, path_out, manifest_out);
+}
+
+sh_status sh_checkpoint_find_before(const char *folder, int64_t step, const sh_log *log,
+                                    char **manifest_out) {
+    sh_manifest manifest;
+    SH_TRY(find_in(folder, step, log, manifest_out, &manifest));
+    sh_checkpoint_info_fini(&manifest.info);
+    return SH_OK;
 }
 
 sh_status sh_checkpoint_find(const char *path, const sh_log *log, char **manifest_out,

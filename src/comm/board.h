@@ -37,6 +37,7 @@ typedef struct sh_board_rank {
     _Alignas(64) _Atomic int64_t beat_ns;  // last sign of life; relaxed: only its age matters
     _Atomic int phase;                     // sh_phase
     _Atomic int64_t step;
+    _Atomic int64_t saved;  // step of the newest checkpoint that it has written; 0: none; relaxed
     _Atomic uint64_t waits_for;  // bit r: waits for rank r (the first 64 ranks), in a collective
     _Atomic uint64_t mail_from;  // the same, for its mail; another task may write it
     _Atomic bool dead;           // set by the parent

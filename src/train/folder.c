@@ -63,6 +63,17 @@ static bool resumes_itself(const shoal_run *run) {
            (run->config.resume != NULL && strcmp(run->config.resume, "newest") == 0);
 }
 
+static bool has_snapshots(const shoal_run *run) {
+    int64_t *steps = NULL;
+    size_t count = 0;
+    char *folder = sh_path_join(run->folder, "checkpoints");
+    bool has = folder != NULL && sh_file_exists(folder) &&
+               sh_snapshots_list(folder, &steps, &count) == SH_OK && count > 0;
+    sh_free(steps);
+    sh_free(folder);
+    return has;
+}
+
 /* With --resume DIR and no --out, the run goes on in DIR. `first_inout`: see default_folder. */
 static sh_status choose_folder(shoal_run *run, int *first_inout) {
     const sh_config *config = &run->config;
@@ -75,8 +86,13 @@ static sh_status choose_folder(shoal_run *run, int *first_inout) {
         run->folder =
             default_folder(config->name != NULL ? config->name : "run", resumes, first_inout);
     if (run->folder == NULL) return no_memory();
-    if (resumes || !holds_run(run->folder) || config->overwrite) return SH_OK;
-    SH_FAIL(SH_E_USAGE, "'%s' already holds a run", run->folder);
+    if (resumes || config->overwrite) return SH_OK;
+    if (holds_run(run->folder))
+        SH_FAIL(SH_E_USAGE, "'%s' already holds a run", run->folder);
+    else if (has_snapshots(run))
+        SH_FAIL(SH_E_USAGE, "'%s' already holds checkpoints", run->folder);
+    else
+        return SH_OK;
     return sh_error_hint(
         "--resume continues it, --overwrite starts afresh, --out DIR goes elsewhere");
 }
@@ -261,17 +277,6 @@ static sh_status check_same_data(const shoal_run *run, const sh_checkpoint_info 
             (long)theirs, (long)own);
     return sh_error_hint("go on with --%s %ld, or start a new run from its parameters: --load %s",
                          what, (long)theirs, source);
-}
-
-static bool has_snapshots(const shoal_run *run) {
-    int64_t *steps = NULL;
-    size_t count = 0;
-    char *folder = sh_path_join(run->folder, "checkpoints");
-    bool has = folder != NULL && sh_file_exists(folder) &&
-               sh_snapshots_list(folder, &steps, &count) == SH_OK && count > 0;
-    sh_free(steps);
-    sh_free(folder);
-    return has;
 }
 
 /* The kernel choices of the first part of the run come first, then everything else. */

@@ -251,6 +251,12 @@ static sh_status supervise(launch_attempt *a) {
     return a->error.code == SH_OK ? SH_OK : sh_error_adopt(&a->error);
 }
 
+void launch_take_saved(launch_attempt *a) {
+    const sh_board_rank *leader = &launch_board(a)->rank[0];
+    int64_t saved = atomic_load_explicit(&leader->saved, memory_order_relaxed);
+    if (saved > 0) a->outcome->saved = saved;
+}
+
 /* The first generation has a rank for each slot. */
 static sh_status fork_workers(launch_attempt *a) {
     for (int slot = 0; slot < a->slots; slot++) a->roll[slot] = slot;
@@ -276,6 +282,7 @@ static sh_status run_attempt(launch_attempt *a) {
     sh_status status = sh_generations_create(a->config, &a->generations);
     if (status == SH_OK) status = fork_workers(a);
     if (status == SH_OK) status = supervise(a);
+    if (a->generations != NULL) launch_take_saved(a);
     close(ends[1]);
     close(ends[0]);
     sh_generations_destroy(a->generations);
@@ -306,27 +313,50 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t
     return status;
 }
 
-static bool has_checkpoint(const sh_outcome *outcome) {
-    char *manifest = NULL;
-    bool found = outcome->folder != NULL &&
-                 sh_checkpoint_find(outcome->folder, NULL, &manifest, NULL) == SH_OK;
-    sh_free(manifest);
-    return found;
+/* Whoever hears what the search for a checkpoint skips. */
+typedef struct search {
+    const sh_job *job;
+    const sh_outcome *outcome;
+} search;
+
+static void tell_skipped(void *self, sh_log_level level, const char *text) {
+    const search *s = self;
+    if (level >= SH_LOG_WARN) warn(s->job, s->outcome, text);
 }
 
-/* Goes on from the newest checkpoint, or from the start where there is none yet. */
-static sh_status prepare_restart(sh_config *config, const sh_outcome *outcome) {
-    bool found = has_checkpoint(outcome);
+/* The manifest of the newest whole checkpoint up to the one that this launch has written last:
+ * newer ones are of an older run, or of the branch that this run left. sh_free it. */
+static sh_status find_saved(const sh_job *job, const sh_outcome *outcome, char **manifest_out) {
+    search s = {job, outcome};
+    const sh_log log = {.line = tell_skipped, .self = &s};
+    return sh_checkpoint_find_before(outcome->folder, outcome->saved, &log, manifest_out);
+}
+
+/* Goes on from the last checkpoint, or begins as the run was begun where it has written none yet.
+ * What cannot be read stays where it is, so then the run ends. */
+static sh_status prepare_restart(sh_config *config, const sh_job *job, const sh_outcome *outcome) {
     if (outcome->folder != NULL)
         SH_TRY(sh_options_set(sh_config_table, "out", outcome->folder, config));
-    if (found) return sh_options_set(sh_config_table, "resume", "auto", config);
-    return sh_options_set(sh_config_table, "overwrite", "true", config);
+    if (outcome->saved == 0) {
+        if (config->resume != NULL) return SH_OK;
+        return sh_options_set(sh_config_table, "overwrite", "true", config);
+    }
+    char *manifest = NULL;
+    sh_status status = find_saved(job, outcome, &manifest);
+    if (status == SH_OK) status = sh_options_set(sh_config_table, "resume", manifest, config);
+    sh_free(manifest);
+    if (status != SH_OK) write_log(job, outcome, SH_LOG_ERROR, sh_error_last()->text);
+    return status;
 }
 
 /* Nobody restarts it any more; what it has done is not lost. */
-static sh_status tell_how_to_go_on(const sh_outcome *outcome) {
+static sh_status tell_how_to_go_on(const sh_job *job, const sh_outcome *outcome) {
     const sh_error error = *sh_error_last();
-    bool found = has_checkpoint(outcome);
+    bool goes_on = outcome->saved > 0 || job->config->resume != NULL;
+    char *manifest = NULL;
+    bool found = goes_on && outcome->folder != NULL &&
+                 sh_checkpoint_find(outcome->folder, NULL, &manifest, NULL) == SH_OK;
+    sh_free(manifest);
     sh_status status = sh_error_adopt(&error);
     if (!found) return status;
     return sh_error_hint("%s%s'shoal train %s --resume' goes on from the last checkpoint",
@@ -354,8 +384,10 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
         if (job->hooks->stop != NULL && job->hooks->stop(job->hooks->user)) break;
         sh_error error = *sh_error_last();
         if (config.elastic && config.workers > 1) config.workers--;
-        if (prepare_restart(&config, outcome) != SH_OK) break;
         show_warning(job, error.text);  // the log has it
+        status = prepare_restart(&config, job, outcome);
+        died = status == SH_OK;
+        if (!died) break;
         char text[160];
         snprintf(text, sizeof text, "restart %ld of %ld, %s, with %ld worker%s", (long)restarts + 1,
                  (long)config.restarts,
@@ -364,5 +396,5 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
         warn(job, outcome, text);
     }
     sh_config_fini(&config);
-    return status != SH_OK && died && job->restarts ? tell_how_to_go_on(outcome) : status;
+    return status != SH_OK && died && job->restarts ? tell_how_to_go_on(job, outcome) : status;
 }

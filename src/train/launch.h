@@ -46,6 +46,7 @@ typedef struct sh_outcome {
     char *folder;  // of the run, NULL: none was opened; sh_free it
     shoal_timing timing;
     int64_t begin_ns;  // when the launch began
+    int64_t saved;     // step of the last checkpoint that this launch has written; 0: none
 } sh_outcome;
 
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome);

@@ -50,6 +50,9 @@ static inline int launch_processes(const launch_attempt *a) { return a->slots + 
 void launch_warn(void *user, const char *text);
 void launch_fail(launch_attempt *a, sh_status code, const char *text, const char *hint);
 
+/* The board of a generation that ends says which checkpoint was written last. */
+void launch_take_saved(launch_attempt *a);
+
 /* "worker 2": by its slot, which it keeps whatever its rank is. Returns name_out. */
 const char *launch_name(const launch_attempt *a, int slot, char name_out[SH_BOARD_NAME]);
 /* A worker, or a server behind the slots; `joins`: a team that is under way. */

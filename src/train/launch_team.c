@@ -74,6 +74,7 @@ static void begin_generation(launch_attempt *a) {
         return;
     }
     a->over_ns = 0;
+    launch_take_saved(a);
     sh_generations_publish(a->generations, a->roll, count);
     sh_board *board = launch_board(a);
     for (int rank = 0; rank < count; rank++) {

@@ -131,7 +131,10 @@ static sh_status save(shoal_run *run) {
     SH_TRY(sh_team_gather_slots(run));
     SH_TRY(sh_team_settle_states(&run->team));
     sh_team_writing(&run->team, run->step);
-    if (sh_team_leads(&run->team)) SH_TRY(sh_run_save(run));
+    if (sh_team_leads(&run->team)) {
+        SH_TRY(sh_run_save(run));
+        sh_team_saved(&run->team, run->step);
+    }
     SH_TRY(sh_team_wrote(&run->team, run->step));
     sh_team_drop_slots(run);
     run->saved = true;

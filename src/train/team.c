@@ -52,6 +52,10 @@ void sh_team_writing(sh_team *team, int64_t step) {
         sh_team_phase(team, SH_PHASE_CHECKPOINT, step);
 }
 
+void sh_team_saved(const sh_team *team, int64_t step) {
+    if (team->board != NULL) atomic_store_explicit(&team->board->saved, step, memory_order_relaxed);
+}
+
 sh_status sh_team_wrote(sh_team *team, int64_t step) {
     if (sh_team_leads(team)) sh_team_phase(team, SH_PHASE_STEP, step);
     if (team->engine == NULL) return SH_OK;

@@ -188,6 +188,9 @@ void sh_team_writing(sh_team *team, int64_t step);
  * first, they owe the checkpoint. Elsewhere a death ends the job, so they go on at once, and are as
  * patient as with a checkpoint until it is there. */
 sh_status sh_team_wrote(sh_team *team, int64_t step);
+/* On rank 0: the checkpoint of this step is on disk. The board says so, for who restarts the run.
+ */
+void sh_team_saved(const sh_team *team, int64_t step);
 /* A sign of life, in the middle of long work. */
 void sh_team_beat(const sh_team *team);
 void sh_team_fini(sh_team *team);

@@ -53,9 +53,8 @@ static void fixture_fini(fixture *f) {
     sh_param_list_fini(&f->state);
 }
 
-/* Content that follows from the step, saved. */
-static sh_status save(fixture *f, int64_t step, int keep) {
-    fixture_fill(f, (uint64_t)step);
+/* What the blocks hold, saved. */
+static sh_status save_blocks(fixture *f, int64_t step, int keep) {
     f->checkpoint.info = (sh_checkpoint_info){.step = step,
                                               .epoch = 3,
                                               .batch = 17,
@@ -66,6 +65,12 @@ static sh_status save(fixture *f, int64_t step, int keep) {
                                               .model = (char[]){"- dense: 3\n"},
                                               .kernels = (char[]){"{\"conv1\": \"direct\"}"}};
     return sh_checkpoint_save(f->folder, &f->checkpoint, keep);
+}
+
+/* Content that follows from the step, saved. */
+static sh_status save(fixture *f, int64_t step, int keep) {
+    fixture_fill(f, (uint64_t)step);
+    return save_blocks(f, step, keep);
 }
 
 static const char *file_of(const fixture *f, const char *name) {
@@ -136,6 +141,16 @@ static void damage(const char *path, long at) {
     fclose(file);
 }
 
+static size_t count_files(const char *folder) {
+    char command[4200];
+    snprintf(command, sizeof command, "ls -A '%s' | wc -l", folder);
+    FILE *pipe = popen(command, "r");
+    size_t count = 0;
+    if (pipe == NULL || fscanf(pipe, "%zu", &count) != 1) fail_msg("cannot list %s", folder);
+    pclose(pipe);
+    return count;
+}
+
 TEST(checkpoint, gives_back_what_was_saved) {
     fixture f;
     fixture_init(&f, "checkpoint_round");
@@ -197,14 +212,15 @@ TEST(checkpoint, keeps_the_newest) {
     fixture_init(&f, "checkpoint_keep");
     CHECK_OK(sh_file_write(file_of(&f, "model-00000001.safetensors.tmp.abcdef"), "x", 1));
     CHECK_OK(sh_file_write(file_of(&f, "model-00000002.safetensors"), "x", 1));  // no manifest
-    CHECK_OK(sh_file_write(file_of(&f, "model-notes.txt"), "x", 1));             // not ours
+    CHECK_OK(sh_file_write(file_of(&f, "model-notes.txt"), "x", 1));             // no such name
     for (int64_t step = 10; step <= 50; step += 10) CHECK_OK(save(&f, step, 2));
     const char *gone[] = {"model-00000030.safetensors", "optimizer-00000030.safetensors",
-                          "manifest-00000030.json",     "manifest-00000010.json",
-                          "model-00000002.safetensors", "model-00000001.safetensors.tmp.abcdef"};
+                          "manifest-00000030.json", "manifest-00000010.json",
+                          "model-00000001.safetensors.tmp.abcdef"};
     const char *kept[] = {"model-00000040.safetensors", "optimizer-00000040.safetensors",
                           "manifest-00000040.json",     "model-00000050.safetensors",
-                          "manifest-00000050.json",     "model-notes.txt"};
+                          "manifest-00000050.json",     "model-notes.txt",
+                          "model-00000002.safetensors"};
     for (size_t i = 0; i < SH_COUNT(gone); i++) assert_false(sh_file_exists(file_of(&f, gone[i])));
     for (size_t i = 0; i < SH_COUNT(kept); i++) assert_true(sh_file_exists(file_of(&f, kept[i])));
     check_load(f.folder, 50);
@@ -212,6 +228,62 @@ TEST(checkpoint, keeps_the_newest) {
     CHECK_OK(save(&f, 60, 0));  // 0 keeps all
     check_load(file_of(&f, "manifest-00000040.json"), 40);
     fixture_fini(&f);
+}
+
+TEST(checkpoint, of_another_branch_none_is_removed) {
+    fixture f;
+    fixture_init(&f, "checkpoint_branch");
+    for (int64_t step = 10; step <= 50; step += 10) CHECK_OK(save(&f, step, 9));
+    // A run that went back to step 20 and takes another way from there.
+    CHECK_OK(save(&f, 25, 2));
+    static const int64_t kept[] = {20, 25, 30, 40, 50};
+    char name[64];
+    for (size_t i = 0; i < SH_COUNT(kept); i++) {
+        snprintf(name, sizeof name, "manifest-%08ld.json", (long)kept[i]);
+        check_load(file_of(&f, name), kept[i]);
+    }
+    assert_int_equal(count_files(f.folder), 3 * SH_COUNT(kept));
+    CHECK_OK(save(&f, 35, 2));
+    check_load(file_of(&f, "manifest-00000035.json"), 35);
+    check_load(file_of(&f, "manifest-00000050.json"), 50);
+    assert_false(sh_file_exists(file_of(&f, "manifest-00000025.json")));
+    fixture_fini(&f);
+}
+
+TEST(checkpoint, the_newest_up_to_a_step_is_found) {
+    fixture f;
+    fixture_init(&f, "checkpoint_before");
+    for (int64_t step = 10; step <= 40; step += 10) CHECK_OK(save(&f, step, 9));
+    damage(file_of(&f, "model-00000030.safetensors"), 150);
+    char *manifest;
+    warnings[0] = '\0';
+    CHECK_OK(sh_checkpoint_find_before(f.folder, 35, &log_kept, &manifest));
+    assert_string_equal(manifest, file_of(&f, "manifest-00000020.json"));
+    sh_free(manifest);
+    assert_non_null(strstr(warnings, "manifest-00000030.json' is skipped"));
+    assert_null(strstr(warnings, "manifest-00000040.json"));
+    CHECK_FAILS(SH_E_IO, "no checkpoint in",
+                sh_checkpoint_find_before(f.folder, 9, NULL, &manifest));
+    damage(file_of(&f, "model-00000010.safetensors"), 150);
+    CHECK_FAILS(SH_E_FORMAT, "holds 1 checkpoint and all are damaged",
+                sh_checkpoint_find_before(f.folder, 15, NULL, &manifest));
+    fixture_fini(&f);
+}
+
+TEST(checkpoint, numbers_that_are_not_finite_are_not_loaded) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < SH_COUNT(bad); i++) {
+        fixture f;
+        fixture_init(&f, "checkpoint_finite");
+        CHECK_OK(save(&f, 1, 9));
+        fixture_fill(&f, 2);
+        f.weights[39] = bad[i];  // the last of fc.weight
+        CHECK_OK(save_blocks(&f, 2, 9));
+        check_load_fails(f.folder, SH_E_NUMERIC, "tensor 'fc.weight' holds a NaN or an infinity");
+        check_load_fails(file_of(&f, "manifest-00000002.json"), SH_E_NUMERIC, "fc.weight");
+        check_load(file_of(&f, "manifest-00000001.json"), 1);
+        fixture_fini(&f);
+    }
 }
 
 TEST(checkpoint, without_a_manifest_there_is_no_snapshot) {
@@ -403,16 +475,6 @@ TEST(checkpoint, a_model_from_pytorch_loads) {
                                          into.state_values));
     fixture_fini(&into);
     fixture_fini(&f);
-}
-
-static size_t count_files(const char *folder) {
-    char command[4200];
-    snprintf(command, sizeof command, "ls -A '%s' | wc -l", folder);
-    FILE *pipe = popen(command, "r");
-    size_t count = 0;
-    if (pipe == NULL || fscanf(pipe, "%zu", &count) != 1) fail_msg("cannot list %s", folder);
-    pclose(pipe);
-    return count;
 }
 
 /* A file-size limit stands in for a full disk: it strikes in each of the three files in turn. */

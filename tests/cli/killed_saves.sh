@@ -47,3 +47,75 @@ kill -KILL "$(worker 1)"
 exec 3<&-
 finish 0
 for step in 40 80; do expect_exit 0 "$SHOAL" eval "midway/checkpoints/manifest-000000$step.json" --quiet; done
+
+# A worker dies before the first step of a run that is to overwrite another: it begins again, and the other is not
+# taken for it. The worker is stopped while the run starts; a try that finds the old files gone came too late.
+old=over/checkpoints/manifest-00000040.json
+grown() { [ "$(stat -c %s over/log.txt)" -gt "$1" ]; } # BYTES
+# catch SCHEME   such a run in the background, with a worker stopped before the old files went.
+catch() {
+    local size
+    rm -rf over "$XDG_CACHE_HOME" # without the latter, starting is too quick
+    expect_exit 0 "$SHOAL" train "${common[@]}" --steps 40 --out over --quiet
+    size=$(stat -c %s over/log.txt)
+    "$SHOAL" train "${common[@]}" --kernels measure -n 3 --sync "$1" --steps 30 --overwrite --out over \
+        >over.out 2>over.err &
+    parent=$! name=over
+    until grown "$size" || gone "$parent"; do :; done
+    kill -STOP "$(worker 2)"
+    sleep 0.2
+    [ -e "$old" ] && return
+    kill -KILL "$parent"
+    wait "$parent" || true
+    return 1
+}
+for scheme in bsp gossip; do
+    for try in 1 2 3 4 5 6 7 8 9 10; do ! catch "$scheme" || break; done
+    [ -e "$old" ] || fail "no worker could be stopped in time in $try tries"
+    kill -KILL "$(worker 2)"
+    finish 0
+    expect_text "restart 1 of 3, from the beginning, with 3 workers" over.err
+    expect_no_file "$old"
+    expect_exit 0 "$SHOAL" eval over/checkpoints/manifest-00000030.json --quiet
+done
+
+# A worker dies after a resume from an earlier checkpoint, before the next one: the run goes on from that one, not
+# from a later one of the branch that it left.
+expect_exit 0 "$SHOAL" train "${common[@]}" --steps 60 --checkpoint-every 20 --out branch --quiet
+hold 30 branch -n 2 --resume branch/checkpoints/manifest-00000020.json --steps 30 --checkpoint-every 10 --sync bsp
+kill -KILL "$(worker 2)"
+exec 3<&-
+finish 0
+[ "$(grep -c 'resumed after step 20' branch/log.txt)" -eq 2 ] || fail "$(cat branch/log.txt)"
+for step in 20 30 40 60; do expect_exit 0 "$SHOAL" eval "branch/checkpoints/manifest-000000$step.json" --quiet; done
+
+# No checkpoint can be read when a worker dies: the run ends and says so, and all of them stay.
+name=unread
+"$SHOAL" train "${common[@]}" -n 2 --steps 1000000 --eval-every 1000000 --checkpoint-every 200 --out unread \
+    >unread.out 2>unread.err &
+parent=$!
+wait_until has_checkpoint unread || fail "no checkpoint: $(cat unread.err)"
+mapfile -t workers < <(pgrep -P "$parent")
+kill -STOP "${workers[@]}"
+for file in unread/checkpoints/model-*.safetensors; do
+    printf 'x' | dd of="$file" bs=1 seek=3000 conv=notrunc status=none
+done
+(cd unread/checkpoints && sha256sum ./*) >before
+kill -KILL "${workers[1]}"
+finish 1
+expect_text "all are damaged" unread.err
+expect_text "all are damaged" unread/log.txt
+expect_text "was ended by signal 9" unread.err
+expect_no_text "restart 1" unread.err
+(cd unread/checkpoints && sha256sum -c --quiet "$WORK/before") || fail "checkpoints were removed or replaced"
+
+# A folder with files of the same names that no manifest knows: they are the user's, and stay.
+mkdir -p foreign/checkpoints other/checkpoints
+for part in model optimizer; do echo mine >"foreign/checkpoints/$part-00000001.safetensors"; done
+expect_exit 0 "$SHOAL" train "${common[@]}" --steps 20 --checkpoint-every 5 --checkpoint-keep 1 --out foreign --quiet
+for part in model optimizer; do grep -qx mine "foreign/checkpoints/$part-00000001.safetensors"; done
+expect_no_file foreign/checkpoints/manifest-00000015.json
+# And one with checkpoints, but without the run file of the run that wrote them.
+cp foreign/checkpoints/*-00000020.* other/checkpoints
+expect_complaint 2 "'other' already holds checkpoints" "$SHOAL" train "${common[@]}" --steps 5 --out other
+expect_file other/checkpoints/manifest-00000020.json
