@@ -178,7 +178,9 @@ sh_status sh_make_folders(const char *path) {
         char kept = *end;
         *end = '\0';
         struct stat info;
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+        if (mkdir(copy, 0777) == 0)
+            sh_sync_folder_of(copy);
+        else if (errno != EEXIST)
             status = SH_FAIL(SH_E_IO, "cannot create folder '%s': %s", copy, strerror(errno));
         else if (stat(copy, &info) == 0 && !S_ISDIR(info.st_mode))
             status = SH_FAIL(SH_E_IO, "'%s' exists and is not a folder", copy);

@@ -89,7 +89,8 @@ sh_status sh_checkpoint_find_before(const char *folder, int64_t step, const sh_l
 sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint *into);
 
 /* Parameters and state alone, for evaluation, prediction and fine-tuning: from a model file of
- * Shoal's or PyTorch's making, or from anything that sh_checkpoint_find takes. */
+ * Shoal's or PyTorch's making, or from anything that sh_checkpoint_find takes. A file that is not
+ * what the manifest beside it says is refused. */
 sh_status sh_checkpoint_load_model(const char *path, const sh_log *log, const sh_param_list *params,
                                    float *weights, const sh_param_list *state, float *state_values);
 

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +51,14 @@ static bool parse_name(const char *name, file_name *out) {
         return true;
     }
     return false;
+}
+
+bool sh_snapshot_parse(const char *name, sh_snapshot_part *part_out, int64_t *step_out) {
+    file_name found;
+    if (!parse_name(name, &found) || found.temporary) return false;
+    *part_out = found.part;
+    *step_out = found.step;
+    return true;
 }
 
 static int newest_first(const void *left, const void *right) {

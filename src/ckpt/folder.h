@@ -2,6 +2,7 @@
 #ifndef SH_CKPT_FOLDER_H
 #define SH_CKPT_FOLDER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,9 @@ enum { SH_SNAPSHOT_NAME = 64 };
 
 /* "manifest-00001234.json" and its siblings. Returns name_out. */
 const char *sh_snapshot_name(sh_snapshot_part part, int64_t step, char name_out[SH_SNAPSHOT_NAME]);
+
+/* True for "model-00001234.safetensors" and its siblings. */
+bool sh_snapshot_parse(const char *name, sh_snapshot_part *part_out, int64_t *step_out);
 
 /* Steps that have a manifest, newest first. sh_free the list. */
 sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *count_out);

@@ -18,29 +18,16 @@ static char *beside(const char *manifest, const char *name) {
     return sh_format("%.*s%s", folder_length, manifest, name);
 }
 
+/* `file` is one that `manifest` names. */
 static sh_status check_file(const char *manifest, const sh_manifest_file *file) {
     if (file->name[0] == '\0') return SH_OK;
     char *path = beside(manifest, file->name);
-    if (path == NULL) return no_memory();
-    sh_mapped mapped = {0};
-    char checksum[SH_BLAKE2_HEX];
-    sh_status status;
-    SH_TRY_OUT(sh_file_map(path, &mapped));
-    if (mapped.bytes != (uint64_t)file->bytes) {
-        status = SH_FAIL(SH_E_FORMAT, "'%s' has %zu of %lld bytes", path, mapped.bytes,
-                         (long long)file->bytes);
-        goto out;
-    }
-    sh_blake2_hex(mapped.data, mapped.bytes, checksum);
-    if (strcmp(checksum, file->checksum) != 0)
-        status = SH_FAIL(SH_E_FORMAT, "'%s' is damaged: its checksum does not hold", path);
-out:
-    sh_file_unmap(&mapped);
+    sh_status status = path != NULL ? sh_manifest_check(path, file) : no_memory();
     sh_free(path);
     return status;
 }
 
-/* Reads a manifest and makes sure that its files are what it says. Caller finishes the info. */
+/* Reads a manifest and makes sure that its files are what it says. Caller finishes it. */
 static sh_status read_whole(const char *path, sh_manifest *manifest_out) {
     sh_manifest manifest;
     SH_TRY(sh_manifest_read(path, &manifest));
@@ -49,7 +36,7 @@ static sh_status read_whole(const char *path, sh_manifest *manifest_out) {
     if (status == SH_OK)
         *manifest_out = manifest;
     else
-        sh_checkpoint_info_fini(&manifest.info);
+        sh_manifest_fini(&manifest);
     return status;
 }
 
@@ -89,7 +76,7 @@ static sh_status newest(const char *folder, int64_t most, const sh_log *log, cha
     return SH_OK;
 }
 
-/* Caller frees the path and finishes manifest->info. */
+/* Caller frees the path and finishes the manifest. */
 static sh_status find_in(const char *folder, int64_t most, const sh_log *log, char **path_out,
                          sh_manifest *manifest_out) {
     char *inside = sh_path_join(folder, "checkpoints");
@@ -106,7 +93,7 @@ static sh_status find(const char *path, const sh_log *log, char **path_out,
         SH_TRY(read_whole(path, manifest_out));
         *path_out = sh_strdup(path);
         if (*path_out != NULL) return SH_OK;
-        sh_checkpoint_info_fini(&manifest_out->info);
+        sh_manifest_fini(manifest_out);
         return no_memory();
     }
     return find_in(path, INT64_MAX, log, path_out, manifest_out);
@@ -116,18 +103,23 @@ sh_status sh_checkpoint_find_before(const char *folder, int64_t step, const sh_l
                                     char **manifest_out) {
     sh_manifest manifest;
     SH_TRY(find_in(folder, step, log, manifest_out, &manifest));
-    sh_checkpoint_info_fini(&manifest.info);
+    sh_manifest_fini(&manifest);
     return SH_OK;
+}
+
+/* The manifest's texts, to be kept. */
+static sh_checkpoint_info take_info(sh_manifest *manifest) {
+    sh_checkpoint_info info = manifest->info;
+    manifest->info = (sh_checkpoint_info){0};
+    return info;
 }
 
 sh_status sh_checkpoint_find(const char *path, const sh_log *log, char **manifest_out,
                              sh_checkpoint_info *info_out) {
     sh_manifest manifest;
     SH_TRY(find(path, log, manifest_out, &manifest));
-    if (info_out != NULL)
-        *info_out = manifest.info;
-    else
-        sh_checkpoint_info_fini(&manifest.info);
+    if (info_out != NULL) *info_out = take_info(&manifest);
+    sh_manifest_fini(&manifest);
     return SH_OK;
 }
 
@@ -214,10 +206,32 @@ sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint 
     SH_TRY(find(path, log, &manifest_path, &manifest));
     SH_ASSERT(manifest_path != NULL);
     sh_status status = load_blocks(manifest_path, &manifest, log, into);
-    if (status == SH_OK)
-        into->info = manifest.info;
-    else
-        sh_checkpoint_info_fini(&manifest.info);
+    if (status == SH_OK) into->info = take_info(&manifest);
+    sh_manifest_fini(&manifest);
+    sh_free(manifest_path);
+    return status;
+}
+
+/* A model file that lies beside the manifest which names it must be what that says. Where the
+ * manifest itself cannot be read, a warning: the file may be all that is left. */
+static sh_status check_alone(const char *path, const sh_log *log) {
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    sh_snapshot_part part;
+    int64_t step;
+    char manifest_name[SH_SNAPSHOT_NAME];
+    if (!sh_snapshot_parse(name, &part, &step) || part != SH_SNAPSHOT_MODEL) return SH_OK;
+    char *manifest_path = beside(path, sh_snapshot_name(SH_SNAPSHOT_MANIFEST, step, manifest_name));
+    if (manifest_path == NULL) return no_memory();
+    sh_manifest manifest = {0};
+    sh_status status = SH_OK;
+    if (sh_file_exists(manifest_path) && sh_manifest_read(manifest_path, &manifest) != SH_OK)
+        SH_WARN(log, "'%s' is used unchecked: %s", path, sh_error_last()->text);
+    if (strcmp(manifest.model.name, name) == 0) status = sh_manifest_check(path, &manifest.model);
+    if (status == SH_E_FORMAT)
+        status = sh_error_hint(
+            "take another checkpoint, or bring it back from a copy; a file that "
+            "was changed on purpose can be used from another folder");
+    sh_manifest_fini(&manifest);
     sh_free(manifest_path);
     return status;
 }
@@ -225,6 +239,7 @@ sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint 
 /* The model file that `path` means: itself, or that of the snapshot it leads to. sh_free it. */
 static sh_status model_file(const char *path, const sh_log *log, char **file_out) {
     if (!sh_is_folder(path) && !sh_name_ends_in(path, ".json")) {
+        SH_TRY(check_alone(path, log));
         *file_out = sh_strdup(path);
         return *file_out != NULL ? SH_OK : no_memory();
     }
@@ -233,7 +248,7 @@ static sh_status model_file(const char *path, const sh_log *log, char **file_out
     SH_TRY(find(path, log, &manifest_path, &manifest));
     SH_ASSERT(manifest_path != NULL);
     *file_out = beside(manifest_path, manifest.model.name);
-    sh_checkpoint_info_fini(&manifest.info);
+    sh_manifest_fini(&manifest);
     sh_free(manifest_path);
     return *file_out != NULL ? SH_OK : no_memory();
 }

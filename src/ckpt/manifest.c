@@ -19,13 +19,25 @@ void sh_checkpoint_info_fini(sh_checkpoint_info *info) {
     *info = (sh_checkpoint_info){0};
 }
 
+void sh_manifest_fini(sh_manifest *manifest) {
+    sh_checkpoint_info_fini(&manifest->info);
+    sh_manifest_file_fini(&manifest->model);
+    sh_manifest_file_fini(&manifest->optimizer);
+}
+
 static sh_status no_memory(void) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for a checkpoint's manifest");
 }
 
 static json_t *file_json(const sh_manifest_file *file) {
-    return json_pack("{s:s, s:I, s:s}", "name", file->name, "bytes", (json_int_t)file->bytes,
-                     "blake2b", file->checksum);
+    json_t *map = json_pack("{s:s, s:I, s:s}", "name", file->name, "bytes", (json_int_t)file->bytes,
+                            "blake2b", file->checksum);
+    if (file->tensor_count == 0) return map;
+    json_t *tensors = json_object();
+    for (size_t i = 0; i < file->tensor_count; i++)
+        json_object_set_new(tensors, file->tensors[i].name, json_string(file->tensors[i].digest));
+    json_object_set_new(map, "tensors", tensors);
+    return map;
 }
 
 static json_t *manifest_json(const sh_manifest *manifest) {
@@ -104,6 +116,28 @@ static sh_status read_text(const char *source, const json_t *map, const char *ke
     return SH_OK;
 }
 
+/* Older manifests have none of it. */
+static sh_status read_tensors(const char *source, json_t *map, sh_manifest_file *file_out) {
+    if (map == NULL) return SH_OK;
+    if (!json_is_object(map)) return bad(source, "'tensors' is no map");
+    size_t count = json_object_size(map);
+    sh_manifest_tensor *tensors = sh_alloc(count, sizeof *tensors);
+    if (tensors == NULL) return no_memory();
+    file_out->tensors = tensors;
+    const char *name;
+    json_t *value;
+    json_object_foreach(map, name, value) {
+        const char *digest = json_string_value(value);
+        if (strlen(name) >= SH_MANIFEST_TENSOR || digest == NULL ||
+            strlen(digest) != SH_MANIFEST_DIGEST - 1)
+            return bad(source, "a tensor's checksum is missing");
+        sh_manifest_tensor *tensor = &tensors[file_out->tensor_count++];
+        memcpy(tensor->name, name, strlen(name) + 1);
+        memcpy(tensor->digest, digest, SH_MANIFEST_DIGEST);
+    }
+    return SH_OK;
+}
+
 /* File names come from outside: only plain names beside the manifest are followed. */
 static sh_status read_file(const char *source, const json_t *map, sh_manifest_file *file_out) {
     const char *name = json_string_value(json_object_get(map, "name"));
@@ -116,7 +150,7 @@ static sh_status read_file(const char *source, const json_t *map, sh_manifest_fi
     SH_TRY(read_number(source, map, "bytes", &file_out->bytes));
     memcpy(file_out->name, name, strlen(name) + 1);
     memcpy(file_out->checksum, checksum, SH_BLAKE2_HEX);
-    return SH_OK;
+    return read_tensors(source, json_object_get(map, "tensors"), file_out);
 }
 
 static sh_status check_format(const char *source, const json_t *root) {
@@ -178,7 +212,7 @@ sh_status sh_manifest_parse(const char *source, const char *text, size_t bytes,
     if (status == SH_OK)
         *manifest_out = manifest;
     else
-        sh_checkpoint_info_fini(&manifest.info);
+        sh_manifest_fini(&manifest);
     return status;
 }
 

@@ -72,21 +72,14 @@ out:
 /* The name under which a file of a snapshot waits until all are written. */
 static char *waiting_path(const char *path) { return sh_format("%s.tmp.whole", path); }
 
-/* One file of a snapshot: its bytes and checksum are taken from what the disk gives back. */
+/* One file of a snapshot: its bytes and checksums are taken from what the disk gives back. */
 static sh_status write_part(const char *path, const sh_checkpoint *checkpoint,
                             sh_status (*write)(const char *path, const sh_checkpoint *checkpoint),
                             sh_manifest_file *file_out) {
     char *waiting = waiting_path(path);
     if (waiting == NULL) return no_memory();
-    sh_mapped mapped = {0};
-    sh_status status;
-    SH_TRY_OUT(write(waiting, checkpoint));
-    SH_TRY_OUT(sh_file_map(waiting, &mapped));
-    snprintf(file_out->name, sizeof file_out->name, "%s", strrchr(path, '/') + 1);
-    file_out->bytes = (int64_t)mapped.bytes;
-    sh_blake2_hex(mapped.data, mapped.bytes, file_out->checksum);
-out:
-    sh_file_unmap(&mapped);
+    sh_status status = write(waiting, checkpoint);
+    if (status == SH_OK) status = sh_manifest_describe(waiting, strrchr(path, '/') + 1, file_out);
     sh_free(waiting);
     return status;
 }
@@ -107,25 +100,33 @@ static sh_status end_part(const char *path, bool place) {
 /* The paths of a snapshot's parts. */
 typedef char *part_paths[SH_SNAPSHOT_PARTS];
 
+/* Under the names with which they wait. */
+static sh_status write_parts(part_paths paths, const sh_checkpoint *checkpoint) {
+    sh_manifest manifest = {.info = checkpoint->info};
+    char *waiting = waiting_path(paths[SH_SNAPSHOT_MANIFEST]);
+    sh_status status;
+    SH_TRY_OUT(waiting != NULL ? SH_OK : no_memory());
+    SH_TRY_OUT(write_part(paths[SH_SNAPSHOT_MODEL], checkpoint, sh_checkpoint_save_model,
+                          &manifest.model));
+    if (checkpoint->slot_count > 0)
+        SH_TRY_OUT(write_part(paths[SH_SNAPSHOT_OPTIMIZER], checkpoint, write_optimizer,
+                              &manifest.optimizer));
+    SH_TRY_OUT(sh_manifest_write(waiting, &manifest));
+out:
+    sh_manifest_file_fini(&manifest.model);
+    sh_manifest_file_fini(&manifest.optimizer);
+    sh_free(waiting);
+    return status;
+}
+
 /* All files first, under other names: until they are whole, a snapshot of this step that is there
  * already stays as it is. Then its manifest goes before any file is replaced, and the new one comes
  * last, so that no mixture of both ever looks whole. */
 static sh_status save_files(part_paths paths, const sh_checkpoint *checkpoint) {
-    sh_manifest manifest = {.info = checkpoint->info};
-    bool optimizer = checkpoint->slot_count > 0;
-    SH_TRY(write_part(paths[SH_SNAPSHOT_MODEL], checkpoint, sh_checkpoint_save_model,
-                      &manifest.model));
-    if (optimizer)
-        SH_TRY(write_part(paths[SH_SNAPSHOT_OPTIMIZER], checkpoint, write_optimizer,
-                          &manifest.optimizer));
-    char *waiting = waiting_path(paths[SH_SNAPSHOT_MANIFEST]);
-    if (waiting == NULL) return no_memory();
-    sh_status status = sh_manifest_write(waiting, &manifest);
-    sh_free(waiting);
-    SH_TRY(status);
+    SH_TRY(write_parts(paths, checkpoint));
     unlink(paths[SH_SNAPSHOT_MANIFEST]);
     SH_TRY(end_part(paths[SH_SNAPSHOT_MODEL], true));
-    if (optimizer) SH_TRY(end_part(paths[SH_SNAPSHOT_OPTIMIZER], true));
+    if (checkpoint->slot_count > 0) SH_TRY(end_part(paths[SH_SNAPSHOT_OPTIMIZER], true));
     SH_TRY(end_part(paths[SH_SNAPSHOT_MANIFEST], true));
     sh_sync_folder_of(paths[SH_SNAPSHOT_MANIFEST]);
     return SH_OK;

@@ -36,7 +36,29 @@ TEST(manifest, reads_what_it_writes) {
     assert_string_equal(read.model.checksum, manifest.model.checksum);
     assert_int_equal(read.model.bytes, 5);
     assert_int_equal(read.optimizer.name[0], '\0');
-    sh_checkpoint_info_fini(&read.info);
+    sh_manifest_fini(&read);
+}
+
+/* The checksums of a file's tensors; manifests from before them have none. */
+TEST(manifest, reads_the_tensors_of_a_file) {
+    sh_manifest_tensor tensors[] = {{"fc.weight", "00112233445566778899aabbccddeeff"},
+                                    {"fc.bias", "ffeeddccbbaa99887766554433221100"}};
+    sh_manifest manifest = sound(), read;
+    CHECK_OK(pass(&manifest, &read));
+    assert_null(read.model.tensors);
+    sh_manifest_fini(&read);
+    manifest.model.tensors = tensors;
+    manifest.model.tensor_count = 2;
+    CHECK_OK(pass(&manifest, &read));
+    assert_int_equal(read.model.tensor_count, 2);
+    assert_int_equal(read.optimizer.tensor_count, 0);
+    for (size_t i = 0; i < 2; i++) {
+        assert_string_equal(read.model.tensors[i].name, tensors[i].name);
+        assert_string_equal(read.model.tensors[i].digest, tensors[i].digest);
+    }
+    sh_manifest_fini(&read);
+    tensors[1].digest[31] = '\0';
+    CHECK_FAILS(SH_E_FORMAT, "a tensor's checksum is missing", pass(&manifest, &read));
 }
 
 TEST(manifest, follows_only_plain_names) {

@@ -61,7 +61,14 @@ expect_complaint 1 hostile.safetensors "$SHOAL" eval hostile.safetensors --model
 printf 'x' | dd of=$newest bs=1 seek=3000 conv=notrunc status=none
 expect_exit 0 "$SHOAL" eval run
 expect_text "warning: " "$WORK/stderr"
+expect_text "tensor 'fc1.weight' is not what was written" "$WORK/stderr"
+# One that is named itself is not used.
+expect_complaint 1 "tensor 'fc1.weight' is not what was written" "$SHOAL" eval $newest --data digits -q
+expect_complaint 1 "$newest' is damaged" "$SHOAL" predict $newest --data digits -q
+expect_complaint 1 "$newest' is damaged" "${digits[@]}" --load $newest --out poisoned
+expect_no_file poisoned
 cp whole $newest
+expect_exit 0 "$SHOAL" eval $newest --data digits -q
 
 # Numbers that fail stop the run at that step, name the layer and keep the last good checkpoint.
 expect_complaint 1 "step " "${digits[@]}" --out run --resume --epochs 3 --lr 1e6 \

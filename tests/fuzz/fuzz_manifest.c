@@ -10,6 +10,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     SH_ASSERT(strchr(manifest.model.name, '/') == NULL);
     SH_ASSERT(strchr(manifest.optimizer.name, '/') == NULL);
     SH_ASSERT(manifest.info.step >= 0);
-    sh_checkpoint_info_fini(&manifest.info);
+    sh_manifest_fini(&manifest);
     return 0;
 }
