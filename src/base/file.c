@@ -11,23 +11,71 @@
 
 #include "base/memory.h"
 
-sh_status sh_file_map(const char *path, sh_mapped *mapped_out) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return SH_FAIL(SH_E_IO, "cannot open '%s': %s", path, strerror(errno));
+static sh_status fail_kind(const char *path, mode_t mode) {
+    const char *kind = S_ISDIR(mode)    ? "a folder"
+                       : S_ISFIFO(mode) ? "a pipe"
+                       : S_ISSOCK(mode) ? "a socket"
+                       : S_ISLNK(mode)  ? "a link"
+                                        : "a device";
+    SH_FAIL(SH_E_IO, "'%s' is %s, not a regular file", path, kind);
+    if (S_ISDIR(mode)) return sh_error_hint("name a file in it");
+    if (S_ISLNK(mode)) return sh_error_hint("remove it: Shoal writes through no link of its own");
+    return sh_error_hint("copy what it gives into a file, and name that");
+}
 
-    sh_status status = SH_OK;
+/* Neither waits for a pipe's other end, nor takes a terminal as its own. */
+enum { NO_WAIT = O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
+
+/* Of an opened file, whose size it gives; closes it on failure. */
+static sh_status check_regular(const char *path, int fd, size_t *bytes_out) {
     struct stat info;
-    sh_mapped mapped = {0};
-    if (fstat(fd, &info) != 0) {
+    sh_status status = SH_OK;
+    if (fstat(fd, &info) != 0)
         status = SH_FAIL(SH_E_IO, "cannot inspect '%s': %s", path, strerror(errno));
-    } else if (!S_ISREG(info.st_mode)) {
-        status = SH_FAIL(SH_E_IO, "'%s' is not a regular file", path);
-    } else if (info.st_size > 0) {
-        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    else if (!S_ISREG(info.st_mode))
+        status = fail_kind(path, info.st_mode);
+    if (status != SH_OK)
+        close(fd);
+    else if (bytes_out != NULL)
+        *bytes_out = (size_t)info.st_size;
+    return status;
+}
+
+sh_status sh_file_open(const char *path, int *fd_out, size_t *bytes_out) {
+    struct stat info;
+    int fd = open(path, O_RDONLY | NO_WAIT);
+    int error = errno;
+    if (fd < 0 && error == ENXIO && stat(path, &info) == 0) return fail_kind(path, info.st_mode);
+    if (fd < 0) return SH_FAIL(SH_E_IO, "cannot open '%s': %s", path, strerror(error));
+    SH_TRY(check_regular(path, fd, bytes_out));
+    *fd_out = fd;
+    return SH_OK;
+}
+
+sh_status sh_file_open_own(const char *path, int flags, int *fd_out) {
+    struct stat info;
+    int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | NO_WAIT | flags, 0666);
+    int error = errno;
+    bool is_kind = fd < 0 && lstat(path, &info) == 0 && !S_ISREG(info.st_mode);
+    if (is_kind) return fail_kind(path, info.st_mode);
+    if (fd < 0) return SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(error));
+    SH_TRY(check_regular(path, fd, NULL));
+    *fd_out = fd;
+    return SH_OK;
+}
+
+sh_status sh_file_map(const char *path, sh_mapped *mapped_out) {
+    int fd = -1;
+    size_t bytes = 0;
+    SH_TRY(sh_file_open(path, &fd, &bytes));
+    sh_status status = SH_OK;
+    sh_mapped mapped = {0};
+    if (bytes > 0) {
+        void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
             status = SH_FAIL(SH_E_IO, "cannot map '%s': %s", path, strerror(errno));
         else
-            mapped = (sh_mapped){data, (size_t)info.st_size};
+            mapped = (sh_mapped){data, bytes};
     }
     close(fd);
     if (status == SH_OK) *mapped_out = mapped;
@@ -69,7 +117,7 @@ static char *target_of(const char *path) {
 }
 
 static int open_special(const char *path) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a reader is an error
+    int fd = open(path, O_WRONLY | NO_WAIT);  // a pipe without a reader is an error
     if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     return fd;
 }
@@ -84,17 +132,18 @@ static void remove_temporary(const sh_writer *writer) {
     if (!writer->special) unlink(writer->temporary);
 }
 
-sh_status sh_writer_open(sh_writer *writer, const char *path) {
-    *writer = (sh_writer){.path = target_of(path), .special = is_special(path)};
+/* Takes over the path. `name` is for messages. */
+static sh_status open_at(sh_writer *writer, const char *name, char *path, bool special) {
+    *writer = (sh_writer){.path = path, .special = special};
     if (writer->path != NULL) writer->temporary = temporary_name(writer->path);
     if (writer->temporary == NULL) {
         writer_free(writer);
-        return SH_FAIL(SH_E_MEMORY, "out of memory while writing '%s'", path);
+        return SH_FAIL(SH_E_MEMORY, "out of memory while writing '%s'", name);
     }
     int fd = open_writer(writer);
     if (fd >= 0) writer->file = fdopen(fd, "wb");
     if (writer->file == NULL) {
-        sh_status status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
+        sh_status status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", name, strerror(errno));
         if (fd >= 0) {
             close(fd);
             remove_temporary(writer);
@@ -103,6 +152,18 @@ sh_status sh_writer_open(sh_writer *writer, const char *path) {
         return status;
     }
     return SH_OK;
+}
+
+sh_status sh_writer_open(sh_writer *writer, const char *path) {
+    struct stat info;
+    bool exists = lstat(path, &info) == 0;
+    bool can = !exists || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode) || S_ISDIR(info.st_mode);
+    if (!can) return fail_kind(path, info.st_mode);
+    return open_at(writer, path, sh_strdup(path), false);
+}
+
+sh_status sh_writer_open_through(sh_writer *writer, const char *path) {
+    return open_at(writer, path, target_of(path), is_special(path));
 }
 
 sh_status sh_writer_write(sh_writer *writer, const void *data, size_t bytes) {

@@ -93,7 +93,7 @@ static void write_npy_header(sink *s) {
 
 static shoal_status write_file(shoal_run *run, const predict_options *options, sink *s) {
     sh_writer writer;
-    CLI_TRY((shoal_status)sh_writer_open(&writer, options->output));
+    CLI_TRY((shoal_status)sh_writer_open_through(&writer, options->output));
     s->file = writer.file;
     if (s->npy) write_npy_header(s);
     shoal_status status = shoal_run_predict(run, options->saved.part, take_row, s);

@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -111,9 +112,8 @@ sh_status sh_chrome_trace_open(const char *path, int rank, const sh_clock *clock
         sh_free(copy);
         return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", path);
     }
-    trace->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (trace->fd < 0) {
-        sh_status status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
+    sh_status status = sh_file_open_own(path, O_TRUNC, &trace->fd);
+    if (status != SH_OK) {
         sh_free(copy);
         sh_free(trace);
         return status;

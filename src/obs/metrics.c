@@ -68,8 +68,8 @@ sh_status sh_metrics_open(const char *path, int64_t resume_step, sh_metrics **me
     if (metrics->path == NULL || metrics->line == NULL) {
         status = SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", path);
     } else {
-        metrics->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (metrics->fd < 0 || ftruncate(metrics->fd, (off_t)kept) != 0)
+        status = sh_file_open_own(path, O_APPEND, &metrics->fd);
+        if (status == SH_OK && ftruncate(metrics->fd, (off_t)kept) != 0)
             status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
     }
     if (status != SH_OK) {

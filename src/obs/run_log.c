@@ -1,11 +1,14 @@
 #include "obs/run_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 
 struct sh_run_log {
@@ -30,9 +33,14 @@ sh_status sh_run_log_open(const sh_run_log_options *options, sh_run_log **run_lo
     log->clock = options->clock;
     log->unix_ns_less_clock = options->unix_ns - sh_clock_now_ns(options->clock);
     log->next = options->next;
-    log->file = fopen(path, "ae");
+    int fd = -1;
+    sh_status status = sh_file_open_own(path, O_APPEND, &fd);
+    if (status == SH_OK) log->file = fdopen(fd, "a");
     if (log->file == NULL) {
-        sh_status status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
+        if (status == SH_OK) {
+            status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
+            close(fd);
+        }
         sh_free(path);
         sh_free(log);
         return status;

@@ -161,7 +161,7 @@ static sh_status set_algorithm(explained *e, const char *name, sh_collective doe
 
 static sh_status write_svg(const sh_shown *shown, const char *path) {
     sh_writer writer;
-    SH_TRY(sh_writer_open(&writer, path));
+    SH_TRY(sh_writer_open_through(&writer, path));
     sh_status status = sh_collective_svg(shown, writer.file);
     if (status == SH_OK) return sh_writer_commit(&writer);
     sh_writer_abandon(&writer);

@@ -66,7 +66,7 @@ static sh_status write_file(const shoal_comparison *comparison, const char *name
     char *path = sh_path_join(comparison->folder, name);
     if (path == NULL) return no_memory();
     sh_writer writer;
-    sh_status status = sh_writer_open(&writer, path);
+    sh_status status = sh_writer_open_through(&writer, path);
     sh_free(path);
     SH_TRY(status);
     status = print(comparison, writer.file);

@@ -92,30 +92,92 @@ TEST(file, a_failed_rename_leaves_no_temporary) {
     sh_free(path);
 }
 
-TEST(file, writes_to_what_a_link_names) {
+static sh_status write_through(const char *path, const char *text) {
+    sh_writer writer;
+    SH_TRY(sh_writer_open_through(&writer, path));
+    CHECK_OK(sh_writer_write(&writer, text, strlen(text)));
+    return sh_writer_commit(&writer);
+}
+
+TEST(file, of_the_user_is_written_to_where_a_link_leads) {
     char *path = test_path("real.txt"), *link = test_path("link.txt"),
          *lost = test_path("lost.txt");
     CHECK_OK(sh_file_write(path, "old", 3));
     assert_int_equal(symlink("real.txt", link), 0);
-    CHECK_OK(sh_file_write(link, "new", 3));
+    CHECK_OK(write_through(link, "new"));
     assert_holds(path, "new");
     struct stat info;
     assert_int_equal(lstat(link, &info), 0);
     assert_true(S_ISLNK(info.st_mode));
     assert_int_equal(symlink("nowhere", lost), 0);  // one that leads nowhere is replaced
-    CHECK_OK(sh_file_write(lost, "new", 3));
+    CHECK_OK(write_through(lost, "new"));
     assert_holds(lost, "new");
     sh_free(path);
     sh_free(link);
     sh_free(lost);
 }
 
-TEST(file, does_not_replace_a_pipe) {
+static bool is_link(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+TEST(file, of_its_own_replaces_a_link_and_leaves_what_it_names) {
+    char *path = test_path("real.txt"), *link = test_path("link.txt");
+    CHECK_OK(sh_file_write(path, "old", 3));
+    assert_int_equal(symlink("real.txt", link), 0);
+    CHECK_OK(sh_file_write(link, "new", 3));
+    assert_holds(path, "old");
+    assert_holds(link, "new");
+    assert_false(is_link(link));
+    sh_free(path);
+    sh_free(link);
+}
+
+TEST(file, of_its_own_is_not_opened_through_a_link) {
+    char *path = test_path("real.txt"), *link = test_path("link.txt");
+    int fd = -1;
+    CHECK_OK(sh_file_write(path, "old", 3));
+    assert_int_equal(symlink("real.txt", link), 0);
+    CHECK_FAILS(SH_E_IO, "is a link", sh_file_open_own(link, O_APPEND, &fd));
+    CHECK_FAILS(SH_E_IO, "is a link", sh_file_open_own(link, O_TRUNC, &fd));
+    assert_holds(path, "old");
+    CHECK_OK(sh_file_open_own(path, O_APPEND, &fd));
+    assert_int_equal(write(fd, "er", 2), 2);
+    close(fd);
+    assert_holds(path, "older");
+    sh_free(path);
+    sh_free(link);
+}
+
+/* Each of these would wait for the other end of the pipe. */
+TEST(file, that_is_no_file_is_refused_at_once) {
+    char *pipe = test_path("pipe"), *folder = test_path("folder");
+    sh_mapped mapped;
+    int fd = -1;
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    CHECK_OK(sh_make_folders(folder));
+    CHECK_FAILS(SH_E_IO, "is a pipe, not a regular file", sh_file_map(pipe, &mapped));
+    CHECK_FAILS(SH_E_IO, "is a device, not a regular", sh_file_map("/dev/zero", &mapped));
+    CHECK_FAILS(SH_E_IO, "is a folder, not a regular", sh_file_map(folder, &mapped));
+    CHECK_FAILS(SH_E_IO, "is a pipe", sh_file_open_own(pipe, O_APPEND, &fd));
+    CHECK_FAILS(SH_E_IO, "is a device", sh_file_open_own("/dev/null", O_APPEND, &fd));
+    CHECK_FAILS(SH_E_IO, "is a pipe", sh_file_write(pipe, "x", 1));
+    int reader = open(pipe, O_RDONLY | O_NONBLOCK);  // a pipe that could be written to
+    CHECK_FAILS(SH_E_IO, "is a pipe", sh_file_open_own(pipe, O_APPEND, &fd));
+    CHECK_FAILS(SH_E_IO, "is a pipe", sh_file_write(pipe, "x", 1));
+    close(reader);
+    assert_int_equal(fd, -1);
+    sh_free(pipe);
+    sh_free(folder);
+}
+
+TEST(file, of_the_user_does_not_replace_a_pipe) {
     char *path = test_path("pipe"), text[8] = "";
     assert_int_equal(mkfifo(path, 0600), 0);
-    CHECK_FAILS(SH_E_IO, "cannot write", sh_file_write(path, "x", 1));  // nobody reads
+    CHECK_FAILS(SH_E_IO, "cannot write", write_through(path, "x"));  // nobody reads
     int fd = open(path, O_RDONLY | O_NONBLOCK);
-    CHECK_OK(sh_file_write(path, "through", 7));
+    CHECK_OK(write_through(path, "through"));
     assert_int_equal(read(fd, text, sizeof text), 7);
     assert_string_equal(text, "through");
     close(fd);
