@@ -47,7 +47,7 @@ double sh_array_at(const sh_array *array, size_t index) {
     }
 }
 
-sh_status sh_array_check(const sh_array *array, const char *name, size_t offset, size_t bytes) {
+sh_status sh_array_bytes(const sh_array *array, const char *name, uint64_t *bytes_out) {
     char text[SH_SHAPE_TEXT];
     size_t count;
     if (!sh_shape_count_checked(&array->shape, &count)) {
@@ -55,7 +55,14 @@ sh_status sh_array_check(const sh_array *array, const char *name, size_t offset,
                 sh_shape_text(&array->shape, text));
         return sh_hint_damaged();
     }
-    size_t wanted = count * type_bytes[array->type];
+    *bytes_out = (uint64_t)count * type_bytes[array->type];
+    return SH_OK;
+}
+
+sh_status sh_array_check(const sh_array *array, const char *name, size_t offset, size_t bytes) {
+    uint64_t all = 0;
+    SH_TRY(sh_array_bytes(array, name, &all));
+    size_t wanted = (size_t)all;
     int64_t first = array->shape.rank > 0 ? array->shape.dim[0] : 1;
     if (bytes < wanted) {
         size_t sample_bytes = first > 0 ? wanted / (size_t)first : 1;
@@ -114,6 +121,7 @@ static sh_status take_samples(sh_source *source, const sh_array *x) {
                     (uintptr_t)x->data % sizeof(float) == 0 &&
                     __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
     if (!in_place) {
+        SH_TRY(sh_source_room(source, count * sizeof(float)));
         float *cells = sh_alloc(count, sizeof *cells);
         if (cells == NULL)
             return SH_FAIL(SH_E_MEMORY, "out of memory for %zu numbers of '%s'", count,
@@ -134,6 +142,7 @@ static sh_status take_samples(sh_source *source, const sh_array *x) {
 /* (N, V): V values per sample. */
 static sh_status take_rows(sh_source *source, const sh_array *y) {
     size_t count = sh_shape_count(&y->shape);
+    SH_TRY(sh_source_room(source, count * sizeof(float)));
     float *values = sh_alloc(count, sizeof *values);
     if (values == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %zu targets of '%s'", count, source->name);
@@ -164,6 +173,7 @@ static sh_status take_targets(sh_source *source, const sh_array *y, sh_read read
         return sh_error_hint("check that both files belong together");
     }
     if (is_row) return take_rows(source, y);
+    SH_TRY(sh_source_room(source, source->stored * (sizeof(double) + sizeof(int32_t))));
     double *targets = sh_alloc(source->stored, sizeof *targets);
     if (targets == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for the labels of '%s'", source->name);

@@ -29,6 +29,9 @@ static inline bool sh_array_is_float(const sh_array *array) { return array->type
 /* One element as a double. */
 double sh_array_at(const sh_array *array, size_t index);
 
+/* The bytes of the elements; fails where the product of the shape is absurd. */
+sh_status sh_array_bytes(const sh_array *array, const char *name, uint64_t *bytes_out);
+
 /* Checks that the product of the shape is sane and that the elements fill exactly `bytes`;
  * otherwise says how far the file goes. `offset` is where the elements start, for messages. */
 sh_status sh_array_check(const sh_array *array, const char *name, size_t offset, size_t bytes);

@@ -1,11 +1,10 @@
 #include "data/blob.h"
 
-#include <errno.h>
-#include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "base/memory.h"
+#include "data/room.h"
 
 enum { STEP_BYTES = 1 << 30 };  // zlib counts in unsigned int
 
@@ -19,6 +18,11 @@ static sh_status fail_packed(const char *name, size_t at, const char *why) {
     return sh_error_hint("fetch the file again; 'gzip -t' checks it");
 }
 
+bool sh_deflate_can(uint64_t unpacked, uint64_t packed) {
+    enum { RATIO_MOST = 1032 };
+    return unpacked / RATIO_MOST <= packed;
+}
+
 typedef struct unpacked {
     uint8_t *data;
     size_t used, capacity;
@@ -26,9 +30,7 @@ typedef struct unpacked {
 
 static sh_status make_room(const char *name, size_t bytes_most, unpacked *out) {
     if (out->used < out->capacity) return SH_OK;
-    if (out->capacity >= bytes_most)
-        return SH_FAIL(SH_E_FORMAT, "'%s' unpacks to more than %zu bytes", name, bytes_most);
-    size_t wanted = out->capacity == 0 ? 65536 : out->capacity * 2;
+    size_t wanted = out->capacity == 0 ? SH_BLOB_HEAD : out->capacity * 2;
     if (wanted > bytes_most) wanted = bytes_most;
     uint8_t *grown = sh_realloc(out->data, wanted, 1);
     if (grown == NULL)
@@ -61,25 +63,53 @@ static sh_status unpack_step(z_stream *stream, const char *name, const uint8_t *
     return SH_OK;
 }
 
-sh_status sh_gunzip(const char *name, const uint8_t *data, size_t bytes, size_t bytes_most,
-                    void **memory_out, size_t *bytes_out) {
-    z_stream stream = {.next_in = (Bytef *)(uintptr_t)data};
+/* What a gzip file may unpack to. */
+typedef struct allowance {
+    sh_blob_sizer *sizer;  // NULL: the format does not tell; or it was asked
+    uint64_t promised;     // bytes by the file's own header; UINT64_MAX: not known
+    sh_capacity room;
+    size_t most;  // bytes that are unpacked at all
+} allowance;
+
+static sh_status fail_beyond(const char *name, const allowance *a) {
+    if (a->promised == UINT64_MAX) return sh_room_fail_above(name, &a->room);
+    SH_FAIL(SH_E_FORMAT, "'%s' unpacks to more than the %llu bytes that its header tells of", name,
+            (unsigned long long)a->promised);
+    return sh_error_hint("the file is damaged: fetch or write it again");
+}
+
+/* Asks the format for the size, once its first bytes are there. */
+static sh_status ask_sizer(const char *name, size_t packed, const unpacked *out, allowance *a) {
+    sh_blob_sizer *sizer = a->sizer;
+    if (sizer == NULL) return SH_OK;
+    a->sizer = NULL;
+    SH_TRY(sizer(name, out->data, out->used, &a->promised));
+    if (!sh_deflate_can(a->promised, packed)) {
+        SH_FAIL(SH_E_FORMAT,
+                "'%s' is damaged: its header tells of %llu bytes, which %zu packed ones cannot be",
+                name, (unsigned long long)a->promised, packed);
+        return sh_error_hint("the file is cut short: fetch or write it again");
+    }
+    SH_TRY(sh_room_check(name, 0, a->promised));
+    a->most = (size_t)a->promised + 1;  // one more shows that there are too many
+    return SH_OK;
+}
+
+static sh_status gunzip(const char *name, const sh_mapped *packed, allowance *a, unpacked *out) {
+    z_stream stream = {.next_in = (Bytef *)(uintptr_t)packed->data};
     if (inflateInit2(&stream, 15 + 16) != Z_OK)
         return SH_FAIL(SH_E_MEMORY, "out of memory for unpacking '%s'", name);
-    unpacked out = {0};
     sh_status status = SH_OK;
     for (bool more = true; more && status == SH_OK;) {
-        status = make_room(name, bytes_most, &out);
-        if (status == SH_OK) status = unpack_step(&stream, name, data, bytes, &out, &more);
+        status = make_room(name, a->most, out);
+        if (status == SH_OK)
+            status = unpack_step(&stream, name, packed->data, packed->bytes, out, &more);
+        if (status == SH_OK && (!more || out->used == SH_BLOB_HEAD))
+            status = ask_sizer(name, packed->bytes, out, a);
+        if (status == SH_OK && out->used >= a->most) status = fail_beyond(name, a);
     }
     inflateEnd(&stream);
-    if (status != SH_OK) {
-        sh_free(out.data);
-        return status;
-    }
-    *memory_out = out.data;
-    *bytes_out = out.used;
-    return SH_OK;
+    return status;
 }
 
 sh_status sh_inflate_raw(const char *name, const uint8_t *data, size_t bytes, void *out,
@@ -106,23 +136,42 @@ sh_status sh_inflate_raw(const char *name, const uint8_t *data, size_t bytes, vo
     return status;
 }
 
-sh_status sh_blob_open(const char *path, sh_blob *blob_out) {
+sh_status sh_inflate_head(const char *name, const uint8_t *data, size_t bytes, void *out,
+                          size_t out_bytes, size_t *bytes_out) {
+    z_stream stream = {.next_in = (Bytef *)(uintptr_t)data};
+    if (inflateInit2(&stream, -15) != Z_OK)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for unpacking '%s'", name);
+    unpacked to = {.data = out, .capacity = out_bytes};
+    sh_status status = SH_OK;
+    for (bool more = true; more && status == SH_OK && to.used < to.capacity;)
+        status = unpack_step(&stream, name, data, bytes, &to, &more);
+    inflateEnd(&stream);
+    *bytes_out = to.used;
+    return status;
+}
+
+sh_status sh_blob_open(const char *path, sh_blob_sizer *sizer, sh_blob *blob_out) {
     sh_blob blob = {0};
     SH_TRY(sh_file_map(path, &blob.map));
     blob.data = blob.map.data;
     blob.bytes = blob.map.bytes;
     if (is_gzip(blob.data, blob.bytes)) {
-        size_t unpacked_bytes = 0;
-        sh_status status =
-            sh_gunzip(path, blob.data, blob.bytes, (size_t)16 << 30, &blob.memory, &unpacked_bytes);
+        allowance a = {sizer, UINT64_MAX, sh_room_now(0), 0};
+        a.most = a.room.bytes + 1;
+        unpacked out = {0};
+        sh_status status = gunzip(path, &blob.map, &a, &out);
         sh_file_unmap(&blob.map);
-        if (status != SH_OK) return status;
-        blob.data = blob.memory;
-        blob.bytes = unpacked_bytes;
+        if (status != SH_OK) {
+            sh_free(out.data);
+            return status;
+        }
+        blob = (sh_blob){.data = out.data, .bytes = out.used, .memory = out.data};
     }
     *blob_out = blob;
     return SH_OK;
 }
+
+size_t sh_blob_memory(const sh_blob *blob) { return blob->memory != NULL ? blob->bytes : 0; }
 
 void sh_blob_close(sh_blob *blob) {
     sh_file_unmap(&blob->map);
@@ -138,21 +187,22 @@ char *sh_blob_path(const char *folder, const char *file) {
     return is_packed ? packed : path;
 }
 
-sh_status sh_blob_sha256(const char *path, char hex_out[SH_SHA256_HEX]) {
+sh_status sh_blob_sha256(const char *path, sh_blob_sizer *sizer, char hex_out[SH_SHA256_HEX]) {
     sh_blob blob = {0};
-    SH_TRY(sh_blob_open(path, &blob));
+    SH_TRY(sh_blob_open(path, sizer, &blob));
     sh_sha256_hex(blob.data, blob.bytes, hex_out);
     sh_blob_close(&blob);
     return SH_OK;
 }
 
 sh_status sh_blob_head(const char *path, uint8_t *head, size_t head_bytes, size_t *bytes_out) {
-    struct stat info;
-    if (stat(path, &info) != 0)
-        return SH_FAIL(SH_E_IO, "cannot open '%s': %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode)) return SH_FAIL(SH_E_IO, "'%s' is not a regular file", path);
-    gzFile file = gzopen(path, "rbe");  // also reads files that are not packed
-    if (file == NULL) return SH_FAIL(SH_E_IO, "cannot open '%s': %s", path, strerror(errno));
+    int fd = -1;
+    SH_TRY(sh_file_open(path, &fd, NULL));
+    gzFile file = gzdopen(fd, "rb");  // also reads files that are not packed
+    if (file == NULL) {
+        close(fd);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for opening '%s'", path);
+    }
     int bytes = gzread(file, head, (unsigned)head_bytes);
     gzclose(file);
     if (bytes < 0) return fail_packed(path, 0, NULL);

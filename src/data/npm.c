@@ -74,7 +74,8 @@ static sh_status read_archive(const char *folder, sh_blob *tar_out) {
         size_t length = strlen(entry->d_name);
         if (length < 4 || strcmp(entry->d_name + length - 4, ".tgz") != 0) continue;
         char *path = sh_path_join(folder, entry->d_name);
-        status = path != NULL ? sh_blob_open(path, tar_out) : SH_FAIL(SH_E_MEMORY, "out of memory");
+        status = path != NULL ? sh_blob_open(path, NULL, tar_out)
+                              : SH_FAIL(SH_E_MEMORY, "out of memory");
         sh_free(path);
         break;
     }

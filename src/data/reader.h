@@ -16,6 +16,7 @@ typedef struct sh_read {
     const char *vocabulary;  // text: the characters of training; NULL: build it
     sh_target target;        // what training has; NONE: the reader decides
     int64_t width;           // features that training has; 0: the file decides
+    size_t unpacked;         // bytes of memory that the file takes while it is read
 } sh_read;
 
 typedef struct sh_reader {
@@ -47,8 +48,12 @@ sh_status sh_source_open(const sh_read *read, bool *has_parts_out, sh_source **s
 
 /* Parsers from memory. `name` is for messages. The array borrows `data`. */
 struct sh_array;
+sh_status sh_idx_size(const char *name, const uint8_t *head, size_t head_bytes,
+                      uint64_t *bytes_out);  // an sh_blob_sizer
 sh_status sh_idx_parse(const char *name, const uint8_t *data, size_t bytes,
                        struct sh_array *array_out);
+sh_status sh_npy_size(const char *name, const uint8_t *head, size_t head_bytes,
+                      uint64_t *bytes_out);  // an sh_blob_sizer
 sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes,
                        struct sh_array *array_out);
 /* The source keeps pointers into `data`. */

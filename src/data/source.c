@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "data/reader.h"
+#include "data/room.h"
 
 sh_status sh_source_create(const char *name, sh_source **source_out) {
     sh_source *source = sh_alloc(1, sizeof *source);
@@ -40,6 +41,12 @@ void sh_source_release(sh_source *source) {
 size_t sh_cell_bytes(sh_cell cell) {
     static const size_t bytes[] = {[SH_CELL_U8] = 1, [SH_CELL_U16] = 2, [SH_CELL_F32] = 4};
     return bytes[cell];
+}
+
+sh_status sh_source_room(const sh_source *source, size_t bytes) {
+    size_t taken = 0;
+    for (size_t i = 0; i < SH_COUNT(source->blobs); i++) taken += sh_blob_memory(&source->blobs[i]);
+    return sh_room_check(source->name, taken, bytes);
 }
 
 sh_status sh_hint_not_finite(void) {

@@ -48,6 +48,9 @@ sh_source *sh_source_acquire(sh_source *source);
 
 size_t sh_cell_bytes(sh_cell cell);
 
+/* Fails where `bytes` beside what its files take are more than there is room for (room.h). */
+sh_status sh_source_room(const sh_source *source, size_t bytes);
+
 /* Turns targets as read into classes or values. Classes: all integral, from 0 (or only -1 and +1,
  * which become 0 and 1) and below SH_CLASSES_MOST; else values. A label to ignore stays what it is,
  * and is no class. read->target forces one of them (NONE: decide here). Keeps `targets` (count

@@ -117,6 +117,14 @@ static int32_t make_row(maker *m, size_t row, uint32_t *index, float *value) {
     return (margin > 0) != turned;
 }
 
+uint64_t sh_sparse_make_bytes(const sh_sparse_plan *plan) {
+    const maker *m = NULL;
+    const sh_sparse *s = NULL;
+    uint64_t feature = sizeof *m->below + sizeof *m->number + sizeof *m->model + sizeof *m->seen;
+    uint64_t row = sizeof *s->start + plan->nonzeros * (sizeof *s->index + sizeof *s->value);
+    return plan->width * feature + plan->rows * row;
+}
+
 sh_status sh_sparse_make(const sh_sparse_plan *plan, sh_sparse *sparse_out, int32_t *labels_out) {
     // Redrawing what a row has already would take long where it has almost everything.
     if (plan->nonzeros == 0 || plan->nonzeros > plan->width / 4) {

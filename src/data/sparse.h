@@ -36,6 +36,8 @@ typedef struct sh_sparse_plan {
 
 enum { SH_SPARSE_WIDTH_MOST = 1 << 28 };
 
+/* The bytes that sh_sparse_make takes at its peak, without the labels. */
+uint64_t sh_sparse_make_bytes(const sh_sparse_plan *plan);
 /* `labels_out` gets `rows` zeros and ones. */
 sh_status sh_sparse_make(const sh_sparse_plan *plan, sh_sparse *sparse_out, int32_t *labels_out);
 

@@ -42,6 +42,16 @@ static sh_status parse(const buffer *b, sh_array *array) {
     return sh_npy_parse("a.npy", b->data, b->used, array);
 }
 
+/* Of a file that ends after `bytes`: a sanitizer sees what is read behind them. */
+static sh_status parse_exactly(const buffer *b, size_t bytes, sh_array *array) {
+    uint8_t *cut = malloc(bytes != 0 ? bytes : 1);
+    assert_non_null(cut);
+    memcpy(cut, b->data, bytes);
+    sh_status status = sh_npy_parse("a.npy", cut, bytes, array);
+    free(cut);
+    return status;
+}
+
 TEST(npy, reads_every_type_in_both_byte_orders) {
     static const struct {
         const char *code;
@@ -113,8 +123,29 @@ TEST(npy, survives_every_truncation) {
                    sizeof values);
     for (size_t bytes = 0; bytes < b.used; bytes++) {
         sh_array array;
-        assert_int_not_equal(sh_npy_parse("a.npy", b.data, bytes, &array), SH_OK);
+        assert_int_not_equal(parse_exactly(&b, bytes, &array), SH_OK);
     }
+}
+
+/* The dictionary ends with the file at every one of its characters, so that no key, value or
+ * number may be read beyond the end. */
+TEST(npy, reads_no_header_beyond_its_length) {
+    static const char *const texts[] = {
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }",
+        "{\"shape\": (2L,), \"fortran_order\": True, \"descr\": '>i8'}",
+        "{'shape': (), 'descr': [('a', '<f4')], 'fortran_order': False}",
+    };
+    for (size_t t = 0; t < SH_COUNT(texts); t++)
+        for (int version = 1; version <= 2; version++)
+            for (size_t length = 0; length < strlen(texts[t]); length++) {
+                buffer b = {.used = 0};
+                sh_array array;
+                add(&b, "\x93NUMPY", 6);
+                add_number(&b, (uint64_t)version, 2);
+                add_number(&b, length, version == 1 ? 2 : 4);
+                add(&b, texts[t], length);
+                assert_int_not_equal(parse_exactly(&b, b.used, &array), SH_OK);
+            }
 }
 
 TEST(npy, pairs_x_with_y) {
@@ -277,14 +308,35 @@ TEST(npz, survives_truncation_and_flipped_bytes) {
             assert_int_not_equal(sh_npz_parse(&read, cut, bytes, &source), SH_OK);
             free(cut);
         }
+        size_t refused = 0;
         for (size_t at = 0; at < whole.used; at++) {  // most fail, none may crash
-            buffer bad = whole;
-            bad.data[at] ^= 0x55;
+            uint8_t *bad = malloc(whole.used);
+            assert_non_null(bad);
+            memcpy(bad, whole.data, whole.used);
+            bad[at] ^= 0x55;
             sh_source *source = NULL;
-            if (sh_npz_parse(&read, bad.data, bad.used, &source) == SH_OK)
+            if (sh_npz_parse(&read, bad, whole.used, &source) == SH_OK)
                 sh_source_release(source);
+            else
+                refused++;
+            free(bad);
         }
+        assert_true(refused > whole.used / 3);
     }
+}
+
+TEST(npz, unpacks_no_member_whose_two_sizes_differ) {
+    static archive a;
+    a = (archive){.count = 0};
+    static uint8_t zeros[8000];
+    buffer bx =
+        npy(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 2), }", zeros, sizeof zeros);
+    archive_add(&a, "x.npy", &bx, true);
+    buffer b = archive_end(&a);
+    sh_read read = {.path = "d.npz"};
+    sh_source *source = NULL;
+    CHECK_FAILS(SH_E_FORMAT, "'d.npz:x' has 136 bytes by its NPY header, and 8128 by the zip",
+                sh_npz_parse(&read, b.data, b.used, &source));
 }
 
 TEST(npz, names_missing_arrays_and_bad_checksums) {

@@ -74,8 +74,8 @@ TEST(fetch, finds_packed_files_too) {
     put_packed("t10k-labels-idx1-ubyte.gz", "d");
     assert_true(sh_data_has("mnist", test_root));
     char plain[SH_SHA256_HEX], packed[SH_SHA256_HEX];
-    CHECK_OK(sh_blob_sha256(put_text("c", "c"), plain));
-    CHECK_OK(sh_blob_sha256(test_path("t10k-images-idx3-ubyte.gz"), packed));
+    CHECK_OK(sh_blob_sha256(put_text("c", "c"), NULL, plain));
+    CHECK_OK(sh_blob_sha256(test_path("t10k-images-idx3-ubyte.gz"), NULL, packed));
     assert_string_equal(plain, packed);
 }
 

@@ -9,6 +9,7 @@
 #include "base/option.h"
 #include "data/number.h"
 #include "data/reader.h"
+#include "data/room.h"
 
 enum { COLUMNS_MOST = 1 << 20 };
 
@@ -23,6 +24,8 @@ typedef struct csv {
     float *cells;
     double *targets;
     size_t cell_count, cell_capacity, row_count, target_capacity;
+    size_t unpacked;  // bytes that the text takes
+    sh_capacity room;
 } csv;
 
 typedef struct field {
@@ -224,8 +227,15 @@ static sh_status hint_columns(void) {
     return sh_error_hint("every line needs as many columns as the first");
 }
 
+/* The targets are there twice while they become classes or values. */
+static size_t bytes_after_row(const csv *c) {
+    size_t row = sizeof *c->targets + sizeof(int32_t);
+    return c->unpacked + (c->cell_count + c->columns) * sizeof *c->cells + (c->row_count + 1) * row;
+}
+
 static sh_status take_row(csv *c) {
     size_t line = c->line, column = 0;
+    if (bytes_after_row(c) > c->room.bytes) return sh_room_fail_above(c->name, &c->room);
     SH_TRY(sh_grow((void **)&c->cells, &c->cell_capacity, c->cell_count + c->columns,
                    sizeof *c->cells));
     SH_TRY(
@@ -297,6 +307,8 @@ static sh_status make_source(csv *c, const sh_read *read, sh_source **source_out
 sh_status sh_csv_parse(const sh_read *read, const uint8_t *data, size_t bytes,
                        sh_source **source_out) {
     csv c = {.name = read->path, .at = data, .end = data + bytes, .line = 1};
+    c.unpacked = read->unpacked;
+    c.room = sh_room_now(c.unpacked);
     if (bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) c.at += 3;  // a byte-order mark
     sh_status status = read_all(&c, read);
     if (status == SH_OK) status = make_source(&c, read, source_out);
@@ -307,8 +319,10 @@ sh_status sh_csv_parse(const sh_read *read, const uint8_t *data, size_t bytes,
 
 static sh_status csv_open(const sh_read *read, sh_source **source_out) {
     sh_blob blob = {0};
-    SH_TRY(sh_blob_open(read->path, &blob));
-    sh_status status = sh_csv_parse(read, blob.data, blob.bytes, source_out);
+    SH_TRY(sh_blob_open(read->path, NULL, &blob));
+    sh_read unpacked = *read;
+    unpacked.unpacked = sh_blob_memory(&blob);
+    sh_status status = sh_csv_parse(&unpacked, blob.data, blob.bytes, source_out);
     sh_blob_close(&blob);
     return status;
 }

@@ -31,7 +31,9 @@ static bool type_of(uint8_t code, sh_array_type *type_out) {
     }
 }
 
-sh_status sh_idx_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
+/* The type and shape; where the elements begin. */
+static sh_status parse_header(const char *name, const uint8_t *data, size_t bytes,
+                              sh_array *array_out, size_t *offset_out) {
     sh_array array = {.big_endian = true};
     if (bytes < 4 || data[0] != 0 || data[1] != 0 || !type_of(data[2], &array.type))
         return SH_FAIL(SH_E_FORMAT, "'%s' is not an IDX file: its first 4 bytes are wrong", name);
@@ -50,6 +52,25 @@ sh_status sh_idx_parse(const char *name, const uint8_t *data, size_t bytes, sh_a
             (int64_t)((uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]);
     }
     array.data = data + offset;
+    *array_out = array;
+    *offset_out = offset;
+    return SH_OK;
+}
+
+sh_status sh_idx_size(const char *name, const uint8_t *head, size_t head_bytes,
+                      uint64_t *bytes_out) {
+    sh_array array;
+    size_t offset = 0;
+    SH_TRY(parse_header(name, head, head_bytes, &array, &offset));
+    SH_TRY(sh_array_bytes(&array, name, bytes_out));
+    *bytes_out += offset;
+    return SH_OK;
+}
+
+sh_status sh_idx_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
+    sh_array array;
+    size_t offset = 0;
+    SH_TRY(parse_header(name, data, bytes, &array, &offset));
     SH_TRY(sh_array_check(&array, name, offset, bytes - offset));
     *array_out = array;
     return SH_OK;
@@ -83,7 +104,7 @@ static sh_status open_labels(const sh_read *read, sh_source *source, sh_array *y
     char *path = read->labels != NULL ? sh_strdup(read->labels) : labels_beside(read->path);
     *found_out = path != NULL;
     if (path == NULL) return SH_OK;
-    sh_status status = sh_blob_open(path, &source->blobs[1]);
+    sh_status status = sh_blob_open(path, sh_idx_size, &source->blobs[1]);
     if (status == SH_OK)
         status = sh_idx_parse(path, source->blobs[1].data, source->blobs[1].bytes, y_out);
     sh_free(path);
@@ -96,7 +117,7 @@ static sh_status idx_open(const sh_read *read, sh_source **source_out) {
     sh_array x, y;
     bool has_labels = false;
     sh_status status;
-    SH_TRY_OUT(sh_blob_open(read->path, &source->blobs[0]));
+    SH_TRY_OUT(sh_blob_open(read->path, sh_idx_size, &source->blobs[0]));
     SH_TRY_OUT(sh_idx_parse(read->path, source->blobs[0].data, source->blobs[0].bytes, &x));
     SH_TRY_OUT(open_labels(read, source, &y, &has_labels));
     SH_TRY_OUT(sh_source_take_arrays(source, &x, has_labels ? &y : NULL, read));

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "data/number.h"
 #include "data/reader.h"
+#include "data/room.h"
 
 /* Below 256 features, or where a sixteenth of them is there, dense rows are the better ones: they
  * are normalised, and the kernels of dense layers like them. */
@@ -159,7 +160,14 @@ static sh_status fill_rows(libsvm *l, const uint8_t *data, sh_source *source) {
                    l->width, l->name);
 }
 
+static size_t bytes_of(const libsvm *l) {
+    size_t rows = l->rows * (sizeof *l->targets + sizeof(int32_t));
+    if (!is_sparse(l)) return rows + l->rows * l->width * sizeof *l->cells;
+    return rows + l->rows * sizeof(size_t) + l->values * (sizeof(uint32_t) + sizeof(float));
+}
+
 static sh_status fill(libsvm *l, const sh_read *read, const uint8_t *data, sh_source *source) {
+    SH_TRY(sh_room_check(l->name, read->unpacked, bytes_of(l)));
     l->targets = sh_alloc(l->rows, sizeof *l->targets);
     if (l->targets == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for the labels of '%s'", l->name);
@@ -190,8 +198,10 @@ sh_status sh_libsvm_parse(const sh_read *read, const uint8_t *data, size_t bytes
 
 static sh_status libsvm_open(const sh_read *read, sh_source **source_out) {
     sh_blob blob = {0};
-    SH_TRY(sh_blob_open(read->path, &blob));
-    sh_status status = sh_libsvm_parse(read, blob.data, blob.bytes, source_out);
+    SH_TRY(sh_blob_open(read->path, NULL, &blob));
+    sh_read unpacked = *read;
+    unpacked.unpacked = sh_blob_memory(&blob);
+    sh_status status = sh_libsvm_parse(&unpacked, blob.data, blob.bytes, source_out);
     sh_blob_close(&blob);
     return status;
 }

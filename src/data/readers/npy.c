@@ -8,6 +8,8 @@
 
 static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
+enum { HEADER_MOST = SH_BLOB_HEAD - 12 };  // NumPy's own reader takes 10,000 bytes
+
 typedef struct header {
     const char *at, *end;
     const char *name;
@@ -98,7 +100,9 @@ static sh_status take_shape(const header *h, sh_shape *shape_out) {
     return SH_OK;
 }
 
-sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
+/* The type and shape; where the elements begin. */
+static sh_status parse_header(const char *name, const uint8_t *data, size_t bytes,
+                              sh_array *array_out, size_t *offset_out) {
     header h = {.name = name};
     if (bytes < 10 || memcmp(data, magic, sizeof magic) != 0)
         return SH_FAIL(SH_E_FORMAT, "'%s' is not an NPY file: its first bytes are wrong", name);
@@ -108,6 +112,7 @@ sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_a
     size_t offset = data[6] == 1 ? 10 : 12;
     size_t length = data[8] | (size_t)data[9] << 8;
     if (data[6] > 1 && bytes >= 12) length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
+    if (length > HEADER_MOST) return fail_header(&h, "an absurd length");
     if (bytes < offset || length > bytes - offset) {
         SH_FAIL(SH_E_FORMAT, "'%s' ends at byte %zu, within its header", name, bytes);
         return sh_hint_damaged();
@@ -118,8 +123,26 @@ sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_a
     SH_TRY(take_type(&h, &array));
     SH_TRY(take_order(&h));
     SH_TRY(take_shape(&h, &array.shape));
-    offset += length;
-    array.data = data + offset;
+    *offset_out = offset + length;
+    array.data = data + *offset_out;
+    *array_out = array;
+    return SH_OK;
+}
+
+sh_status sh_npy_size(const char *name, const uint8_t *head, size_t head_bytes,
+                      uint64_t *bytes_out) {
+    sh_array array;
+    size_t offset = 0;
+    SH_TRY(parse_header(name, head, head_bytes, &array, &offset));
+    SH_TRY(sh_array_bytes(&array, name, bytes_out));
+    *bytes_out += offset;
+    return SH_OK;
+}
+
+sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
+    sh_array array;
+    size_t offset = 0;
+    SH_TRY(parse_header(name, data, bytes, &array, &offset));
     SH_TRY(sh_array_check(&array, name, offset, bytes - offset));
     if (array.shape.rank == 0) array.shape = SH_SHAPE(1);
     *array_out = array;
@@ -151,10 +174,10 @@ static sh_status npy_open(const sh_read *read, sh_source **source_out) {
     sh_array x, y;
     sh_status status;
     SH_TRY_OUT(sh_source_create(read->path, &source));
-    SH_TRY_OUT(sh_blob_open(read->path, &source->blobs[0]));
+    SH_TRY_OUT(sh_blob_open(read->path, sh_npy_size, &source->blobs[0]));
     SH_TRY_OUT(sh_npy_parse(read->path, source->blobs[0].data, source->blobs[0].bytes, &x));
     if (labels != NULL) {
-        SH_TRY_OUT(sh_blob_open(labels, &source->blobs[1]));
+        SH_TRY_OUT(sh_blob_open(labels, sh_npy_size, &source->blobs[1]));
         SH_TRY_OUT(sh_npy_parse(labels, source->blobs[1].data, source->blobs[1].bytes, &y));
     }
     SH_TRY_OUT(sh_source_take_arrays(source, &x, labels != NULL ? &y : NULL, read));

@@ -7,8 +7,9 @@
 #include "base/memory.h"
 #include "data/array.h"
 #include "data/reader.h"
+#include "data/room.h"
 
-enum { LOCAL_BYTES = 30, ENTRY_BYTES = 46, END_BYTES = 22, DEFLATE_RATIO_MOST = 1032 };
+enum { LOCAL_BYTES = 30, ENTRY_BYTES = 46, END_BYTES = 22 };
 
 static uint32_t u16_at(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8; }
 static uint32_t u32_at(const uint8_t *at) { return u16_at(at) | u16_at(at + 2) << 16; }
@@ -126,8 +127,25 @@ static uint32_t checksum_of(const uint8_t *data, size_t bytes) {
     return (uint32_t)crc32_z(crc32_z(0, NULL, 0), data, bytes);
 }
 
-/* The bytes of a member: in place when stored, in `*memory_out` (sh_free it) when packed. */
-static sh_status unpack(const zip *z, const member *m, const uint8_t **data_out,
+/* The size in the directory is that of the array's own header, and there is room for it. */
+static sh_status check_size(const member *m, const char *label, const uint8_t *packed) {
+    uint64_t wanted = 0;
+    size_t head_bytes = 0;
+    uint8_t *head = sh_alloc(SH_BLOB_HEAD, 1);
+    if (head == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", label);
+    sh_status status = sh_inflate_head(label, packed, m->packed, head, SH_BLOB_HEAD, &head_bytes);
+    if (status == SH_OK) status = sh_npy_size(label, head, head_bytes, &wanted);
+    sh_free(head);
+    SH_TRY(status);
+    if (wanted == m->unpacked) return sh_room_check(label, 0, wanted);
+    SH_FAIL(SH_E_FORMAT, "'%s' has %llu bytes by its NPY header, and %llu by the zip directory",
+            label, (unsigned long long)wanted, (unsigned long long)m->unpacked);
+    return sh_hint_damaged();
+}
+
+/* The bytes of a member: in place when stored, in `*memory_out` (sh_free it) when packed. `label`
+ * is for messages. */
+static sh_status unpack(const zip *z, const member *m, const char *label, const uint8_t **data_out,
                         void **memory_out) {
     const uint8_t *packed = NULL;
     SH_TRY(locate(z, m, &packed));
@@ -137,7 +155,8 @@ static sh_status unpack(const zip *z, const member *m, const uint8_t **data_out,
         if (m->packed != m->unpacked) return fail_zip(z, at, "two sizes for one member");
         *data_out = packed;
     } else if (m->method == 8) {
-        if (m->unpacked / DEFLATE_RATIO_MOST > m->packed) return fail_zip(z, at, "an absurd size");
+        if (!sh_deflate_can(m->unpacked, m->packed)) return fail_zip(z, at, "an absurd size");
+        SH_TRY(check_size(m, label, packed));
         uint8_t *memory = sh_alloc(m->unpacked, 1);
         if (memory == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", z->name);
         *memory_out = memory;  // freed by the source, whatever happens next
@@ -152,15 +171,16 @@ static sh_status unpack(const zip *z, const member *m, const uint8_t **data_out,
     return SH_OK;
 }
 
-static sh_status read_array(const zip *z, const char *name, void **memory_out, sh_array *array_out,
+static sh_status read_array(const zip *z, const char *name, sh_blob *blob, sh_array *array_out,
                             bool *found_out) {
     member m = {0};
     const uint8_t *data = NULL;
     SH_TRY(find_member(z, name, &m, found_out));
     if (!*found_out) return SH_OK;
-    SH_TRY(unpack(z, &m, &data, memory_out));
     char label[512];
     snprintf(label, sizeof label, "%.*s:%s", 480, z->name, name);
+    SH_TRY(unpack(z, &m, label, &data, &blob->memory));
+    blob->bytes = m.unpacked;
     return sh_npy_parse(label, data, m.unpacked, array_out);
 }
 
@@ -172,10 +192,10 @@ static sh_status fill(const sh_read *read, const zip *z, sh_source *source, bool
     sh_array x, y;
     bool has_x = false, has_y = false;
     size_t set = read->part;
-    SH_TRY(read_array(z, names[set][0], &source->blobs[0].memory, &x, &has_x));
+    SH_TRY(read_array(z, names[set][0], &source->blobs[0], &x, &has_x));
     if (!has_x && read->part == SH_PART_TRAIN) {
         set = 2;
-        SH_TRY(read_array(z, names[set][0], &source->blobs[0].memory, &x, &has_x));
+        SH_TRY(read_array(z, names[set][0], &source->blobs[0], &x, &has_x));
     }
     *found_out = has_x;
     if (!has_x) return SH_OK;
@@ -183,7 +203,7 @@ static sh_status fill(const sh_read *read, const zip *z, sh_source *source, bool
     if (name == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", z->name);
     sh_free(source->name);
     source->name = name;
-    SH_TRY(read_array(z, names[set][1], &source->blobs[1].memory, &y, &has_y));
+    SH_TRY(read_array(z, names[set][1], &source->blobs[1], &y, &has_y));
     return sh_source_take_arrays(source, &x, has_y ? &y : NULL, read);
 }
 
@@ -205,7 +225,7 @@ sh_status sh_npz_parse(const sh_read *read, const uint8_t *data, size_t bytes,
 
 static sh_status npz_open(const sh_read *read, sh_source **source_out) {
     sh_blob blob = {0};
-    SH_TRY(sh_blob_open(read->path, &blob));
+    SH_TRY(sh_blob_open(read->path, NULL, &blob));
     sh_source *source = NULL;
     sh_status status = sh_npz_parse(read, blob.data, blob.bytes, &source);
     if (source == NULL) {

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "data/reader.h"
+#include "data/room.h"
 
 static const char prefix[] = "synthetic:";
 enum { POOL_BYTES = 8 << 20, POOL_SAMPLES_LEAST = 16, CONTEXT_MOST = 1 << 20 };
@@ -116,10 +117,16 @@ static void random_bytes(sh_rng rng, uint8_t *out, size_t count) {
     }
 }
 
+static sh_status check_room(const sh_read *read, uint64_t bytes) {
+    if (sh_room_check(read->path, 0, bytes) == SH_OK) return SH_OK;
+    return sh_error_hint("ask for less: lower its shape, count, features or nonzeros");
+}
+
 static sh_status make_images(const sh_read *read, const plan *p, sh_source *source) {
     size_t cells = sh_shape_count(&p->shape), pool = POOL_BYTES / cells;
     if (pool < POOL_SAMPLES_LEAST) pool = POOL_SAMPLES_LEAST;
     if (pool > source->info.count) pool = source->info.count;
+    SH_TRY(check_room(read, (pool + 1) * cells + pool * sizeof(int32_t)));
     uint8_t *bytes = sh_alloc(pool + 1, cells);  // the last one is scratch for a pattern
     int32_t *labels = sh_alloc(pool, sizeof *labels);
     source->memory[0] = bytes;
@@ -180,6 +187,7 @@ static sh_status make_sparse(const sh_read *read, const plan *p, sh_source *sour
                                  .zipf = p->zipf,
                                  .seed = read->options != NULL ? read->options->seed : 0,
                                  .stream = read->part};
+    SH_TRY(check_room(read, sh_sparse_make_bytes(&rows) + rows.rows * sizeof(int32_t)));
     int32_t *labels = sh_alloc(rows.rows, sizeof *labels);
     if (labels == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", read->path);
     source->memory[1] = labels;

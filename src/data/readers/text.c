@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "data/reader.h"
+#include "data/room.h"
 
 enum { CODE_POINTS = 0x110000, CONTEXT_DEFAULT = 64, TOKENS_MOST = 65536 };
 
@@ -121,7 +122,6 @@ static sh_status take_vocabulary(sh_source *source, const char *vocabulary, alph
 
 static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes, size_t count,
                            const alphabet *a) {
-    source->cell = source->info.classes <= 256 ? SH_CELL_U8 : SH_CELL_U16;
     void *cells = sh_alloc(count, sh_cell_bytes(source->cell));
     if (cells == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %zu tokens of '%s'", count, source->name);
@@ -141,14 +141,19 @@ static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes,
     return SH_OK;
 }
 
-static sh_status read_characters(sh_source *source, const char *vocabulary, const uint8_t *data,
+static sh_status read_characters(sh_source *source, const sh_read *read, const uint8_t *data,
                                  size_t bytes, size_t *count_out) {
+    const char *vocabulary = read->vocabulary;
     alphabet a = {.token = sh_alloc(CODE_POINTS, sizeof *a.token)};
     if (a.token == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", source->name);
     sh_status status = scan(source->name, data, bytes, vocabulary == NULL, &a, count_out);
     if (status == SH_OK)
         status = vocabulary != NULL ? take_vocabulary(source, vocabulary, &a)
                                     : number_characters(source, &a);
+    source->cell = source->info.classes <= 256 ? SH_CELL_U8 : SH_CELL_U16;
+    if (status == SH_OK)
+        status =
+            sh_room_check(source->name, read->unpacked, *count_out * sh_cell_bytes(source->cell));
     if (status == SH_OK) status = translate(source, data, bytes, *count_out, &a);
     sh_free(a.token);
     return status;
@@ -165,7 +170,7 @@ static sh_status text_fill(const sh_read *read, sh_source *source, const uint8_t
         source->cells = data;
         source->info.classes = 256;
     } else if (strcmp(kind, "chars") == 0) {
-        SH_TRY(read_characters(source, read->vocabulary, data, bytes, &count));
+        SH_TRY(read_characters(source, read, data, bytes, &count));
     } else {
         SH_FAIL(SH_E_USAGE, "unknown tokens '%s'", kind);
         return sh_error_hint("use chars or bytes");
@@ -198,8 +203,10 @@ sh_status sh_text_parse(const sh_read *read, const uint8_t *data, size_t bytes,
 
 static sh_status text_open(const sh_read *read, sh_source **source_out) {
     sh_blob blob = {0};
-    SH_TRY(sh_blob_open(read->path, &blob));
-    sh_status status = sh_text_parse(read, blob.data, blob.bytes, source_out);
+    SH_TRY(sh_blob_open(read->path, NULL, &blob));
+    sh_read unpacked = *read;
+    unpacked.unpacked = sh_blob_memory(&blob);
+    sh_status status = sh_text_parse(&unpacked, blob.data, blob.bytes, source_out);
     if (status == SH_OK)
         (*source_out)->blobs[0] = blob;
     else
