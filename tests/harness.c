@@ -2,9 +2,11 @@
 
 #include <fnmatch.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/file.h"
 #include "base/rng.h"
@@ -55,6 +57,14 @@ const char *sh_test_folder(const char *name) {
     if (system(command) != 0) fail_msg("cannot empty %s", path);
     CHECK_OK(sh_make_folders(path));
     return path;
+}
+
+void sh_test_limit_files(size_t bytes) {
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 void sh_test_fill(float *values, size_t count, uint64_t seed) {

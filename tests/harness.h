@@ -40,6 +40,8 @@ void sh_test_close(const float *a, const float *b, size_t count, double toleranc
 /* A fresh folder below the build folder, emptied first. Static buffer per call site use: copy it.
  */
 const char *sh_test_folder(const char *name);
+/* Files cannot grow beyond so many bytes, as on a full disk; SIZE_MAX: they can again. */
+void sh_test_limit_files(size_t bytes);
 /* Seeded test data in [-1, 1). */
 void sh_test_fill(float *values, size_t count, uint64_t seed);
 
