@@ -22,8 +22,8 @@ typedef struct sh_http_options {
     const sh_http_progress *progress;
 } sh_http_options;
 
-/* Downloads `url` (http or https; at most 5 redirects, to http or https only) into `path`. The
- * file appears whole or not at all. Any task. */
+/* Downloads `url` into `path`: http or https, with at most 5 redirects, which lead to http or https
+ * only, and from https to https alone. The file appears whole or not at all. Any task. */
 sh_status sh_http_get_file(const char *url, const char *path, const sh_http_options *options);
 
 /* Of libcurl, as it is loaded. */

@@ -2,6 +2,8 @@
 #include "http/client.h"
 
 #include <arpa/inet.h>
+#include <curl/curl.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +108,40 @@ TEST(http, follows_no_redirect_to_local_files) {
                     "Content-Length: 0\r\nConnection: close\r\n\r\n",
                     1, NULL));
     check_empty();
+}
+
+static const char *redirects_to;  // the protocols that libcurl was last told to follow
+
+/* Stands before libcurl's own, which it calls: a channel that cannot be read needs a certificate
+ * that libcurl trusts, so that the test looks at what is asked of it. */
+#undef curl_easy_setopt
+CURLcode curl_easy_setopt(CURL *curl, CURLoption option, ...) {
+    static CURLcode (*next)(CURL * curl, CURLoption option, ...);
+    if (next == NULL) *(void **)&next = dlsym(RTLD_NEXT, "curl_easy_setopt");
+    va_list arguments;
+    va_start(arguments, option);
+    void *value = va_arg(arguments, void *);  // numbers come the same way
+    va_end(arguments);
+    if (option == CURLOPT_REDIR_PROTOCOLS_STR) redirects_to = value;
+    return next(curl, option, value);
+}
+
+static void check_redirects(const char *scheme, const char *wanted) {
+    char url[64], path[8192];
+    server s;
+    snprintf(path, sizeof path, "%s/file", sh_test_folder("http"));
+    server_open(&s, "", 0);
+    server_close(&s);  // nobody listens there now
+    snprintf(url, sizeof url, "%s://127.0.0.1:%d/file", scheme, s.port);
+    redirects_to = NULL;
+    CHECK_FAILS(SH_E_IO, "cannot fetch", sh_http_get_file(url, path, NULL));
+    assert_string_equal(redirects_to, wanted);
+}
+
+TEST(http, follows_no_redirect_from_https_to_http) {
+    check_redirects("http", "http,https");
+    check_redirects("https", "https");
+    check_redirects("HTTPS", "https");
 }
 
 TEST(http, gives_up_on_endless_redirects) {
