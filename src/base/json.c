@@ -2,6 +2,10 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
 
 enum { TOKENS_MOST = 1 << 20, DEPTH_MOST = 16 };
 
@@ -44,4 +48,16 @@ json_t *sh_json_read_map(const char *text, size_t bytes, char fault_out[SH_JSON_
     json_t *map = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (map == NULL) snprintf(fault_out, SH_JSON_FAULT, "byte %d: %s", error.position, error.text);
     return map;
+}
+
+json_t *sh_json_string(const char *text) {
+    json_t *string = json_string(text);
+    if (string != NULL) return string;
+    size_t size = 4 * strlen(text) + 1;
+    char *escaped = sh_alloc(size, 1);
+    if (escaped == NULL) return NULL;
+    sh_escape(escaped, size, text, false);
+    string = json_string(escaped);
+    sh_free(escaped);
+    return string;
 }

@@ -9,7 +9,7 @@ typedef struct sh_log {
     void *self;
 } sh_log;
 
-/* One line, without a newline. NULL is welcome. */
+/* One line, without a newline; what its arguments bring is escaped (text.h). NULL is welcome. */
 void sh_log_write(const sh_log *log, sh_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -18,7 +18,7 @@ static sh_status out_of_memory(const char *shown) {
 const char *sh_option_clip(const char *text, char clipped_out[SH_OPTION_CLIP]) {
     size_t length = 0;
     for (; length < SH_OPTION_CLIP - 4 && text[length] != '\0'; length++)
-        clipped_out[length] = iscntrl((unsigned char)text[length]) ? '?' : text[length];
+        clipped_out[length] = text[length];
     bool cut = text[length] != '\0';
     while (cut && length > 0 && (text[length] & 0xc0) == 0x80) length--;  // no half characters
     strcpy(clipped_out + length, cut ? "..." : "");

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/text.h"
 
@@ -24,12 +25,12 @@ sh_status(sh_error_adopt)(const sh_error *error) {
     return own->code;
 }
 
-/* What was read from a file must not command the terminal. */
-static void make_plain(char *text) {
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7F) *text = '?';
-    }
+/* Lines of a message are those of its format: what an argument brings must not look like one, nor
+ * command the terminal. */
+static void render(char *out, size_t size, const char *format, va_list arguments) {
+    char text[sizeof((sh_error *)NULL)->text];
+    sh_vsnprintf(text, sizeof text, format, arguments);
+    sh_escape(out, size, text, strchr(format, '\n') != NULL);
 }
 
 sh_status sh_error_set(sh_status code, const char *file, int line, const char *format, ...) {
@@ -38,9 +39,8 @@ sh_status sh_error_set(sh_status code, const char *file, int line, const char *f
     sh_error error = {.code = code, .file = file, .line = line};
     va_list arguments;
     va_start(arguments, format);
-    sh_vsnprintf(error.text, sizeof error.text, format, arguments);
+    render(error.text, sizeof error.text, format, arguments);
     va_end(arguments);
-    make_plain(error.text);
     *last() = error;
     return code;
 }
@@ -49,9 +49,8 @@ sh_status(sh_error_hint)(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     sh_error *own = last();
-    sh_vsnprintf(own->hint, sizeof own->hint, format, arguments);
+    render(own->hint, sizeof own->hint, format, arguments);
     va_end(arguments);
-    make_plain(own->hint);
     return own->code;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "cli/bench.h"
 
 typedef struct bench_options {
@@ -102,8 +103,9 @@ static void print_json(const measured *m) {
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
 static void print_text(const measured *m) {
-    printf("net           %s, batch %s, %d worker%s of %d thread%s\n", m->net, m->batch,
-           m->timing.workers, plural(m->timing.workers), m->timing.threads,
+    char net[SH_ESCAPED];
+    printf("net           %s, batch %s, %d worker%s of %d thread%s\n", sh_escaped(m->net, net),
+           m->batch, m->timing.workers, plural(m->timing.workers), m->timing.threads,
            plural(m->timing.threads));
     printf("step          %.3f ms (p10 %.3f, p90 %.3f; %lld steps)\n", m->timing.median_ms,
            m->timing.p10_ms, m->timing.p90_ms, (long long)m->timing.steps);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "cli/simulation.h"
 
 typedef struct compare_options {
@@ -79,7 +80,9 @@ static shoal_status print_result(const view *v, const shoal_comparison *comparis
     shoal_status status = shoal_comparison_print(comparison, options->json, stdout);
     if (!options->json) {
         const char *folder = shoal_comparison_folder(comparison);
-        printf("\ntable    %s/compare.md\npicture  %s/compare.svg\n", folder, folder);
+        char shown[SH_ESCAPED];
+        sh_escaped(folder, shown);
+        printf("\ntable    %s/compare.md\npicture  %s/compare.svg\n", shown, shown);
     }
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "cli/simulation.h"
 
 typedef struct simulate_options {
@@ -77,7 +78,8 @@ static void print_json(const view *v, const shoal_simulated *done, const char *f
 
 static void print_summary(const view *v, const shoal_simulated *done, const char *folder,
                           double real_s) {
-    if (folder != NULL) printf("run            %s\n", folder);
+    char shown[SH_ESCAPED];
+    if (folder != NULL) printf("run            %s\n", sh_escaped(folder, shown));
     printf("virtual time   %.6f s\n", done->seconds);
     printf("steps          %lld, %.6f s each\n", (long long)done->steps,
            done->seconds / (double)done->steps);

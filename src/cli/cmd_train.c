@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "cli/common.h"
 
 typedef struct train_options {
@@ -91,7 +92,8 @@ static void print_summary(const view *v, const char *folder) {
     const shoal_progress *last = &v->last;
     double seconds = (double)(sh_clock_now_ns(&sh_clock_real) - v->start_ns) / 1e9;
     char *model = model_file(folder, last->step);
-    printf("run            %s\n", folder);
+    char shown[SH_ESCAPED];
+    printf("run            %s\n", sh_escaped(folder, shown));
     if (last->step == 0) {  // there was nothing left to do
         sh_free(model);
         return;
@@ -102,7 +104,7 @@ static void print_summary(const view *v, const char *folder) {
     printf("train loss     %.4f\n", last->train_loss);
     if (!isnan(last->test_loss)) printf("test loss      %.4f\n", last->test_loss);
     if (!isnan(last->test_accuracy)) printf("test accuracy  %.4f\n", last->test_accuracy);
-    if (model != NULL) printf("model          %s\n", model);
+    if (model != NULL) printf("model          %s\n", sh_escaped(model, shown));
     sh_free(model);
 }
 

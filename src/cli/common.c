@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 static bool is_set(const char *text) { return text != NULL && *text != '\0'; }
 
@@ -104,11 +106,13 @@ char *sh_run_file_of(const char *checkpoint) {
 void sh_say(const sh_args *args, const char *format, ...) {
     if (args->quiet) return;
     sh_progress_clear(args->progress);
+    char raw[2048], text[2048];
     va_list list;
     va_start(list, format);
-    vfprintf(stderr, format, list);
+    vsnprintf(raw, sizeof raw, format, list);
     va_end(list);
-    fputc('\n', stderr);
+    sh_escape(text, sizeof text, raw, false);
+    fprintf(stderr, "%s\n", text);
 }
 
 void sh_complain(const char *command) {
@@ -122,16 +126,10 @@ void sh_complain(const char *command) {
 }
 
 void sh_json_text(FILE *file, const char *text) {
-    fputc('"', file);
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(file, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(file, "\\u%04x", *c);
-        else
-            fputc(*c, file);
-    }
-    fputc('"', file);
+    json_t *string = sh_json_string(text);
+    if (string == NULL || json_dumpf(string, file, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) != 0)
+        fputs("null", file);  // out of memory
+    json_decref(string);
 }
 
 void sh_json_number(FILE *file, double number) {

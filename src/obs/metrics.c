@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 
 struct sh_metrics {
@@ -108,13 +109,13 @@ static json_t *value_of(const sh_metric *field) {
             value = json_boolean(field->b);
             break;
         case SH_METRIC_TEXT:
-            value = field->s != NULL ? json_string(field->s) : NULL;
+            value = field->s != NULL ? sh_json_string(field->s) : NULL;
             break;
         case SH_METRIC_COUNTS:
             value = array_of(field->counts, field->count);
             break;
     }
-    return value != NULL ? value : json_null();  // also a text that is not UTF-8
+    return value != NULL ? value : json_null();
 }
 
 /* One write per line: the kernel appends it whole. */

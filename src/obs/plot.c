@@ -123,17 +123,18 @@ static double down(const drawing *d, double y) {
 
 /* ---- the picture ---- */
 
+/* XML takes neither control characters nor bytes that are not UTF-8. */
 static void put_text(FILE *file, const char *text) {
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '&')
+    char shown[SH_ESCAPED];
+    for (const char *at = sh_escaped(text, shown); *at != '\0'; at++) {
+        if (*at == '&')
             fputs("&amp;", file);
-        else if (c == '<')
+        else if (*at == '<')
             fputs("&lt;", file);
-        else if (c == '>')
+        else if (*at == '>')
             fputs("&gt;", file);
-        else if (c >= 0x20)  // other control characters are not allowed in XML
-            fputc(c, file);
+        else
+            fputc(*at, file);
     }
 }
 

@@ -133,7 +133,7 @@ void sh_progress_format(const sh_progress_line *line, int columns, char *text_ou
     size_t length = 0;
     text_out[0] = '\0';
     if (line->label != NULL && columns > 0) {  // it stays, whatever else has room
-        snprintf(text_out, (size_t)columns + 1, "%s", line->label);
+        sh_escape(text_out, (size_t)columns + 1, line->label, false);
         length = strlen(text_out);
     }
     collect(line, &list);

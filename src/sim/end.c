@@ -81,7 +81,8 @@ static void append(char *text, size_t size, const char *format, ...) {
 /* "rank 2 (worker) waits for rank 0 in allreduce ring of step 7, bucket 3" */
 static void name_task(const sh_fiber *fiber, char *text, size_t size) {
     const sh_sim_rank *rank = sh_fiber_mark(fiber);
-    append(text, size, "\n  rank %d (%s) waits for ", rank->base.rank, sh_fiber_name(fiber));
+    append(text, size, "%s  rank %d (%s) waits for ", *text != '\0' ? "\n" : "", rank->base.rank,
+           sh_fiber_name(fiber));
     const sh_sim *sim = rank->sim;
     for (int r = 0; r < sim->endpoints; r++)  // a task may wait for mail, or be a service
         if (sim->ranks[r].waiter == fiber) rank = &sim->ranks[r];
@@ -111,7 +112,7 @@ void sh_sim_stuck(sh_sim *sim) {
         name_task(at, text, sizeof text);
     }
     if (tasks > NAMED_MOST) append(text, sizeof text, "\n  and %d more", tasks - NAMED_MOST);
-    SH_FAIL(SH_E_PEER, "deadlock at %.6f s of virtual time: %d tasks wait%s",
+    SH_FAIL(SH_E_PEER, "deadlock at %.6f s of virtual time: %d tasks wait\n%s",
             sh_sim_to_s(sim->moved_ns - SH_SIM_START_NS), tasks, text);
     if (sim->cause.code == SH_OK) sim->cause = *sh_error_last();
     sim->stuck = true;

@@ -131,15 +131,15 @@ static void print_json(const char *path, const char *part, const sh_dataset *dat
         json_array_append_new(shape, json_integer(info->sample.dim[i]));
     for (int64_t i = 0; s->counts != NULL && i < info->classes; i++)
         json_array_append_new(per_class, json_integer((json_int_t)s->counts[i]));
-    json_t *object =
-        json_pack("{ss ss ss sI so ss so ss sI sI so so sI}", "path", path, "part", part, "format",
-                  sh_view_source(dataset)->format, "samples", (json_int_t)info->count, "shape",
-                  shape, "cells", info->tokens ? "tokens" : "floats", "range",
-                  json_range(s->has_range, s->least, s->most), "target", targets[info->target],
-                  "classes", (json_int_t)info->classes, "values", (json_int_t)info->values,
-                  "target_range", json_range(s->has_target_range, s->target_least, s->target_most),
-                  "per_class", per_class, "ignored", (json_int_t)s->ignored);
-    json_dumpf(object, file, JSON_COMPACT);
+    json_t *object = json_pack(
+        "{so ss ss sI so ss so ss sI sI so so sI}", "path", sh_json_string(path), "part", part,
+        "format", sh_view_source(dataset)->format, "samples", (json_int_t)info->count, "shape",
+        shape, "cells", info->tokens ? "tokens" : "floats", "range",
+        json_range(s->has_range, s->least, s->most), "target", targets[info->target], "classes",
+        (json_int_t)info->classes, "values", (json_int_t)info->values, "target_range",
+        json_range(s->has_target_range, s->target_least, s->target_most), "per_class", per_class,
+        "ignored", (json_int_t)s->ignored);
+    json_dumpf(object, file, JSON_COMPACT | JSON_ENSURE_ASCII);
     fputc('\n', file);
     json_decref(object);
 }
@@ -189,9 +189,10 @@ shoal_status shoal_data_check(const shoal_config *config, const char *path,
     const sh_dataset *sets[] = {parts.train, parts.test};
     sh_status status = read_all(parts.train);
     if (status == SH_OK) status = read_all(parts.test);
+    char shown[SH_ESCAPED];
     for (size_t i = 0; i < SH_COUNT(sets) && status == SH_OK; i++)
         if (sets[i] != NULL)
-            fprintf(file, "%s (%s): %zu samples, no fault found\n", path,
+            fprintf(file, "%s (%s): %zu samples, no fault found\n", sh_escaped(path, shown),
                     part_name(&parts, sets[i]), sets[i]->info.count);
     sh_dataset_close_parts(&parts);
     return (shoal_status)status;

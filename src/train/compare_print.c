@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "obs/plot.h"
 #include "plan/units.h"
@@ -95,7 +96,12 @@ static int columns_of(const shoal_comparison *comparison, char target_head[CELL]
 
 static void put_cell(const column *of, const shoal_compared *row, char cell_out[CELL]) {
     snprintf(cell_out, CELL, "%s", row == NULL ? of->head : "");
-    if (row != NULL) of->put(row, cell_out);
+    char cell[CELL];
+    if (row != NULL) {
+        of->put(row, cell_out);
+        snprintf(cell, CELL, "%s", cell_out);
+        sh_escape(cell_out, CELL, cell, false);
+    }
     if (*cell_out == '\0') snprintf(cell_out, CELL, "-");
 }
 
@@ -124,7 +130,9 @@ static void print_reasons(const shoal_comparison *comparison, FILE *file) {
     for (size_t i = 0; i < comparison->count; i++) {
         const shoal_compared *row = &comparison->rows[i].seen;
         if (row->reason[0] == '\0') continue;
-        fprintf(file, "%s- %s %s: %s\n", blank, row->name, row->outcome, row->reason);
+        char name[SH_ESCAPED];
+        fprintf(file, "%s- %s %s: %s\n", blank, sh_escaped(row->name, name), row->outcome,
+                row->reason);
         blank = "";
     }
 }
@@ -170,13 +178,14 @@ static json_t *points_of(const shoal_compared *row) {
 }
 
 static json_t *row_of(const shoal_compared *row) {
-    json_t *object = json_pack("{ss ss ss ss sI ss}", "name", row->name, "folder", row->folder,
-                               "sync", row->sync, "compress", row->compress, "workers",
-                               (json_int_t)row->workers, "outcome", row->outcome);
+    json_t *object =
+        json_pack("{so so ss ss sI ss}", "name", sh_json_string(row->name), "folder",
+                  sh_json_string(row->folder), "sync", row->sync, "compress", row->compress,
+                  "workers", (json_int_t)row->workers, "outcome", row->outcome);
     if (object == NULL) return NULL;
     if (row->reason[0] != '\0') {
-        json_object_set_new(object, "reason", json_string(row->reason));
-        json_object_set_new(object, "hint", json_string(row->hint));
+        json_object_set_new(object, "reason", sh_json_string(row->reason));
+        json_object_set_new(object, "hint", sh_json_string(row->hint));
     }
     const struct {
         const char *name;
@@ -203,11 +212,11 @@ sh_status sh_compare_json(const shoal_comparison *comparison, FILE *file) {
     json_t *rows = json_array();
     for (size_t i = 0; i < comparison->count; i++)
         json_array_append_new(rows, row_of(&comparison->rows[i].seen));
-    json_t *whole_one =
-        json_pack("{ss ss so sb so}", "title", comparison->title, "folder", comparison->folder,
-                  "target", number(comparison->target > 0 ? comparison->target : NAN), "simulated",
-                  (int)comparison->simulated, "rows", rows);
-    const size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(12);
+    json_t *whole_one = json_pack("{so so so sb so}", "title", sh_json_string(comparison->title),
+                                  "folder", sh_json_string(comparison->folder), "target",
+                                  number(comparison->target > 0 ? comparison->target : NAN),
+                                  "simulated", (int)comparison->simulated, "rows", rows);
+    const size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(12) | JSON_ENSURE_ASCII;
     bool written = whole_one != NULL && json_dumpf(whole_one, file, flags) == 0;
     json_decref(whole_one);
     fputc('\n', file);

@@ -34,7 +34,7 @@ static void fill(const sh_net *net, const sh_plan *plan, const sh_layer *layer, 
     char shape[SH_SHAPE_TEXT];
     const sh_op *op = op_of(plan, layer);
     double mib = op != NULL ? (double)op->out->count * sizeof(float) / 0x1p20 : 0.0;
-    snprintf(row_out[0], CELL_BYTES, "%s", layer->name);
+    sh_escape(row_out[0], CELL_BYTES, layer->name, false);
     snprintf(row_out[1], CELL_BYTES, "%s", layer->kind->name);
     snprintf(row_out[2], CELL_BYTES, "%s", sh_shape_text(&layer->out, shape));
     snprintf(row_out[3], CELL_BYTES, "%zu", owned_params(net, layer));

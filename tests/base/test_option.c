@@ -230,8 +230,8 @@ TEST(option, cuts_a_long_value_between_characters) {
 }
 
 TEST(option, shows_no_control_characters) {
-    CHECK_FAILS(SH_E_USAGE, "found '?[31mred'", try_text("data: {batch: \"\\e[31mred\"}"));
-    CHECK_FAILS(SH_E_USAGE, "unknown key '?x'", try_text("\"\\ax\": 1"));
+    CHECK_FAILS(SH_E_USAGE, "found '\\x1b[31mred'", try_text("data: {batch: \"\\e[31mred\"}"));
+    CHECK_FAILS(SH_E_USAGE, "unknown key '\\x07x'", try_text("\"\\ax\": 1"));
 }
 
 static void check_int(const char *text, bool valid, int64_t value) {

@@ -78,4 +78,4 @@ for workers in 1 2; do
 done
 # Nor does what a file holds command the terminal.
 printf 'A \033c 2\nB 1 2\n' >hostile.txt
-expect_complaint 1 "is no number: '?c'" "$SHOAL" explain allreduce --values hostile.txt
+expect_complaint 1 "is no number: '\\x1bc'" "$SHOAL" explain allreduce --values hostile.txt

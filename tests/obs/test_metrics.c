@@ -43,7 +43,7 @@ TEST(metrics, writes_one_object_a_line_at_once) {
     assert_holds(path,
                  "{\"event\":\"step\",\"step\":9223372036854775807,\"train_loss\":0.1,"
                  "\"test_loss\":null,\"norm\":null,\"note\":\"a \\\"b\\\"\\n\xc3\xa9\","
-                 "\"none\":null,\"bad\":null,\"done\":true}\n");
+                 "\"none\":null,\"bad\":\"\\\\xff\",\"done\":true}\n");
     sh_metrics_close(metrics);
     sh_free(path);
 }
