@@ -32,23 +32,24 @@ static void print_matrix(const sh_graph *graph, FILE *file) {
 static void print_meaning(double second, FILE *file) {
     sh_fprintf(file, "second eigenvalue (modulus): %.3f\n", second);
     if (second > 0)
-        sh_fprintf(file,
-                   "disagreement falls at least by that factor each round: by e in %.1f rounds\n",
-                   sh_graph_rounds(second));
+        fprintf(file,
+                "disagreement falls at least by that factor each round: to 1 %% in %ld rounds\n",
+                (long)sh_graph_rounds(second));
     else
         fprintf(file, "one round makes all models equal\n");
 }
 
 /* The other graphs of as many ranks. */
 static sh_status print_all(const sh_graph *shown, FILE *file) {
-    fprintf(file, "\n%-12s  %9s  %10s  %11s\n", "graph", "neighbours", "eigenvalue", "rounds to e");
+    fprintf(file, "\n%-12s  %10s  %10s  %13s\n", "graph", "neighbours", "eigenvalue",
+            "rounds to 1 %");
     const sh_graph_kind *kind;
     for (size_t i = 0; (kind = sh_graph_at(i)) != NULL; i++) {
         sh_graph graph;
         SH_TRY(sh_graph_find(kind->name, shown->ranks, &graph));
         double second = sh_graph_second(&graph);
-        sh_fprintf(file, "%-12s  %10d  %10.3f  %11.1f\n", kind->name, graph.degree, second,
-                   second > 0 ? sh_graph_rounds(second) : 1.0);
+        sh_fprintf(file, "%-12s  %10d  %10.3f  %13ld\n", kind->name, graph.degree, second,
+                   (long)sh_graph_rounds(second));
     }
     return SH_OK;
 }
@@ -81,10 +82,10 @@ sh_status sh_gossip_json(const sh_graph *graph, FILE *file) {
     double second = sh_graph_second(graph);
     bool shows = graph->ranks <= SH_SHOWN_MATRIX_JSON;
     json_t *root = json_pack(
-        "{s:s, s:i, s:b, s:i, s:i, s:i, s:f, s:f, s:f}", "graph", graph->kind->name, "ranks",
+        "{s:s, s:i, s:b, s:i, s:i, s:i, s:f, s:f, s:I}", "graph", graph->kind->name, "ranks",
         graph->ranks, "symmetric", graph->kind->symmetric, "rows", graph->rows, "columns",
         graph->columns, "neighbours", graph->degree, "weight", sh_graph_weight(graph),
-        "second_eigenvalue", second, "rounds_to_e", second > 0 ? sh_graph_rounds(second) : 1.0);
+        "second_eigenvalue", second, "rounds_to_1_percent", (json_int_t)sh_graph_rounds(second));
     if (root != NULL && shows) json_object_set_new(root, "matrix", matrix_json(graph));
     int written = root != NULL ? json_dumpf(root, file, JSON_COMPACT | JSON_REAL_PRECISION(9)) : -1;
     json_decref(root);

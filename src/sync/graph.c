@@ -140,7 +140,9 @@ double sh_graph_second(const sh_graph *graph) {
     return second > 1e-12 ? second : 0;  // what rounding leaves of a zero
 }
 
-double sh_graph_rounds(double second) { return second > 0 ? -1 / log(second) : 0; }
+int64_t sh_graph_rounds(double second) {
+    return second > 0.01 ? (int64_t)ceil(log(0.01) / log(second)) : 1;
+}
 
 bool sh_graph_asks(const sh_graph *graph, int rank) {
     return (rank / graph->columns + rank % graph->columns) % 2 == 0;

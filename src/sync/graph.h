@@ -50,8 +50,8 @@ double sh_graph_mixing(const sh_graph *graph, int row, int column);
 /* The second largest modulus among the eigenvalues of W: by this factor, at least, disagreement
  * falls each round. 0: one round is enough. */
 double sh_graph_second(const sh_graph *graph);
-/* Rounds until disagreement has fallen by e; 0: it is gone after the first. */
-double sh_graph_rounds(double second);
+/* Rounds after which disagreement is 1 % of what it was, or less. */
+int64_t sh_graph_rounds(double second);
 
 /* Two colours for partners of unlike roles: ranks of the first ask, those of the other answer, and
  * edges between equal colours are not used. On symmetric graphs the others still join all ranks. */
