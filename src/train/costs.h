@@ -14,7 +14,7 @@ enum { SH_COSTS_TEXT = 256, SH_COSTS_KEY = 96 };
 /* "links mpi 4 ranks on 2 nodes ", the beginning of the key under which costs are remembered. */
 const char *sh_costs_key(const char *transport, int ranks, int nodes, char key_out[SH_COSTS_KEY]);
 const char *sh_costs_print(const sh_costs *costs, char text_out[SH_COSTS_TEXT]);
-/* False: it is none. */
+/* False: it is none, or no network and no machine has such figures. */
 bool sh_costs_parse(const char *text, sh_costs *costs_out);
 /* Whether no noise explains it: one link has thrice the rate of the other, or far more latency. */
 bool sh_links_differ(const sh_link *a, const sh_link *b);

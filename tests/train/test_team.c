@@ -166,6 +166,14 @@ TEST(costs, that_make_no_sense_are_measured_anew) {
         "link 0 1 1 node 1 1 1 large -",
         "link nan 1 1 node 1 1 1 large -",
         "link 1 -1 1 node 1 1 1 large -",
+        "link 1e300 1e-9 1e-10 node 1e-6 1e-10 1e-10 large -",
+        "link 1e-300 1e-9 1e-10 node 1e-6 1e-10 1e-10 large -",
+        "link 1e-5 1e300 1e-10 node 1e-6 1e-10 1e-10 large -",
+        "link 1e-5 1e-300 1e-10 node 1e-6 1e-10 1e-10 large -",
+        "link 1e-5 1e-9 1e300 node 1e-6 1e-10 1e-10 large -",
+        "link 1e-5 1e-9 1e-10 node 1e300 1e-10 1e-10 large -",
+        "link 1e-5 1e-9 1e-10 node 1e-6 1e-300 1e-10 large -",
+        "link 1e-5 1e-9 1e-10 node 1e-6 1e-10 inf large -",
         "link 1 1 1 node 1 1 1 large star",
         "link 1 1 1 node 1 1 1 large mpi",
         "link 1 1 1 node 1 1 1 large ring and more",
@@ -173,6 +181,18 @@ TEST(costs, that_make_no_sense_are_measured_anew) {
     sh_costs costs;
     for (size_t i = 0; i < SH_COUNT(texts); i++)
         if (sh_costs_parse(texts[i], &costs)) fail_msg("'%s' was taken", texts[i]);
+}
+
+/* From a satellite's kilobyte a second to memory faster than any. */
+TEST(costs, of_every_network_there_is_are_taken) {
+    static const char *const texts[] = {
+        "link 10 1e-3 1e-9 node 1e-6 1e-10 1e-10 large -",
+        "link 5e-5 8e-9 1e-10 node 5e-8 1e-12 1e-12 large ring",
+        "link 1e-9 1e-13 0 node 1e-9 1e-13 0 large -",
+    };
+    sh_costs costs;
+    for (size_t i = 0; i < SH_COUNT(texts); i++)
+        if (!sh_costs_parse(texts[i], &costs)) fail_msg("'%s' was refused", texts[i]);
 }
 
 TEST(costs, only_another_network_makes_links_differ) {
