@@ -180,8 +180,13 @@ SHOAL_API shoal_status shoal_run_predict(shoal_run *run, const char *part,
                                          void *user);
 /* How many classes the target has; 0 where it is values. */
 SHOAL_API int64_t shoal_run_classes(const shoal_run *run);
-/* Table of layers: shapes, parameters, work, memory, kernels. */
+/* Table of layers: shapes, parameters, work, memory, kernels. Sizes are those of one worker. */
 SHOAL_API shoal_status shoal_run_explain(shoal_run *run, FILE *file);
+/* The same of a run that the config describes, with the threads that each of its workers would
+ * have. `folder`: of a run that has been, NULL: none; then threads and kernels are those that its
+ * newest checkpoint recorded, unless the config says otherwise. */
+SHOAL_API shoal_status shoal_explain(const shoal_config *config, const char *folder,
+                                     const shoal_hooks *hooks, FILE *file);
 
 typedef struct shoal_timing {
     double median_ms, p10_ms, p90_ms; /* per step */

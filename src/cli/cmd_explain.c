@@ -16,15 +16,12 @@ static const sh_command *instead_of_run(int argc, char **argv) {
 
 static shoal_status run_explain(sh_args *args) {
     const char *operand = args->operand_count > 0 ? args->operands[0] : NULL;
+    const char *folder = operand != NULL && sh_is_folder(operand) ? operand : NULL;
     CLI_TRY(sh_args_config(args, operand));
-    if (operand != NULL && sh_is_folder(operand))  // what that run measured stands beside
-        CLI_TRY(shoal_config_set(args->config, "out", operand));
+    // What that run measured stands beside.
+    if (folder != NULL) CLI_TRY(shoal_config_set(args->config, "out", folder));
     shoal_hooks hooks = sh_args_hooks(args);
-    shoal_run *run = NULL;
-    CLI_TRY(shoal_run_open(args->config, &hooks, &run));
-    shoal_status status = shoal_run_explain(run, stdout);
-    shoal_run_close(run);
-    return status;
+    return shoal_explain(args->config, folder, &hooks, stdout);
 }
 
 const sh_command sh_command_explain = {

@@ -1,13 +1,15 @@
-/* `shoal explain`: the layer table of a run, its memory and its kernels. */
+/* `shoal explain`: the layer table of a run, its memory and its kernels, as one of its workers has
+ * them. */
+#include "train/explain.h"
+
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/text.h"
-
-#include "train/explain.h"
-#include "train/parts.h"
-
 #include "tensor/kernels/activation.h"
+#include "train/launch.h"
+#include "train/parts.h"
 
 static const sh_op *op_of(const sh_plan *plan, const sh_layer *layer) {
     for (size_t i = 0; i < plan->op_count; i++)
@@ -83,15 +85,38 @@ static void print_layers(const sh_net *net, const sh_plan *plan, FILE *file) {
     }
 }
 
-static void print_memory(const shoal_run *run, const sh_plan *plan, FILE *file) {
+/* How workers and threads divide a step. */
+typedef struct division {
+    int workers, threads;  // threads of each worker
+    int64_t share;         // the most samples of a batch that one worker takes
+    int64_t part;          // samples that a worker computes at a time
+} division;
+
+static int64_t quotient_up(int64_t count, int64_t parts) { return (count + parts - 1) / parts; }
+
+static division divide(const sh_config *config, int threads) {
+    division d = {.workers = (int)config->workers, .threads = threads};
+    int64_t own_shards = quotient_up(config->shards, d.workers);
+    d.part = quotient_up(config->batch, config->shards);
+    d.share = d.part * own_shards;
+    if (config->exact) return d;
+    d.share = quotient_up(config->batch, d.workers);
+    d.part = sh_part_most(d.share, config->accumulate);
+    return d;
+}
+
+/* An exact run computes a shard on each thread; another one part on all of them. */
+static void print_memory(const shoal_run *run, const sh_plan *plan, const division *d, FILE *file) {
+    const char *whose = d->workers > 1 ? "memory of each worker" : "memory";
+    int plans = run->config.exact ? d->threads : 1;
     double mib = 1.0 / 0x1p20;
     double params = (double)run->model.net->params.total * sizeof(float) * mib;
     double slots = params * run->optim.slot_count;
-    double work = (double)plan->memory_bytes * mib;
+    double work = plans * (double)plan->memory_bytes * mib;
     sh_fprintf(file,
-               "\nmemory, MiB: parameters %.1f, gradients %.1f, optimizer %.1f, activations and "
+               "\n%s, MiB: parameters %.1f, gradients %.1f, optimizer %.1f, activations and "
                "scratch %.1f (%.1f without reuse); in all %.1f\n",
-               params, params, slots, work, (double)plan->unshared_bytes * mib,
+               whose, params, params, slots, work, plans * (double)plan->unshared_bytes * mib,
                2 * params + slots + work);
     double measured;
     if (sh_run_measured_mib(run, &measured))
@@ -100,24 +125,101 @@ static void print_memory(const shoal_run *run, const sh_plan *plan, FILE *file) 
                    measured);
 }
 
-shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
-    SHOAL_TRY(sh_run_make_optimizer(run));
+static const char *plural(int count) { return count == 1 ? "" : "s"; }
+
+static void print_head(const shoal_run *run, const division *d, FILE *file) {
+    char shape[SH_SHAPE_TEXT];
+    fprintf(file, "sample %s, batch %ld", sh_shape_text(&run->model.net->input.sample, shape),
+            (long)run->config.batch);
+    if (d->workers > 1) fprintf(file, ", %ld on each worker", (long)d->share);
+    if (d->part < d->share) fprintf(file, ", %ld at a time", (long)d->part);
+    fprintf(file, ", %ld steps per epoch, ", (long)run->steps_per_epoch);
+    if (d->workers > 1) fprintf(file, "%d workers of ", d->workers);
+    fprintf(file, "%d thread%s\n\n", d->threads, plural(d->threads));
+}
+
+static sh_status explain(shoal_run *run, const division *d, FILE *file) {
+    SH_TRY(sh_run_make_optimizer(run));
     sh_plan *plan;
-    int64_t part = sh_part_most(run->config.batch, run->config.accumulate);
-    SHOAL_TRY(sh_model_plan(&run->model, part, true, &plan));
+    SH_TRY(sh_model_plan(&run->model, d->part, true, &plan));
     sh_run_save_kernels(run);
     const sh_net *net = run->model.net;
-    char shape[SH_SHAPE_TEXT];
-    fprintf(file, "sample %s, batch %ld, %ld steps per epoch, %d thread%s\n\n",
-            sh_shape_text(&net->input.sample, shape), (long)run->config.batch,
-            (long)run->steps_per_epoch, sh_run_threads(run), sh_run_threads(run) == 1 ? "" : "s");
+    print_head(run, d, file);
     print_layers(net, plan, file);
     double flops = 0;
     for (size_t i = 0; i < net->layer_count; i++) flops += net->layers[i]->flops;
     sh_fprintf(file,
                "\n%zu parameters; %.1f MFLOP per sample forward, %.2f GFLOP per training step\n",
                net->params.total, flops * 1e-6, 3 * flops * (double)run->config.batch * 1e-9);
-    print_memory(run, plan, file);
+    print_memory(run, plan, d, file);
     sh_explain_team(run, file);
-    return SHOAL_OK;
+    return SH_OK;
+}
+
+shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
+    division d = divide(&run->config, sh_run_threads(run));
+    return (shoal_status)explain(run, &d, file);
+}
+
+/* Kernel choices that the newest checkpoint of a run has; NULL: of no use, which the log says.
+ * sh_free them. */
+static char *recorded_kernels(const char *folder, const sh_log *log) {
+    char *manifest = NULL;
+    sh_checkpoint_info info;
+    if (sh_checkpoint_find(folder, log, &manifest, &info) != SH_OK) {
+        SH_WARN(log, "%s: threads and kernels are those that a run would have now",
+                sh_error_last()->text);
+        return NULL;
+    }
+    char *kernels = info.kernels;
+    info.kernels = NULL;
+    sh_checkpoint_info_fini(&info);
+    sh_free(manifest);
+    return kernels;
+}
+
+/* A shard of an exact run is computed by one thread, with kernels that no measurement chooses. */
+static sh_status fix_kernels(sh_config *config) {
+    char *kernels = sh_strdup("default");
+    if (kernels == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    sh_free(config->kernels);
+    config->kernels = kernels;
+    config->threads = 1;
+    return SH_OK;
+}
+
+/* `kernels`: as that run recorded them; NULL: there was none, or they are unknown. */
+static sh_status explain_one(sh_config *config, const char *folder, const char *kernels,
+                             const shoal_hooks *hooks, FILE *file) {
+    int recorded = kernels != NULL ? sh_choices_threads(kernels, strlen(kernels)) : 0;
+    if (config->threads == 0)
+        config->threads =
+            recorded > 0 ? recorded : sh_threads_each(config, (int)config->workers, sh_cores());
+    division d = divide(config, (int)config->threads);
+    if (config->exact) SH_TRY(fix_kernels(config));
+    shoal_run *run = NULL;
+    SH_TRY(sh_run_open(config, hooks, NULL, &run));
+    sh_status status = SH_OK;
+    if (kernels != NULL)
+        status = sh_tuner_load(run->model.tuner, folder, kernels, strlen(kernels), false);
+    if (status == SH_OK) status = explain(run, &d, file);
+    shoal_run_close(run);
+    return status;
+}
+
+static void pass_line(void *self, sh_log_level level, const char *text) {
+    const shoal_hooks *hooks = self;
+    if (hooks != NULL && hooks->line != NULL) hooks->line(hooks->user, (int)level, text);
+}
+
+shoal_status shoal_explain(const shoal_config *config, const char *folder, const shoal_hooks *hooks,
+                           FILE *file) {
+    sh_log log = {.line = pass_line, .self = (void *)(uintptr_t)hooks};
+    sh_config whole;
+    sh_status status = sh_config_copy(&config->config, &whole);
+    char *kernels = folder != NULL ? recorded_kernels(folder, &log) : NULL;
+    if (status == SH_OK) status = explain_one(&whole, folder, kernels, hooks, file);
+    sh_free(kernels);
+    sh_config_fini(&whole);
+    return (shoal_status)status;
 }

@@ -112,6 +112,21 @@ TEST(tuner, prints_only_what_this_run_used) {
     sh_tuner_destroy(tuner);
 }
 
+static int threads_of(const char *json) { return sh_choices_threads(json, strlen(json)); }
+
+TEST(tuner, choices_tell_the_threads_they_were_made_for) {
+    assert_int_equal(threads_of("{\"gemm nn 46x200x10 t12\": \"packed\"}"), 12);
+    assert_int_equal(threads_of("{\"conv-inputs 3x8x8 to 4x8x8 k3x3 s1 n2 direct t3\": \"own\","
+                                " \"links shm 2 ranks on 1 node 21\": \"link 1 1\"}"),
+                     3);
+    assert_int_equal(threads_of("{\"links shm 2 ranks on 1 node 21\": \"link 1 1\"}"), 0);
+    assert_int_equal(threads_of("{\"gemm nn 1x2x3 t\": \"a\", \"b t-1\": \"a\", \"t4\": \"a\"}"),
+                     0);
+    assert_int_equal(threads_of("{\"gemm t3 two\": \"a\", \"c t2x\": \"a\"}"), 0);
+    assert_int_equal(threads_of("{}"), 0);
+    assert_int_equal(threads_of("no choices"), 0);
+}
+
 TEST(tuner, lets_a_later_load_win) {
     sh_tuner *tuner = tuner_make(NULL, false);
     CHECK_OK(load(tuner, "{\"a\": \"other\"}"));

@@ -207,6 +207,21 @@ sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, s
     return status;
 }
 
+int sh_choices_threads(const char *json, size_t bytes) {
+    char fault[SH_JSON_FAULT];
+    json_t *root = sh_json_read_map(json, bytes, fault), *value;
+    const char *key;
+    int threads = 0;
+    json_object_foreach(root, key, value) {
+        const char *last = strrchr(key, ' ');
+        int count = 0, end = 0;
+        if (last != NULL && sscanf(last, " t%5d%n", &count, &end) == 1 && last[end] == '\0')
+            threads = count;
+    }
+    json_decref(root);
+    return threads > 0 ? threads : 0;
+}
+
 char *sh_tuner_print(const sh_tuner *tuner, bool used_only) {
     json_t *root = json_object();
     for (size_t i = 0; i < tuner->count; i++) {

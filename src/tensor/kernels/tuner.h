@@ -59,6 +59,8 @@ bool sh_tuner_knows(const sh_tuner *tuner, const char *key, const char *const *c
 sh_status sh_tuner_load(sh_tuner *tuner, const char *source, const char *json, size_t bytes,
                         bool measured);
 char *sh_tuner_print(const sh_tuner *tuner, bool used_only);
+/* The thread count that the keys of printed choices end with; 0: there is none. */
+int sh_choices_threads(const char *json, size_t bytes);
 bool sh_tuner_changed(const sh_tuner *tuner);  // something was measured since creation
 
 #endif
