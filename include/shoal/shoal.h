@@ -9,7 +9,9 @@
  * library never prints and never exits. Objects are used by one thread at a time; different objects
  * by different threads, except that kernels of all of them share one OpenMP team.
  *
- * Strings returned as `char *` are yours: shoal_free() them. NULL is welcome in every destroy. */
+ * Strings returned as `char *` are yours: shoal_free() them. NULL is welcome in every destroy, for
+ * all `hooks`, and where it is said to be; elsewhere it is SHOAL_E_USAGE, or NULL, 0 or false from
+ * functions that return no status. */
 #ifndef SHOAL_SHOAL_H
 #define SHOAL_SHOAL_H
 
@@ -152,7 +154,8 @@ typedef struct shoal_simulated {
 } shoal_simulated;
 
 /* As shoal_train, with the config's workers as coroutines of this process on a virtual clock. The
- * same config and simulation give the same bits, if the compute time is given. */
+ * same config and simulation (NULL: nothing is set) give the same bits, if the compute time is
+ * given. What it took goes to simulated_out unless NULL. */
 SHOAL_API shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks,
                                       const shoal_simulation *simulation, char **folder_out,
                                       shoal_simulated *simulated_out);
@@ -256,7 +259,8 @@ typedef struct shoal_comparison shoal_comparison;
  * A variant whose settings do not go together is refused, one whose numbers fail has diverged: both
  * are results, and the others go on. Otherwise the first failure is returned when all have had
  * their turn; SHOAL_E_INTERRUPTED after a stop; and where all were refused, the first refusal. The
- * comparison is there in all these cases, and NULL if none began. */
+ * comparison is there in all these cases, and NULL if none began. `options` NULL: the config's run
+ * is the only variant. */
 SHOAL_API shoal_status shoal_compare(const shoal_config *config, const shoal_hooks *hooks,
                                      const shoal_compare_options *options,
                                      shoal_comparison **comparison_out);
@@ -295,7 +299,8 @@ SHOAL_API shoal_status shoal_model_create(const shoal_model_options *options,
 SHOAL_API shoal_status shoal_model_open(const char *path, const shoal_model_options *options,
                                         shoal_model **model_out);
 SHOAL_API void shoal_model_destroy(shoal_model *model);
-/* The shape of a sample: its dimensions go to sample_out, how many there are is returned. */
+/* The shape of a sample: its dimensions go to sample_out unless NULL, how many there are is
+ * returned. */
 SHOAL_API int shoal_model_sample(const shoal_model *model, int64_t sample_out[3]);
 /* Floats that shoal_model_predict writes for each sample. */
 SHOAL_API int64_t shoal_model_outputs(const shoal_model *model);

@@ -9,6 +9,7 @@
 #include "train/run.h"
 #include "train/scheme.h"
 #include "train/sparse.h"
+#include "train/need.h"
 
 const char *shoal_version(void) { return SHOAL_VERSION; }
 const char *shoal_error_text(void) { return sh_error_last()->text; }
@@ -20,6 +21,7 @@ _Static_assert((int)SHOAL_E_PEER == (int)SH_E_PEER, "status codes have drifted a
 _Static_assert((int)SHOAL_E_NUMERIC == (int)SH_E_NUMERIC, "status codes have drifted apart");
 
 shoal_status shoal_config_create(shoal_config **config_out) {
+    SHOAL_NEED(config_out);
     shoal_config *config = sh_alloc(1, sizeof *config);
     if (config == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for options");
     sh_status status = sh_config_init(&config->config);
@@ -37,6 +39,8 @@ void shoal_config_destroy(shoal_config *config) {
 }
 
 shoal_status shoal_config_read(shoal_config *config, const char *path) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(path);
     sh_node *node = NULL;
     sh_status status = sh_node_read(path, &node);
     if (status == SH_OK) status = sh_options_apply(sh_config_table, node, &config->config, NULL);
@@ -45,19 +49,28 @@ shoal_status shoal_config_read(shoal_config *config, const char *path) {
 }
 
 shoal_status shoal_config_set(shoal_config *config, const char *key, const char *value) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(key);
     if (value == NULL) return (shoal_status)sh_options_unset(sh_config_table, key, &config->config);
     return (shoal_status)sh_options_set(sh_config_table, key, value, &config->config);
 }
 
 shoal_status shoal_config_flag(shoal_config *config, int argc, char **argv, int *index) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(argv);
+    SHOAL_NEED(index);
+    if (*index < 0 || *index >= argc)
+        return (shoal_status)SH_FAIL(SH_E_USAGE, "there is no argument %d of %d", *index, argc);
     return (shoal_status)sh_options_flag(sh_config_table, argc, argv, index, &config->config, NULL);
 }
 
 char *shoal_config_print(const shoal_config *config) {
+    SHOAL_NEED_OR(config, NULL);
     return sh_options_print(sh_config_table, &config->config);
 }
 
 void shoal_config_help(FILE *file, bool markdown) {
+    SHOAL_NEED_OR(file, );
     sh_options_help(sh_config_table, file, markdown);
 }
 
@@ -202,6 +215,8 @@ sh_status sh_run_open_known(const sh_config *config, const shoal_hooks *hooks, s
 
 shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
                             shoal_run **run_out) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(run_out);
     return (shoal_status)sh_run_open(&config->config, hooks, NULL, run_out);
 }
 
@@ -236,7 +251,10 @@ void shoal_run_close(shoal_run *run) {
     sh_free(run);
 }
 
-const char *shoal_run_folder(const shoal_run *run) { return run->folder; }
+const char *shoal_run_folder(const shoal_run *run) {
+    SHOAL_NEED_OR(run, NULL);
+    return run->folder;
+}
 
 static sh_batch_share exact_share(const shoal_run *run) {
     return sh_exact_share(run->config.shards, run->team.rank, run->team.ranks);
@@ -371,6 +389,9 @@ sh_status sh_run_part(shoal_run *run, const char *part, const sh_dataset **datas
 }
 
 shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *result_out) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(part);
+    SHOAL_NEED(result_out);
     const sh_dataset *dataset = NULL;
     SHOAL_TRY(sh_run_part(run, part, &dataset));
     SHOAL_TRY(sh_data_need_targets(dataset, part));
@@ -378,10 +399,13 @@ shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *
 }
 
 int64_t shoal_run_classes(const shoal_run *run) {
+    SHOAL_NEED_OR(run, 0);
     return run->model.loss.kind->classes ? run->data.info.classes : 0;
 }
 
 shoal_status shoal_run_load(shoal_run *run, const char *path) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(path);
     sh_net *net = run->model.net;
     return (shoal_status)sh_checkpoint_load_model(path, &run->log, &net->params,
                                                   run->model.blocks.weights, &net->states,
@@ -389,6 +413,8 @@ shoal_status shoal_run_load(shoal_run *run, const char *path) {
 }
 
 shoal_status shoal_run_save(const shoal_run *run, const char *path) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(path);
     return (shoal_status)sh_model_save(&run->model, &run->data, path);
 }
 
@@ -396,6 +422,9 @@ shoal_status shoal_run_predict(shoal_run *run, const char *part,
                                void (*row)(void *user, int64_t index, const float *output,
                                            int64_t width),
                                void *user) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(part);
+    SHOAL_NEED(row);
     const sh_dataset *dataset = NULL;
     SHOAL_TRY(sh_run_part(run, part, &dataset));
     sh_loader_options options = {.batch = (size_t)run->config.batch, .epochs = 1, .depth = 2};

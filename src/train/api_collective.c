@@ -8,12 +8,14 @@
 #include "plan/units.h"
 #include "shoal/shoal.h"
 #include "train/costs.h"
+#include "train/need.h"
 
 enum { RANKS_DEFAULT = 4 };
 static const char LINK_DEFAULT[] = "1Gbit,50us", NODE_LINK_DEFAULT[] = "5GB,1us";
 static const size_t SIZE_DEFAULT = 1 << 20, SIZE_MOST = (size_t)1 << 50;
 
 bool shoal_is_collective(const char *name) {
+    SHOAL_NEED_OR(name, false);
     sh_collective does;
     return sh_collective_find(name, &does);
 }
@@ -183,6 +185,9 @@ static sh_status explain(explained *e, const shoal_collective_options *options, 
 }
 
 shoal_status shoal_explain_collective(const shoal_collective_options *options, FILE *file) {
+    SHOAL_NEED(options);
+    SHOAL_NEED(options->collective);
+    SHOAL_NEED(file);
     explained e = {0};
     sh_status status = explain(&e, options, file);
     fini(&e);

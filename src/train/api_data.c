@@ -10,6 +10,7 @@
 #include "shoal/shoal.h"
 #include "train/config.h"
 #include "train/run.h"
+#include "train/need.h"
 
 enum { CLASSES_SHOWN = 1000 };
 
@@ -24,6 +25,7 @@ static sh_log log_of(const shoal_hooks *hooks) {
 }
 
 shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks) {
+    SHOAL_NEED(name);
     sh_log log = log_of(hooks);
     if (hooks == NULL || hooks->data_folder == NULL)
         return (shoal_status)SH_FAIL(SH_E_USAGE, "there is no folder to keep data in");
@@ -146,6 +148,9 @@ static void print_json(const char *path, const char *part, const sh_dataset *dat
 
 shoal_status shoal_data_info(const shoal_config *config, const char *path, const shoal_hooks *hooks,
                              bool json, FILE *file) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(path);
+    SHOAL_NEED(file);
     sh_dataset_parts parts;
     SHOAL_TRY(open_parts(config, path, hooks, &parts));
     const sh_dataset *sets[] = {parts.train, parts.test};
@@ -184,6 +189,9 @@ static sh_status read_all(const sh_dataset *dataset) {
 
 shoal_status shoal_data_check(const shoal_config *config, const char *path,
                               const shoal_hooks *hooks, FILE *file) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(path);
+    SHOAL_NEED(file);
     sh_dataset_parts parts;
     SHOAL_TRY(open_parts(config, path, hooks, &parts));
     const sh_dataset *sets[] = {parts.train, parts.test};

@@ -16,6 +16,7 @@
 #include "tensor/kernels/machine.h"
 #include "tensor/kernels/simd.h"
 #include "train/run.h"
+#include "train/need.h"
 
 /* A finding: a line of the table, or a field of the JSON object, which takes `value` over. */
 typedef struct report {
@@ -155,6 +156,7 @@ static void examine(const report *r, const shoal_hooks *hooks) {
 }
 
 void shoal_doctor(const shoal_hooks *hooks, bool json, FILE *file) {
+    SHOAL_NEED_OR(file, );
     report r = {.file = file, .object = json ? json_object() : NULL};
     examine(&r, hooks);
     if (!json) return;

@@ -1,10 +1,13 @@
 /* Gossip's graphs through the public header. */
 #include "plan/gossip.h"
 #include "shoal/shoal.h"
+#include "train/need.h"
 
 enum { RANKS_DEFAULT = 4, RANKS_MOST = 4096 };
 
 shoal_status shoal_explain_gossip(const shoal_gossip_options *options, FILE *file) {
+    SHOAL_NEED(options);
+    SHOAL_NEED(file);
     int64_t ranks = options->ranks != 0 ? options->ranks : RANKS_DEFAULT;
     if (ranks < 2 || ranks > RANKS_MOST)
         return (shoal_status)SH_FAIL(SH_E_USAGE, "%ld workers are not between 2 and %d",

@@ -9,6 +9,7 @@
 #include "sync/graph.h"
 #include "train/config.h"
 #include "train/run.h"
+#include "train/need.h"
 
 /* One line per registry: its name and how to reach row `index`. */
 #define ROW_FUNCTION(id, type, at)                                             \
@@ -63,6 +64,8 @@ static const char *kind_name(const void *names, size_t index) {
 
 shoal_status shoal_list(const char *kind,
                         void (*row)(void *user, const char *name, const char *help), void *user) {
+    SHOAL_NEED(kind);
+    SHOAL_NEED(row);
     for (size_t i = 0; i < SH_COUNT(registries); i++) {
         if (strcmp(registries[i].kind, kind) != 0) continue;
         const char *name, *help;

@@ -11,6 +11,7 @@
 #include "tensor/kernels/loss.h"
 #include "train/config.h"
 #include "train/run.h"
+#include "train/need.h"
 
 struct shoal_model {
     sh_model model;
@@ -39,6 +40,7 @@ static sh_status read_optimizer(const char *text, sh_config *config) {
 static sh_status describe_data(const shoal_model_options *options, sh_data_info *info) {
     if (options->sample_rank < 1 || options->sample_rank > 3)
         return SH_FAIL(SH_E_USAGE, "a sample has 1 to 3 dimensions, not %d", options->sample_rank);
+    if (options->sample == NULL) return SH_FAIL(SH_E_USAGE, "a sample's dimensions are missing");
     if (options->outputs < 1) return SH_FAIL(SH_E_USAGE, "a model needs at least one output");
     *info = (sh_data_info){.sample = {.rank = options->sample_rank}, .tokens = options->tokens};
     for (int i = 0; i < options->sample_rank; i++) info->sample.dim[i] = options->sample[i];
@@ -98,6 +100,8 @@ static sh_status fill_model(shoal_model *model, const shoal_model_options *optio
 }
 
 shoal_status shoal_model_create(const shoal_model_options *options, shoal_model **model_out) {
+    SHOAL_NEED(options);
+    SHOAL_NEED(model_out);
     shoal_model *model = sh_alloc(1, sizeof *model);
     if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
     sh_status status = describe_data(options, &model->data.info);
@@ -128,6 +132,8 @@ static sh_status open_model(shoal_model *model, const char *path,
 
 shoal_status shoal_model_open(const char *path, const shoal_model_options *options,
                               shoal_model **model_out) {
+    SHOAL_NEED(path);
+    SHOAL_NEED(model_out);
     static const shoal_model_options usual;
     shoal_model *model = sh_alloc(1, sizeof *model);
     if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
@@ -149,19 +155,25 @@ void shoal_model_destroy(shoal_model *model) {
 }
 
 int shoal_model_sample(const shoal_model *model, int64_t sample_out[3]) {
+    SHOAL_NEED_OR(model, 0);
     const sh_shape *sample = &model->data.info.sample;
-    for (int i = 0; i < sample->rank; i++) sample_out[i] = sample->dim[i];
+    for (int i = 0; sample_out != NULL && i < sample->rank; i++) sample_out[i] = sample->dim[i];
     return sample->rank;
 }
 
 int64_t shoal_model_outputs(const shoal_model *model) {
+    SHOAL_NEED_OR(model, 0);
     const sh_net *net = model->model.net;
     return (int64_t)sh_shape_count(sh_net_output(net));
 }
 
-const char *shoal_model_vocabulary(const shoal_model *model) { return model->data.vocabulary; }
+const char *shoal_model_vocabulary(const shoal_model *model) {
+    SHOAL_NEED_OR(model, NULL);
+    return model->data.vocabulary;
+}
 
 int64_t shoal_model_param_count(const shoal_model *model) {
+    SHOAL_NEED_OR(model, 0);
     return (int64_t)model->model.net->params.total;
 }
 
@@ -205,6 +217,9 @@ static sh_status check_batch(const shoal_model *model, const void *x, const void
 
 shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, int64_t count,
                               double *loss_out) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(x);
+    SHOAL_NEED(y);
     SHOAL_TRY(check_batch(model, x, y, count));
     SHOAL_TRY(scale_batch(model, &x, count));
     sh_plan *plan;
@@ -247,6 +262,10 @@ static shoal_status look(shoal_model *model, const void *x, const void *y, int64
 
 shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,
                                   shoal_result *result_out) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(x);
+    SHOAL_NEED(y);
+    SHOAL_NEED(result_out);
     sh_plan *plan;
     SHOAL_TRY(look(model, x, y, count, &plan));
     sh_loss_result result = sh_plan_loss(plan, y, 1.0);
@@ -260,6 +279,9 @@ shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void 
 
 shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
                                  float *output_out) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(x);
+    SHOAL_NEED(output_out);
     sh_plan *plan;
     SHOAL_TRY(look(model, x, NULL, count, &plan));
     memcpy(output_out, plan->output->data, plan->output->count * sizeof(float));
@@ -267,10 +289,14 @@ shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t coun
 }
 
 shoal_status shoal_model_save(shoal_model *model, const char *path) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(path);
     return (shoal_status)sh_model_save(&model->model, &model->data, path);
 }
 
 shoal_status shoal_model_load(shoal_model *model, const char *path) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(path);
     const sh_net *net = model->model.net;
     return (shoal_status)sh_checkpoint_load_model(path, NULL, &net->params,
                                                   model->model.blocks.weights, &net->states,

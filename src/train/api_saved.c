@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "train/run.h"
+#include "train/need.h"
 
 static sh_status read_model(const char *path, sh_node **node_out) {
     char *text = NULL;
@@ -35,6 +36,9 @@ static sh_status open_known(const sh_config *config, const char *path, const sho
 
 shoal_status shoal_run_open_saved(const shoal_config *config, const char *path,
                                   const shoal_hooks *hooks, shoal_run **run_out) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(path);
+    SHOAL_NEED(run_out);
     sh_data known;
     bool has = false;
     shoal_run *run = NULL;

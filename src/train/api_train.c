@@ -1,5 +1,6 @@
 /* shoal_train: the whole of a training run, on as many workers as its config says. */
 #include "train/launch.h"
+#include "train/need.h"
 
 static sh_status train_body(shoal_run *run, void *argument) {
     (void)argument;
@@ -26,6 +27,7 @@ static sh_status run_job(const sh_job *job, sh_outcome *outcome) {
 }
 
 shoal_status shoal_train(const shoal_config *config, const shoal_hooks *hooks, char **folder_out) {
+    SHOAL_NEED(config);
     static const shoal_hooks none;
     sh_job job = {.config = &config->config,
                   .hooks = hooks != NULL ? hooks : &none,
@@ -54,6 +56,8 @@ static sh_status bench_body(shoal_run *run, void *argument) {
 
 shoal_status shoal_bench(const shoal_config *config, const shoal_hooks *hooks, int64_t warmup,
                          int64_t steps, double seconds, shoal_timing *timing_out) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(timing_out);
     static const shoal_hooks none;
     sh_outcome outcome = {0};
     bench_request request = {warmup, steps, seconds, &outcome.timing};

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "train/run.h"
+#include "train/need.h"
 
 static double peak_rss_mib(void) {
     struct rusage usage;
@@ -65,6 +66,8 @@ static sh_status check_scheme(const shoal_run *run) {
 
 shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, double seconds,
                              shoal_timing *timing_out) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(timing_out);
     if (steps < 1) return (shoal_status)SH_FAIL(SH_E_USAGE, "a benchmark needs at least one step");
     run->config.drop_last = true;
     SHOAL_TRY(check_scheme(run));

@@ -16,6 +16,7 @@
 #include "comm/transports/shm.h"
 #include "shoal/shoal.h"
 #include "train/launch.h"
+#include "train/need.h"
 
 enum {
     WAIT_S_MOST = 60,
@@ -289,6 +290,9 @@ static sh_status bench_all(bench *b) {
 
 shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
                                    shoal_allreduce_timing *timings_out) {
+    SHOAL_NEED(options);
+    SHOAL_NEED(options->sizes);
+    SHOAL_NEED(timings_out);
     bench b = {.options = options};
     size_t bytes = SIZES_MAX * sizeof *b.timings;
     SHOAL_TRY(check(options, &b));

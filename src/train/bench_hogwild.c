@@ -14,6 +14,7 @@
 #include "shoal/shoal.h"
 #include "sync/hogwild_sparse.h"
 #include "train/launch.h"
+#include "train/need.h"
 
 enum { WORKERS_MOST = 64, REPEAT_MOST = 101, CASES = SHOAL_HOGWILD_CASES };
 
@@ -208,6 +209,8 @@ static sh_status check(const shoal_hogwild_options *o) {
 
 shoal_status shoal_bench_hogwild(const shoal_hogwild_options *options,
                                  shoal_hogwild_timing timings_out[SHOAL_HOGWILD_CASES]) {
+    SHOAL_NEED(options);
+    SHOAL_NEED(timings_out);
     bench b = {.options = options};
     sh_status status = check(options);
     if (status == SH_OK) status = prepare(&b);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "train/launch.h"
 #include "train/scheme.h"
+#include "train/need.h"
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a comparison"); }
 
@@ -276,6 +277,8 @@ static sh_status prepare(comparing *c, const shoal_config *config) {
 shoal_status shoal_compare(const shoal_config *config, const shoal_hooks *hooks,
                            const shoal_compare_options *options,
                            shoal_comparison **comparison_out) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(comparison_out);
     static const shoal_hooks no_hooks;
     static const shoal_compare_options no_options;
     comparing c = {.options = options != NULL ? options : &no_options,
@@ -305,13 +308,17 @@ void shoal_comparison_destroy(shoal_comparison *comparison) {
 }
 
 const char *shoal_comparison_folder(const shoal_comparison *comparison) {
+    SHOAL_NEED_OR(comparison, NULL);
     return comparison->folder;
 }
 
 const shoal_compared *shoal_comparison_at(const shoal_comparison *comparison, size_t index) {
+    SHOAL_NEED_OR(comparison, NULL);
     return index < comparison->count ? &comparison->rows[index].seen : NULL;
 }
 
 shoal_status shoal_comparison_print(const shoal_comparison *comparison, bool json, FILE *file) {
+    SHOAL_NEED(comparison);
+    SHOAL_NEED(file);
     return (shoal_status)(json ? sh_compare_json : sh_compare_table)(comparison, file);
 }

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "tensor/kernels/activation.h"
 #include "train/launch.h"
+#include "train/need.h"
 #include "train/parts.h"
 
 static const sh_op *op_of(const sh_plan *plan, const sh_layer *layer) {
@@ -157,6 +158,8 @@ static sh_status explain(shoal_run *run, const division *d, FILE *file) {
 }
 
 shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(file);
     division d = divide(&run->config, sh_run_threads(run));
     return (shoal_status)explain(run, &d, file);
 }
@@ -214,6 +217,8 @@ static void pass_line(void *self, sh_log_level level, const char *text) {
 
 shoal_status shoal_explain(const shoal_config *config, const char *folder, const shoal_hooks *hooks,
                            FILE *file) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(file);
     sh_log log = {.line = pass_line, .self = (void *)(uintptr_t)hooks};
     sh_config whole;
     sh_status status = sh_config_copy(&config->config, &whole);

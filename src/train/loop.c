@@ -10,6 +10,7 @@
 #include "train/server.h"
 #include "train/sparse.h"
 #include "train/totals.h"
+#include "train/need.h"
 
 static double seconds_between(int64_t begin, int64_t end) { return (double)(end - begin) * 1e-9; }
 
@@ -494,6 +495,7 @@ static sh_status train(shoal_run *run) {
 }
 
 shoal_status shoal_run_train(shoal_run *run) {
+    SHOAL_NEED(run);
     bool joins = run->team.rank < 0;
     run->start_ns = sh_run_now(run);
     SHOAL_TRY(sh_data_need_targets(run->data.validation, "validation"));

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "train/scheme.h"
 #include "train/server.h"
+#include "train/need.h"
 
 enum { STACK_BYTES = 1 << 20, SMALL_STACK_BYTES = 64 << 10 };
 
@@ -277,7 +278,10 @@ static shoal_simulated figures(const sh_simulation *s) {
 shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks,
                             const shoal_simulation *simulation, char **folder_out,
                             shoal_simulated *simulated_out) {
+    SHOAL_NEED(config);
     static const shoal_hooks none;
+    static const shoal_simulation plain;
+    if (simulation == NULL) simulation = &plain;
     sh_simulation *s = sh_alloc(1, sizeof *s);
     if (s == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a simulation");
     s->hooks = hooks != NULL ? hooks : &none;
