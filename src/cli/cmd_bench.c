@@ -161,6 +161,7 @@ const sh_command sh_command_bench = {
     .takes_run_options = true,
     .operands_least = 1,
     .operands_most = 2,
+    .joins_ranks = true,
     .run = run_bench,
     .instead = instead_of_run,
 };

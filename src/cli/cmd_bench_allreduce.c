@@ -113,5 +113,6 @@ const sh_command sh_command_bench_allreduce = {
     .options_bytes = sizeof(allreduce_options),
     .operands_least = 1,
     .operands_most = 1,
+    .joins_ranks = true,
     .run = run_allreduce,
 };

@@ -161,5 +161,6 @@ const sh_command sh_command_train = {
     .options_bytes = sizeof(train_options),
     .takes_run_options = true,
     .operands_most = 1,
+    .joins_ranks = true,
     .run = run_train,
 };

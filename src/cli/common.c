@@ -1,5 +1,6 @@
 #include "cli/common.h"
 
+#include <limits.h>
 #include <math.h>
 #include <pwd.h>
 #include <stdarg.h>
@@ -42,6 +43,30 @@ static shoal_launcher read_launcher(void) {
                             .pmix_rank = getenv("PMIX_RANK"),
                             .slurm_tasks = getenv("SLURM_STEP_NUM_TASKS"),
                             .module = is_set(module) ? module : NULL};
+}
+
+/* A variable's number; a text that is none counts as unset. */
+static bool read_count(const char *variable, int *count_out) {
+    const char *text = getenv(variable);
+    char *end = NULL;
+    long count = is_set(text) ? strtol(text, &end, 10) : -1;
+    if (count < 0 || count > INT_MAX || *end != '\0') return false;
+    *count_out = (int)count;
+    return true;
+}
+
+sh_launched sh_launched_as(void) {
+    static const char *const variables[][2] = {
+        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+        {"PMI_SIZE", "PMI_RANK"},
+        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+    };
+    sh_launched as = {.ranks = 1};
+    for (size_t i = 0; i < SH_COUNT(variables); i++)
+        if (read_count(variables[i][0], &as.ranks) && read_count(variables[i][1], &as.rank))
+            return as;
+    if (read_count("PMIX_RANK", &as.rank)) return (sh_launched){.rank = as.rank};
+    return (sh_launched){.ranks = 1};
 }
 
 shoal_hooks sh_args_hooks(sh_args *args) {

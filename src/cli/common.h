@@ -37,11 +37,18 @@ struct sh_command {
     sh_option_table options;  // its own
     size_t options_bytes;
     bool takes_run_options;  // any --key of a run file
+    bool joins_ranks;        // under mpirun or srun all ranks take part; otherwise rank 0 alone
     int operands_least, operands_most;
     shoal_status (*run)(sh_args *args);
     /* The command that these arguments ask for under the same name; NULL: this one. May be NULL. */
     const sh_command *(*instead)(int argc, char **argv);
 };
+
+/* Which of the processes this one is that mpirun or srun started. */
+typedef struct sh_launched {
+    int rank, ranks;  // ranks 0: it does not say; 1: there is no launcher, or no other rank
+} sh_launched;
+sh_launched sh_launched_as(void);
 
 const sh_command *sh_command_at(size_t index);  // NULL behind the last
 const sh_command *sh_command_find(const char *name);

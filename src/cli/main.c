@@ -81,15 +81,31 @@ static int help(const char *name) {
     return finish("help", 0);
 }
 
-static int run(const sh_command *command, int argc, char **argv) {
-    const sh_command *other = command->instead != NULL ? command->instead(argc, argv) : NULL;
-    if (other != NULL) command = other;
+/* The command itself, or what its arguments make of it. */
+static const sh_command *find_command(const char *name, int argc, char **argv) {
+    const sh_command *command = sh_command_find(name), *other = NULL;
+    if (command != NULL && command->instead != NULL) other = command->instead(argc, argv);
+    return other != NULL ? other : command;
+}
+
+/* What ranks do not do together rank 0 does once, and its exit code is the launcher's. */
+static bool is_spare(const sh_command *command, const sh_launched *as) {
+    return as->rank > 0 && (command == NULL || !command->joins_ranks);
+}
+
+static void tell_alone(const sh_args *args, const sh_launched *as) {
+    if (as->ranks > 1 && !args->command->joins_ranks)
+        sh_say(args, "%d ranks were started: rank 0 does this alone", as->ranks);
+}
+
+static int run(const sh_command *command, const sh_launched *as, int argc, char **argv) {
     if (asks_for_help(argc, argv)) {
         sh_print_help(command);
         return finish("help", 0);
     }
     sh_args args;
     shoal_status status = sh_args_init(&args, command, argc, argv);
+    if (status == SHOAL_OK) tell_alone(&args, as);
     if (status == SHOAL_OK) status = command->run(&args);
     sh_progress_clear(args.progress);
     // A stop on request is no failure: the command has said how to go on.
@@ -112,13 +128,15 @@ int main(int argc, char **argv) {
     keep_standard_streams();
     signal(SIGXFSZ, SIG_IGN);  // writes beyond 'ulimit -f' fail, and say so
     const char *first = argc > 1 ? argv[1] : "--help";
+    const sh_command *command = find_command(first, argc - 2, argv + 2);
+    const sh_launched as = sh_launched_as();
+    if (is_spare(command, &as)) return 0;
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) return help(NULL);
     if (strcmp(first, "help") == 0) return help(argc > 2 ? argv[2] : NULL);
     if (strcmp(first, "--version") == 0) {
         printf("shoal %s\n", shoal_version());
         return finish("version", 0);
     }
-    const sh_command *command = sh_command_find(first);
     if (command != NULL && command->takes_run_options) sh_bound_spinning(argv);
-    return command != NULL ? run(command, argc - 2, argv + 2) : refuse(first);
+    return command != NULL ? run(command, &as, argc - 2, argv + 2) : refuse(first);
 }

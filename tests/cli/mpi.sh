@@ -58,6 +58,15 @@ for flavour in openmpi mpich; do
             "$flavour/checkpoints/model-00000031.safetensors"
     done
 
+    # What is not trained rank 0 does alone: the result of one process, once.
+    expect_exit 0 "$SHOAL" eval one
+    cp stdout one.eval
+    expect_exit 0 ranks 3 "$SHOAL" eval one
+    expect_same one.eval stdout
+    expect_text "3 ranks were started: rank 0 does this alone" stderr
+    expect_exit 2 ranks 3 "$SHOAL" eval one --part all
+    [ "$(grep -c '^shoal: eval' stderr)" -eq 1 ] || fail "$(cat stderr)"
+
     # Ranks that would train different things do not start, also if they would sum differently.
     for other in "--lr 0.5" "--allreduce ring"; do
         [ "$other" = "--lr 0.5" ] && key="optimizer.lr: 0.5" || key="allreduce: ring"

@@ -96,3 +96,25 @@ expect_text "samples   20" stdout
 expect_complaint 2 "and hold_out_test are given" "$SHOAL" train "${net[@]}" --data all.csv --test-data new.csv \
     --hold-out-test 0.1 --out both
 expect_complaint 2 "'digits' brings a test part" "$SHOAL" train "${net[@]}" --data digits --hold-out-test 0.1 --out both
+
+# Under a launcher of several ranks rank 0 does it, once, and the others end without a word or a file.
+expect_exit 0 "$SHOAL" eval one --quiet
+cp stdout eval.txt
+for variables in OMPI_COMM_WORLD_SIZE=3:OMPI_COMM_WORLD_RANK PMI_SIZE=3:PMI_RANK SLURM_STEP_NUM_TASKS=3:SLURM_PROCID; do
+    expect_exit 0 env "${variables%:*}" "${variables#*:}=0" "$SHOAL" eval one
+    expect_same eval.txt stdout
+    expect_text "3 ranks were started: rank 0 does this alone" stderr
+    for rank in 1 2; do
+        for command in "eval one" "predict one -o spare.csv" "explain one" "data info digits" "list models" \
+            "simulate --model mlp --data digits --out spare" "doctor" "--help" "evla"; do
+            # shellcheck disable=SC2086
+            expect_exit 0 env "${variables%:*}" "${variables#*:}=$rank" "$SHOAL" $command
+            [ -z "$(cat stdout stderr)" ] || fail "rank $rank: $command: $(cat stdout stderr)"
+        done
+    done
+done
+expect_no_file spare
+expect_no_file spare.csv
+# One rank alone has nobody to tell of.
+expect_exit 0 env OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 "$SHOAL" eval one
+expect_no_text "ranks" stderr
