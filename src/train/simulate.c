@@ -106,7 +106,6 @@ static sh_status train(sh_simulated_worker *worker) {
         s->folder = folder != NULL ? sh_strdup(folder) : NULL;
         s->steps = run->step - run->first_step;
         s->seconds = (double)(sh_run_now(run) - run->start_ns) * 1e-9;
-        s->done = status == SH_OK;
     }
     if (dead) sh_scheme_leave(run);
     // After a failure services may still look at the run; as with real workers, it stays.
@@ -135,6 +134,7 @@ static sh_status work(void *argument) {
     sh_status status = s->timing_only ? sh_simulate_timing(worker) : train(worker);
     sh_error error = *sh_error_last();
     bool dead = sh_sim_is_dead(s->sim, worker->home);
+    s->done = s->done || (status == SH_OK && !dead);
     if (status == SH_OK || dead) sh_engine_destroy(worker->engine);
     if (dead) sh_engine_destroy(worker->before);
     if (status == SH_E_INTERRUPTED && worker->rank < 0) return SH_OK;  // it came too late
@@ -243,9 +243,9 @@ static sh_status run_workers(sh_simulation *s) {
     }
     if (status == SH_OK) status = sh_sim_run(s->sim);
     sh_free(workers);
-    if (status == SH_OK && s->teams != NULL && !s->done)
-        status = SH_FAIL(SH_E_PEER, "all workers who had the model have died");
-    return status;
+    if (status != SH_OK || s->done) return status;
+    SH_FAIL(SH_E_PEER, "all workers who had the model have died");
+    return sh_error_hint("leave one of them out of --die");
 }
 
 static sh_status simulate(sh_simulation *s, bool compute_given) {

@@ -223,7 +223,6 @@ sh_status sh_simulate_timing(sh_simulated_worker *worker) {
     sh_status status = run_to_end(run, worker->rank < 0);
     const sh_error error = *sh_error_last();
     bool dead = sh_sim_is_dead(s->sim, worker->home);
-    s->done = s->done || (status == SH_OK && !dead);
     if (dead) sh_scheme_leave(run);
     if (status == SH_OK) sh_scheme_end(run);
     // After a failure its services may still look at it.

@@ -130,6 +130,12 @@ expect_text "makes this run repeatable" stderr
 # Deaths, deadlocks and nonsense end with words.
 expect_complaint 1 "rank 1 has left" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute 10ms \
     --die 1@50ms --out dead
+for flags in "--sync bsp" "--sync bsp --numerics off" "--sync ps" "--sync local:4"; do
+    # shellcheck disable=SC2086
+    expect_complaint 1 "all workers who had the model have died" "$SHOAL" simulate "${mlp[@]}" -n 2 \
+        --compute 10ms --die 0@50ms,1@50ms $flags --out all-dead --overwrite
+    expect_text "try: leave one of them out of --die" stderr
+done
 expect_complaint 1 "deadlock at" "$SHOAL" simulate "${mlp[@]}" -n 3 --compute 10ms \
     --cut 0-1@50ms-100s --out cut
 expect_complaint 2 "--straggler '9:4x'" "$SHOAL" simulate "${mlp[@]}" -n 3 --straggler 9:4x
