@@ -134,6 +134,10 @@ static void remove_temporary(const sh_writer *writer) {
 
 /* Takes over the path. `name` is for messages. */
 static sh_status open_at(sh_writer *writer, const char *name, char *path, bool special) {
+    if (*name == '\0') {
+        sh_free(path);
+        return SH_FAIL(SH_E_IO, "cannot write '': it names no file");
+    }
     *writer = (sh_writer){.path = path, .special = special};
     if (writer->path != NULL) writer->temporary = temporary_name(writer->path);
     if (writer->temporary == NULL) {
@@ -186,22 +190,21 @@ void sh_sync_folder_of(const char *path) {
 }
 
 sh_status sh_writer_commit(sh_writer *writer) {
-    const char *failed = NULL;
+    const char *failed = "write";
+    int error = 0;
     bool lost = ferror(writer->file) != 0;  // an earlier write, whose errno is gone
-    if (fflush(writer->file) != 0 || (!writer->special && fsync(fileno(writer->file)) != 0) || lost)
-        failed = "write";
-    int error = lost ? EIO : errno;
-    if (fclose(writer->file) != 0 && failed == NULL) {
-        failed = "write";
+    if (fflush(writer->file) != 0 || (!writer->special && fsync(fileno(writer->file)) != 0))
         error = errno;
-    }
+    else if (lost)
+        error = EIO;
+    if (fclose(writer->file) != 0 && error == 0) error = errno;
     writer->file = NULL;
-    if (failed == NULL && !writer->special && rename(writer->temporary, writer->path) != 0) {
+    if (error == 0 && !writer->special && rename(writer->temporary, writer->path) != 0) {
         failed = "rename";
         error = errno;
     }
     sh_status status = SH_OK;
-    if (failed != NULL) {
+    if (error != 0) {
         remove_temporary(writer);
         status = SH_FAIL(SH_E_IO, "cannot %s '%s': %s", failed, writer->path, strerror(error));
     } else if (!writer->special) {

@@ -132,6 +132,8 @@ void sh_args_fini(sh_args *args) {
 
 static shoal_status read_run_file(shoal_config *config, const char *path) {
     shoal_status status = shoal_config_read(config, path);
+    if (status == SHOAL_E_IO)
+        return CLI_HINT("name a run file, or leave it out: --model mlp --data digits");
     return status == SHOAL_E_FORMAT ? SHOAL_E_USAGE : status;
 }
 

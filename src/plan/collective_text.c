@@ -220,6 +220,7 @@ static void print_links(const sh_shown *shown, FILE *file) {
     const sh_places *places = shown->topology.places;
     bool between = places != NULL && places->nodes > 1, inside = places == NULL || places->most > 1;
     char text[3 * SH_UNIT_TEXT], rate[SH_UNIT_TEXT];
+    fprintf(file, "      on ");
     if (between) fprintf(file, "%s between nodes", sh_link_text(&shown->links.between, text));
     if (inside)
         fprintf(file, "%s%s inside a node", between ? "; " : "",
@@ -242,8 +243,10 @@ static void print_cost(const sh_shown *shown, FILE *file) {
     sh_terms t =
         sh_terms_of(shown->algorithm, &shown->topology, sh_shown_bytes(shown), &shown->links);
     fprintf(file, "\ncost  %s\n", shown->algorithm->formula);
-    fprintf(file, "      on ");
-    print_links(shown, file);
+    if (shown->topology.ranks > 1)
+        print_links(shown, file);
+    else
+        fprintf(file, "      one rank has nobody to send to\n");
     print_term("latency", t.messages, t.messages == 1 ? "message" : "messages in a row",
                t.latency_s, file);
     print_term("bandwidth", t.sent, "n bytes", t.bandwidth_s, file);

@@ -76,7 +76,10 @@ static sh_status set_ranks(explained *e, const shoal_collective_options *options
     if (options->values != NULL) {
         if (does == SH_BARRIER)
             return SH_FAIL(SH_E_USAGE, "a barrier moves no values: leave out --values");
-        SH_TRY(sh_values_read(options->values, &e->values));
+        sh_status status = sh_values_read(options->values, &e->values);
+        if (status == SH_E_IO)
+            return sh_error_hint("--values FILE, with a line for each rank such as 'A 17 11 1 9'");
+        SH_TRY(status);
         e->shown.values = &e->values;
         if (ranks != 0 && ranks != e->values.ranks)
             return SH_FAIL(SH_E_USAGE, "'%s' holds %d ranks, but %ld were asked for",

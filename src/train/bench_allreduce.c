@@ -26,6 +26,7 @@ enum {
     WARM = 3,
     AT_ONCE = 20,  // calls per sample of a small buffer
     AT_ONCE_BYTES = 64 << 10,
+    RANKS_PER_CORE = 32,
 };
 
 typedef struct bench {
@@ -255,7 +256,19 @@ static sh_status check(const shoal_allreduce_options *options, bench *b) {
     return sh_error_hint("shoal list collectives");
 }
 
+/* A sum ends when the last worker had its turn on a core. */
+static sh_status check_cores(const bench *b) {
+    int cores = sh_cores();
+    if (b->ranks <= cores * RANKS_PER_CORE) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "%d workers on %d core%s would hardly ever get through a sum", b->ranks,
+            cores, cores == 1 ? "" : "s");
+    return sh_error_hint(
+        "-n %d at most; what a sum between %d would cost, 'shoal explain allreduce -n %d' computes",
+        cores * RANKS_PER_CORE, b->ranks, b->ranks);
+}
+
 static sh_status bench_forked(bench *b) {
+    SH_TRY(check_cores(b));
     b->pids = sh_alloc((size_t)b->ranks, sizeof *b->pids);
     if (b->pids == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for workers");
     SH_TRY(sh_shm_create(b->ranks, &b->fabric));

@@ -51,6 +51,7 @@ static char *free_folder(const shoal_comparison *comparison, const char *name) {
 static sh_status choose_folder(comparing *c) {
     shoal_comparison *comparison = c->comparison;
     const sh_config *config = &c->config;
+    SH_TRY(sh_config_check_out(config));
     comparison->folder = config->out != NULL
                              ? sh_strdup(config->out)
                              : free_folder(comparison, config->name != NULL ? config->name : "run");

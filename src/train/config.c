@@ -358,6 +358,12 @@ static sh_status check_servers(const sh_config *config, sh_scheme scheme) {
     return sh_error_hint("leave out --server-ranks own, or use --sync ps, async or ssp");
 }
 
+sh_status sh_config_check_out(const sh_config *config) {
+    if (config->out == NULL || *config->out != '\0') return SH_OK;
+    SH_FAIL(SH_E_USAGE, "--out '' names no folder");
+    return sh_error_hint("--out runs/NAME, or leave it out");
+}
+
 sh_status sh_config_check(const sh_config *config) {
     if (config->model == NULL) {
         SH_FAIL(SH_E_USAGE, "no model is given");
@@ -397,8 +403,11 @@ sh_status sh_config_check(const sh_config *config) {
         SH_FAIL(SH_E_USAGE, "sync_batchnorm needs a whole batch at once, accumulate cuts it");
         return sh_error_hint("use more workers instead of --accumulate");
     }
-    if (config->accumulate > config->batch)
-        return SH_FAIL(SH_E_USAGE, "a batch of %ld cannot be cut into %ld parts",
-                       (long)config->batch, (long)config->accumulate);
-    return SH_OK;
+    if (config->accumulate > config->batch) {
+        SH_FAIL(SH_E_USAGE, "a batch of %ld cannot be cut into %ld parts", (long)config->batch,
+                (long)config->accumulate);
+        return sh_error_hint("use --accumulate %ld or less, or a larger --batch",
+                             (long)config->batch);
+    }
+    return sh_config_check_out(config);
 }

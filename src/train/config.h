@@ -58,5 +58,7 @@ void sh_config_fini(sh_config *config);
 sh_status sh_config_copy(const sh_config *from, sh_config *to);
 /* What single rows cannot see: settings that do not go together. */
 sh_status sh_config_check(const sh_config *config);
+/* The part of it that concerns where the run is written. */
+sh_status sh_config_check_out(const sh_config *config);
 
 #endif

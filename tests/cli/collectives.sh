@@ -102,7 +102,13 @@ expect_complaint 2 "moves no values" "$SHOAL" explain barrier --values "$SRC/exa
 expect_complaint 2 "holds 4 ranks, but 3 were asked for" "$SHOAL" explain allreduce -n 3 \
     --values "$SRC/examples/ring.txt"
 expect_complaint 1 "cannot" "$SHOAL" explain allreduce --svg nowhere/ring.svg
+expect_complaint 1 "it names no file" "$SHOAL" explain allreduce --svg ""
+expect_complaint 1 "'/dev/full': No space left on device" "$SHOAL" explain allreduce --svg /dev/full
 expect_complaint 1 "none.txt" "$SHOAL" explain allreduce --values none.txt
+expect_text "try: --values FILE, with a line for each rank" stderr
+expect_exit 0 "$SHOAL" explain allreduce -n 1
+expect_text "one rank has nobody to send to" stdout
+expect_no_text "on ;" stdout
 printf 'A 1 2\nB 3\n' >uneven.txt
 expect_complaint 1 "uneven.txt:2: rank 'B' has 1 values" "$SHOAL" explain allreduce --values uneven.txt
 printf 'A 1 two\n' >word.txt

@@ -39,6 +39,22 @@ expect_text "leave 'loss.smoothing' (--smoothing) out"
 expect_complaint 2 "all-reduce 'mpi' needs MPI" "$SHOAL" train --model mlp --data digits --quiet -n 2 --allreduce mpi
 expect_complaint 2 "has no work for 9 workers" "$SHOAL" train --model mlp --data digits -n 9 --batch 8
 expect_complaint 2 "holds no run" "$SHOAL" explain "$HOME"
+expect_complaint 1 "cannot open 'none.yaml'" "$SHOAL" train none.yaml
+expect_text "try: name a run file, or leave it out" stderr
+for command in train simulate "compare --sync bsp,local:4"; do
+    # shellcheck disable=SC2086
+    expect_complaint 2 "--out '' names no folder" "$SHOAL" $command --model mlp --data digits --out "" --quiet
+    expect_text "try: --out runs/NAME" stderr
+done
+expect_complaint 2 "a batch of 128 cannot be cut into 1000 parts" "$SHOAL" train --model mlp --data digits --accumulate 1000
+expect_text "try: use --accumulate 128 or less" stderr
+
+# A benchmark is refused what this machine cannot measure, with what it can instead.
+expect_complaint 2 "4096 workers on " taskset -c "$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')" \
+    "$SHOAL" bench allreduce -n 4096
+expect_text "try: -n 32 at most; what a sum between 4096 would cost, 'shoal explain allreduce -n 4096' computes"
+expect_complaint 1 "not enough memory" "$SHOAL" bench allreduce --sizes 1024G
+expect_text "in a benchmark smaller --sizes" stderr
 
 # run TEXT CODE WORDS...   a run file with this text is refused with these words.
 run() {

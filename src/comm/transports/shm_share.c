@@ -147,8 +147,9 @@ static sh_status judge(const shm_transport *shm) {
         if (doors[rank].offers[turn].status == SH_OK) continue;
         SH_FAIL(SH_E_MEMORY, "not enough memory on this machine: %d workers share %zu MiB each",
                 shm->base.ranks, bytes >> 20);
-        return shm_limit_hint(bytes * (size_t)shm->base.ranks,
-                              "use fewer workers or a smaller model");
+        return shm_limit_hint(
+            bytes * (size_t)shm->base.ranks,
+            "use fewer workers, or a smaller model; in a benchmark smaller --sizes");
     }
     return SH_OK;
 }
