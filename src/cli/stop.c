@@ -25,6 +25,7 @@ static void *take_signals(void *argument) {
         sigaddset(&taken, number);
         atomic_store_explicit(&caught, number, memory_order_relaxed);
         sigdelset(&waited, number);
+        signal(number, SIG_DFL);  // MPI may have set a handler of its own meanwhile
         pthread_sigmask(SIG_UNBLOCK, &taken, NULL);
     }
     return NULL;

@@ -147,11 +147,12 @@ for flavour in openmpi mpich; do
     variable=MPIRUN_${flavour^^}
     [ -n "${!variable:-}" ] || continue
     use "$flavour"
-    for part in start end; do
-        expect_exit 1 ranks 2 env LD_PRELOAD="$WORK/hang-$part.so" "$SHOAL" train "${short[@]}" --watchdog 8 --out hang
-        grep -qE "waited 8.0 s for the others in MPI's $part" stderr || fail "nothing about MPI's $part: $(cat stderr)"
+    # Until its end a rank must have come through the start, on a machine that may be busy.
+    for part in "start 4" "end 15"; do
+        expect_exit 1 ranks 2 env LD_PRELOAD="$WORK/hang-${part% *}.so" "$SHOAL" train "${short[@]}" \
+            --watchdog "${part#* }" --out hang
+        grep -qE "waited ${part#* }.0 s for the others in MPI's ${part% *}" stderr || fail "nothing about MPI's ${part% *}: $(cat stderr)"
     done
-    expect_text "rank 0 waited" stderr
 done
 
 # What is built on the sums does not see the transport.

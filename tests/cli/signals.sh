@@ -5,6 +5,9 @@
 common=(--model mlp --data digits --seed 3 --eval-every 1000000 --checkpoint-every 1000000 --log-every 1 -q)
 one=("${common[@]}" --threads 1)
 
+process=
+trap '[ -z "$process" ] || kill -KILL "$process" 2>/dev/null || true' EXIT
+
 # begin FOLDER FLAGS...   a long run in the background, once it has done some steps.
 begin() {
     local folder=$1
@@ -35,19 +38,15 @@ begin masks "${common[@]}" --threads 2
 for kind in "${kinds[@]}"; do
     ! has_signal "$(mask "/proc/$process" SigCgt)" "$kind" || fail "there is a handler of SIG$kind"
     for thread in "/proc/$process/task"/*; do
-        [ "$(cat "$thread/comm")" != signals ] || continue
-        has_signal "$(mask "$thread" SigBlk)" "$kind" || fail "thread $(cat "$thread/comm") takes SIG$kind"
+        name=$(cat "$thread/comm") takes=yes wanted=no
+        ! has_signal "$(mask "$thread" SigBlk)" "$kind" || takes=no
+        [ "$name" != signals ] || wanted=yes
+        [ "$takes" = "$wanted" ] || fail "thread $name takes SIG$kind: $takes"
     done
 done
 [ "$(cat "/proc/$process/task"/*/comm | grep -cx signals)" -eq 1 ] || fail "no thread takes signals"
 
-# Ctrl-Z stops it, fg lets it go on, and others have their usual effect, too.
-state() { awk '{ print $3 }' "/proc/$process/stat"; }
-kill -TSTP "$process"
-stopped() { [ "$(state)" = T ]; }
-wait_until stopped || fail "SIGTSTP does not stop the program"
-kill -CONT "$process"
-goes_on masks || fail "SIGCONT does not let it go on"
+# In it the others do what they always do (Ctrl-Z stops the program).
 kill -ALRM "$process"
 end $((128 + $(kill -l ALRM)))
 
@@ -64,14 +63,8 @@ done
 mapfile -t team < <(pgrep -P "$process")
 kill -STOP "${team[1]}"
 kill -INT "$process"
-# Taken, it is no longer blocked in the thread that took it.
-took_int() {
-    local thread
-    for thread in "/proc/$process/task"/*; do
-        [ "$(cat "$thread/comm")" != signals ] || ! has_signal "$(mask "$thread" SigBlk)" INT || return 1
-    done
-}
-wait_until took_int || fail "nobody takes SIGINT"
+is_taken() { ! has_signal "$(mask "/proc/$process" ShdPnd)" INT; }
+wait_until is_taken || fail "nobody takes SIGINT"
 kill -INT "$process"
 end $((128 + $(kill -l INT)))
 wait_until gone "${team[@]}" || fail "workers stay behind"
