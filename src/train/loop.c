@@ -119,6 +119,7 @@ static sh_status evaluate(shoal_run *run) {
     if (isnan(run->best) || score > run->best) run->best = score;
     run->spent.eval_ns += sh_run_now(run) - begin;
     sh_trace_end(run->model.trace, "eval", "evaluation", run->step, begin);
+    sh_team_phase(&run->team, SH_PHASE_STEP, run->step);  // what follows waits as a step does
     return write_eval(run);
 }
 
