@@ -210,6 +210,27 @@ static void softmax(void) {
 
 TEST(softmax, matches_reference) { each_setting(softmax); }
 
+/* Equal probabilities and gradients of one sign: the sum over a row is long. */
+static void wide_softmax(void) {
+    enum { COLS = 1 << 18 };
+    float *x = filled(COLS, 1, 0.1f), *y = filled(COLS, 2, 1), *want = filled(COLS, 3, 1);
+    float *dy = filled(COLS, 4, 1);
+    for (size_t j = 0; j < COLS; j++) dy[j] += 1;
+    sh_softmax()->forward(x, y, 1, COLS);
+    sh_ref_softmax(x, want, 1, COLS);
+    double dot = 0;
+    for (size_t j = 0; j < COLS; j++) dot += (double)dy[j] * (double)y[j];
+    for (size_t j = 0; j < COLS; j++) y[j] *= COLS, want[j] *= COLS;  // about 1
+    CHECK_CLOSE(y, want, COLS, 7e-7);
+    sh_softmax()->backward(dy, y, x, 1, COLS);
+    for (size_t j = 0; j < COLS; j++) want[j] = dy[j] - (float)(dot * COLS);
+    for (size_t j = 0; j < COLS; j++) x[j] /= y[j];
+    CHECK_CLOSE(x, want, COLS, 1e-6);
+    free(x), free(y), free(want), free(dy);
+}
+
+TEST(softmax, keeps_its_digits_in_wide_rows) { each_setting(wide_softmax); }
+
 /* exp(1000) is no float: the largest logit of a row must be taken off before. */
 static void large_logits(void) {
     enum { COLS = 19 };

@@ -10,7 +10,7 @@ static const struct layer_case {
 } ROWS[] = {{1, 1}, {3, 5}, {7, 8}, {5, 33}, {130, 384}, {257, 129}, {64, 768}};
 
 static void check_layernorm(size_t rows, size_t C, bool beta_too, bool accumulate) {
-    size_t n = rows * C, scratch_floats = 2 * C * (size_t)omp_get_max_threads();
+    size_t n = rows * C, scratch_floats = 4 * C * (size_t)omp_get_max_threads();
     float *x = filled(n, 1, 3), *dy = filled(n, 2, 1), *residual = filled(n, 3, 1);
     float *gamma = filled(C, 4, 2), *beta = filled(C, 5, 1),
           *scratch = filled(scratch_floats, 6, 9);
@@ -67,6 +67,69 @@ static void layernorm(void) {
 
 TEST(layernorm, matches_reference) { each_setting(layernorm); }
 
+/* 65,536 features of mean 1: sums in float lanes alone are off by 1e-5. */
+static void wide_layernorm(void) {
+    enum { C = 1 << 16 };
+    float *x = filled(C, 1, 1), *dy = filled(C, 2, 1), *gamma = filled(C, 3, 1);
+    float *y = filled(C, 4, 1), *want = filled(C, 5, 1), *dx = filled(C, 6, 1);
+    float *scratch = filled(4 * C, 7, 1), *grads = filled(2 * C, 8, 1);
+    float mean, rstd, mean_want, rstd_want;
+    for (size_t i = 0; i < C; i++) x[i] += 1, dy[i] += 1, gamma[i] += 1;
+    sh_layernorm()->forward(x, gamma, NULL, 1e-5f, 1, C, y, &mean, &rstd);
+    sh_ref_layernorm_forward(x, gamma, NULL, 1e-5f, 1, C, want, &mean_want, &rstd_want);
+    CHECK_CLOSE(&mean, &mean_want, 1, 3e-7);
+    CHECK_CLOSE(&rstd, &rstd_want, 1, 3e-7);
+    CHECK_CLOSE(y, want, C, 1e-6);
+    sh_layernorm_backward a = {.rows = 1,
+                               .C = C,
+                               .dy = dy,
+                               .x = x,
+                               .gamma = gamma,
+                               .mean = &mean_want,
+                               .rstd = &rstd_want,
+                               .dx = want,
+                               .dgamma = grads,
+                               .dbeta = grads + C,
+                               .scratch = scratch,
+                               .scratch_floats = 4 * C};
+    sh_ref_layernorm_backward(&a);
+    a.dx = dx;
+    sh_layernorm()->backward(&a);
+    CHECK_CLOSE(dx, want, C, 1e-6);
+    free(x), free(dy), free(gamma), free(y), free(want), free(dx), free(scratch), free(grads);
+}
+
+TEST(layernorm, keeps_its_digits_in_wide_rows) { each_setting(wide_layernorm); }
+
+static void many_rows(void) {
+    enum { R = 1 << 16, C = 9 };
+    float *x = filled(R * C, 1, 1), *dy = filled(R * C, 2, 1), *dx = filled(R * C, 3, 1);
+    float *mean = filled(R, 4, 1), *rstd = filled(R, 5, 1), *y = filled(R * C, 6, 1);
+    float gamma[C], grads[2 * C], want[2 * C], scratch[8 * C];
+    for (size_t i = 0; i < R * C; i++) x[i] += (float)(i % C), dy[i] += 1;
+    for (size_t i = 0; i < C; i++) gamma[i] = 1;
+    sh_ref_layernorm_forward(x, gamma, NULL, 1e-5f, R, C, y, mean, rstd);
+    sh_layernorm_backward a = {.rows = R,
+                               .C = C,
+                               .dy = dy,
+                               .x = x,
+                               .gamma = gamma,
+                               .mean = mean,
+                               .rstd = rstd,
+                               .dx = dx,
+                               .dgamma = want,
+                               .dbeta = want + C,
+                               .scratch = scratch,
+                               .scratch_floats = SH_COUNT(scratch)};
+    sh_ref_layernorm_backward(&a);
+    a.dgamma = grads, a.dbeta = grads + C;
+    sh_layernorm()->backward(&a);
+    CHECK_CLOSE(grads, want, 2 * C, 1e-6);
+    free(x), free(dy), free(dx), free(mean), free(rstd), free(y);
+}
+
+TEST(layernorm, keeps_the_digits_of_gradients_over_many_rows) { each_setting(many_rows); }
+
 /* Rows whose variance is no larger than epsilon: nearly all of 1 / sqrt(variance + eps) is eps. */
 static void layernorm_epsilon(void) {
     enum { R = 3, C = 37, N = R * C };
@@ -96,7 +159,7 @@ static void run_layernorm(void *context) {
 
 TEST(layernorm, gradients_match_finite_differences) {
     enum { R = 5, C = 13, N = R * C };
-    float y[N], mean[R], rstd[R], dx[N], dgamma[C], dbeta[C], scratch[2 * C];
+    float y[N], mean[R], rstd[R], dx[N], dgamma[C], dbeta[C], scratch[4 * C];
     float *x = filled(N, 1, 2), *gamma = filled(C, 2, 1), *beta = filled(C, 3, 1);
     float *dy = filled(N, 4, 1);
     layer_run r = {x, gamma, beta, y, mean, rstd, R, C};

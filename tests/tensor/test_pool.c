@@ -144,3 +144,22 @@ static void global(void) {
 }
 
 TEST(global_pool, is_the_mean_over_the_area) { each_setting(global); }
+
+/* Images of 224 x 224 positive values: a sum in one float per channel is off by 3e-6. */
+static void large_images(void) {
+    enum { SIDE = 224, AREA = SIDE * SIDE };
+    for (size_t lanes = 1; lanes <= 8; lanes += 7) {
+        float *x = filled(AREA * lanes, lanes, 1), y[8], want[8];
+        double sum[8] = {0};
+        for (size_t i = 0; i < AREA * lanes; i++) {
+            x[i] += 1;
+            sum[i % lanes] += (double)x[i];
+        }
+        for (size_t lane = 0; lane < lanes; lane++) want[lane] = (float)(sum[lane] / AREA);
+        sh_pool()->global_forward(1, AREA, lanes, x, y);
+        CHECK_CLOSE(y, want, lanes, 2e-7);
+        free(x);
+    }
+}
+
+TEST(global_pool, keeps_its_digits_in_large_images) { each_setting(large_images); }

@@ -143,3 +143,20 @@ TEST(reduce, does_not_depend_on_threads) {
     }
     free(x);
 }
+
+/* Of 224 x 224 positive values, in plain images and blocked ones. */
+static void large_bias_gradients(void) {
+    enum { AREA = 224 * 224, C = 8 };
+    float *dy = filled(AREA * C, 1, 1), got[C], want[C];
+    for (size_t i = 0; i < AREA * C; i++) dy[i] += 1;
+    for (size_t lanes = 1; lanes <= C; lanes += C - 1) {
+        double sum[C] = {0};
+        for (size_t i = 0; i < AREA * C; i++) sum[lanes == 1 ? i / AREA : i % C] += (double)dy[i];
+        for (size_t c = 0; c < C; c++) want[c] = (float)sum[c];
+        sh_vector()->bias_grad_images(dy, 1, C, AREA, lanes, false, got);
+        CHECK_CLOSE(got, want, C, 5e-7);
+    }
+    free(dy);
+}
+
+TEST(vector, keeps_the_digits_of_large_bias_gradients) { each_setting(large_bias_gradients); }

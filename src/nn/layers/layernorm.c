@@ -40,7 +40,7 @@ static size_t features_of(const sh_op *op) {
 static size_t rows_of(const sh_op *op) { return op->in[0]->count / features_of(op); }
 
 static size_t scratch_floats(const sh_op *op, int threads) {
-    return 2 * features_of(op) * (size_t)threads;
+    return 4 * features_of(op) * (size_t)threads;
 }
 
 static sh_status plan(sh_op *op, sh_planner *planner) {

@@ -52,7 +52,7 @@ typedef struct sh_batchnorm_kernels {
 } sh_batchnorm_kernels;
 
 /* The gradients of gamma and beta are summed by parts of the rows, as many as there are threads and
- * as fit into scratch_floats: at least 2 C, best 2 C threads. The results depend on that number. */
+ * as fit into scratch_floats: at least 4 C, best 4 C threads. The results depend on that number. */
 typedef struct sh_layernorm_backward {
     size_t rows, C;
     const float *dy, *x;       // [rows][C]

@@ -123,17 +123,24 @@ static void strip_sum(const work *w, tile_box *box, const float *x, const float 
     }
 }
 
-/* The sum of `pixels` vectors of dy; four chains hide the latency of an add. */
+enum { PIXELS_TOGETHER = 256 };
+
+/* The sum of `pixels` vectors of dy; four chains hide the latency of an add. Every PIXELS_TOGETHER
+ * vectors the sums are put aside, which keeps the error of large images small. */
 static void pixel_sum(const float *dy, int64_t pixels, v8 *sum_out) {
     const v8_memory *in = (const v8_memory *)dy;
-    v8 a[4] = {0};
-    int64_t at = 0;
-    for (; at + 4 <= pixels; at += 4) {
-        a[0] += in[at], a[1] += in[at + 1];
-        a[2] += in[at + 2], a[3] += in[at + 3];
+    v8 total = {0};
+    for (int64_t at = 0; at < pixels;) {
+        int64_t end = least(pixels, at + PIXELS_TOGETHER);
+        v8 a[4] = {0};
+        for (; at + 4 <= end; at += 4) {
+            a[0] += in[at], a[1] += in[at + 1];
+            a[2] += in[at + 2], a[3] += in[at + 3];
+        }
+        for (; at < end; at++) a[0] += in[at];
+        total += (a[0] + a[1]) + (a[2] + a[3]);
     }
-    for (; at < pixels; at++) a[0] += in[at];
-    *sum_out = (a[0] + a[1]) + (a[2] + a[3]);
+    *sum_out = total;
 }
 
 static void bias_sum(const work *w, int64_t g, int v) {

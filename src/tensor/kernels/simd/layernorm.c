@@ -5,29 +5,50 @@
 #include "tensor/kernels/norm.h"
 #include "tensor/kernels/simd/lanes.h"
 
-static float mean_of(const float *x, size_t C) {
+/* Sums along a row are taken in float lanes over ROW_BLOCK elements, and over blocks in double;
+ * sums over rows in float over ROWS_TOGETHER rows, which are then added up. The error of a long sum
+ * is that of a block. */
+enum { ROW_BLOCK = 1024, ROWS_TOGETHER = 128 };
+
+static float sum_block(const float *x, size_t count) {
     vf a = {0}, b = {0};
     size_t i = 0;
-    for (; i + 2 * LANES <= C; i += 2 * LANES) {
+    for (; i + 2 * LANES <= count; i += 2 * LANES) {
         a += vf_load(x + i);
         b += vf_load(x + i + LANES);
     }
     float sum = vf_sum(a + b);
-    for (; i < C; i++) sum += x[i];
-    return sum / (float)C;
+    for (; i < count; i++) sum += x[i];
+    return sum;
 }
 
-static float variance_of(const float *x, float mean, size_t C) {
+static float mean_of(const float *x, size_t C) {
+    if (C <= ROW_BLOCK) return sum_block(x, C) / (float)C;
+    double sum = 0;
+    for (size_t at = 0; at < C; at += ROW_BLOCK)
+        sum += (double)sum_block(x + at, least(ROW_BLOCK, C - at));
+    return (float)(sum / (double)C);
+}
+
+static float squares_block(const float *x, float mean, size_t count) {
     vf a = {0}, b = {0};
     size_t i = 0;
-    for (; i + 2 * LANES <= C; i += 2 * LANES) {
+    for (; i + 2 * LANES <= count; i += 2 * LANES) {
         vf u = vf_load(x + i) - mean, v = vf_load(x + i + LANES) - mean;
         a += u * u;
         b += v * v;
     }
     float sum = vf_sum(a + b);
-    for (; i < C; i++) sum += (x[i] - mean) * (x[i] - mean);
-    return sum / (float)C;
+    for (; i < count; i++) sum += (x[i] - mean) * (x[i] - mean);
+    return sum;
+}
+
+static float variance_of(const float *x, float mean, size_t C) {
+    if (C <= ROW_BLOCK) return squares_block(x, mean, C) / (float)C;
+    double sum = 0;
+    for (size_t at = 0; at < C; at += ROW_BLOCK)
+        sum += (double)squares_block(x + at, mean, least(ROW_BLOCK, C - at));
+    return (float)(sum / (double)C);
 }
 
 static void forward_row(const float *x, const float *gamma, const float *beta, float mean,
@@ -56,12 +77,13 @@ typedef struct row_sums {
     float g_hat;  // sum of gamma dy x_hat
 } row_sums;
 
-/* Adds the row's share to dgamma and dbeta and returns the two sums that dx needs. */
-static row_sums gather_row(const float *dy, const float *x, const float *gamma, float mean,
-                           float rstd, size_t C, float *dgamma, float *dbeta) {
+/* Adds a block's share of its row to dgamma and dbeta and returns its part of the two sums that dx
+ * needs. */
+static inline row_sums gather_block(const float *dy, const float *x, const float *gamma, float mean,
+                                    float rstd, size_t count, float *dgamma, float *dbeta) {
     vf sum = {0}, sum_hat = {0};
     size_t i = 0;
-    for (; i + LANES <= C; i += LANES) {
+    for (; i + LANES <= count; i += LANES) {
         vf d = vf_load(dy + i), hat = (vf_load(x + i) - mean) * rstd, g = d * vf_load(gamma + i);
         vf dhat = d * hat;
         sum += g;
@@ -70,7 +92,7 @@ static row_sums gather_row(const float *dy, const float *x, const float *gamma, 
         vf_store(dbeta + i, vf_load(dbeta + i) + d);
     }
     row_sums sums = {vf_sum(sum), vf_sum(sum_hat)};
-    for (; i < C; i++) {
+    for (; i < count; i++) {
         float hat = (x[i] - mean) * rstd;
         sums.g += dy[i] * gamma[i];
         sums.g_hat += dy[i] * gamma[i] * hat;
@@ -78,6 +100,19 @@ static row_sums gather_row(const float *dy, const float *x, const float *gamma, 
         dbeta[i] += dy[i];
     }
     return sums;
+}
+
+static row_sums gather_row(const float *dy, const float *x, const float *gamma, float mean,
+                           float rstd, size_t C, float *dgamma, float *dbeta) {
+    if (C <= ROW_BLOCK) return gather_block(dy, x, gamma, mean, rstd, C, dgamma, dbeta);
+    double g = 0, g_hat = 0;
+    for (size_t at = 0; at < C; at += ROW_BLOCK) {
+        row_sums block = gather_block(dy + at, x + at, gamma + at, mean, rstd,
+                                      least(ROW_BLOCK, C - at), dgamma + at, dbeta + at);
+        g += (double)block.g;
+        g_hat += (double)block.g_hat;
+    }
+    return (row_sums){(float)g, (float)g_hat};
 }
 
 /* dx = rstd (gamma dy - mean(gamma dy) - x_hat mean(gamma dy x_hat)) + residual */
@@ -99,27 +134,39 @@ static void scatter_row(const sh_layernorm_backward *a, size_t row, row_sums sum
     }
 }
 
+/* What a part of the rows sums up lies in its scratch. */
+enum { PART_ROWS = 4 };  // of C floats: totals of dgamma and dbeta, then those of the rows at hand
+
+static void move_to_totals(float *totals, float *sums, size_t count) {
+    for (size_t i = 0; i < count; i++) totals[i] += sums[i];
+    memset(sums, 0, count * sizeof *sums);
+}
+
 static void backward_part(const sh_layernorm_backward *a, size_t part, size_t parts) {
-    size_t C = a->C;
-    float *dgamma = a->scratch + part * 2 * C, *dbeta = dgamma + C;
-    memset(dgamma, 0, 2 * C * sizeof *dgamma);
-    for (size_t row = a->rows * part / parts; row < a->rows * (part + 1) / parts; row++) {
-        row_sums sums = gather_row(a->dy + row * C, a->x + row * C, a->gamma, a->mean[row],
-                                   a->rstd[row], C, dgamma, dbeta);
-        scatter_row(a, row, sums);
+    size_t C = a->C, end = a->rows * (part + 1) / parts;
+    float *totals = a->scratch + part * PART_ROWS * C, *dgamma = totals + 2 * C,
+          *dbeta = dgamma + C;
+    memset(totals, 0, PART_ROWS * C * sizeof *totals);
+    for (size_t first = a->rows * part / parts; first < end; first += ROWS_TOGETHER) {
+        for (size_t row = first; row < least(end, first + ROWS_TOGETHER); row++) {
+            row_sums sums = gather_row(a->dy + row * C, a->x + row * C, a->gamma, a->mean[row],
+                                       a->rstd[row], C, dgamma, dbeta);
+            scatter_row(a, row, sums);
+        }
+        move_to_totals(totals, dgamma, 2 * C);
     }
 }
 
 static void fold(const float *scratch, size_t parts, size_t C, bool accumulate, float *into) {
     for (size_t i = 0; i < C; i++) {
         float sum = accumulate ? into[i] : 0.0f;
-        for (size_t part = 0; part < parts; part++) sum += scratch[part * 2 * C + i];
+        for (size_t part = 0; part < parts; part++) sum += scratch[part * PART_ROWS * C + i];
         into[i] = sum;
     }
 }
 
 static void backward(const sh_layernorm_backward *a) {
-    size_t parts = least((size_t)omp_get_max_threads(), a->scratch_floats / (2 * a->C));
+    size_t parts = least((size_t)omp_get_max_threads(), a->scratch_floats / (PART_ROWS * a->C));
     SH_ASSERT(parts > 0);
     if (a->rows * a->C < PARALLEL_LEAST) parts = 1;
 #pragma omp parallel for schedule(static) if (parts > 1)

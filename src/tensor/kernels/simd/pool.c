@@ -317,27 +317,51 @@ static void average_backward(const sh_pool_shape *s, const float *dy, float *dx)
     }
 }
 
-static float mean_of(const float *x, size_t area) {
+/* Sums over an image: in float lanes over AREA_BLOCK vectors, over blocks in double. */
+enum { AREA_BLOCK = 256 };
+
+/* Of `count` vectors, `step` floats apart. Four sums hide the latency of additions. */
+LANE_FUNCTION vf sum_block(const float *x, size_t count, size_t step) {
+    vf sum[4] = {{0}};
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (size_t k = 0; k < 4; k++) sum[k] += vf_load(x + (i + k) * step);
+    for (; i < count; i++) sum[0] += vf_load(x + i * step);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+LANE_FUNCTION float run_sum(const float *x, size_t count) {
     vf sum = {0};
     size_t i = 0;
-    for (; i + LANES <= area; i += LANES) sum += vf_load(x + i);
+    for (; i + LANES <= count; i += LANES) sum += vf_load(x + i);
     float total = vf_sum(sum);
-    for (; i < area; i++) total += x[i];
-    return total / (float)area;
+    for (; i < count; i++) total += x[i];
+    return total;
+}
+
+static float mean_of(const float *x, size_t area) {
+    const size_t run = (size_t)AREA_BLOCK * LANES;
+    if (area <= run) return run_sum(x, area) / (float)area;
+    double total = 0;
+    for (size_t at = 0; at < area; at += run)
+        total += (double)run_sum(x + at, least(run, area - at));
+    return (float)(total / (double)area);
 }
 
 static void global_image(size_t area, size_t lanes, const float *x, float *y) {
-    float share = 1.0f / (float)area;
     size_t lane = 0;
     for (; lane + LANES <= lanes; lane += LANES) {
-        vf sum = {0};
-        for (size_t i = 0; i < area; i++) sum += vf_load(x + i * lanes + lane);
-        vf_store(y + lane, sum * share);
+        double total[LANES] = {0};
+        for (size_t at = 0; at < area; at += AREA_BLOCK) {
+            vf sum = sum_block(x + at * lanes + lane, least(AREA_BLOCK, area - at), lanes);
+            for (size_t i = 0; i < LANES; i++) total[i] += (double)sum[i];
+        }
+        for (size_t i = 0; i < LANES; i++) y[lane + i] = (float)(total[i] / (double)area);
     }
     for (; lane < lanes; lane++) {
-        float sum = 0;
-        for (size_t i = 0; i < area; i++) sum += x[i * lanes + lane];
-        y[lane] = sum * share;
+        double total = 0;
+        for (size_t i = 0; i < area; i++) total += (double)x[i * lanes + lane];
+        y[lane] = (float)(total / (double)area);
     }
 }
 

@@ -22,8 +22,8 @@ LANE_FUNCTION float row_max(const float *x, size_t count) {
     return vf_largest(vf_max(a, b));
 }
 
-/* Sums of a few thousand floats in lanes, sums of those in double. */
-enum { ROW_BLOCK = 4096 };
+/* Sums of a thousand floats in lanes, sums of those in double. */
+enum { ROW_BLOCK = 1024 };
 
 /* Sum of exp(x - shift); the terms go to `e` unless it is NULL (e == x is fine). */
 LANE_FUNCTION double row_exp_sum(const float *x, size_t count, float shift, float *e) {

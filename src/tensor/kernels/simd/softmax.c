@@ -7,16 +7,29 @@ static void forward_row(const float *x, float *y, size_t cols) {
     row_affine(y, y, cols, (float)(1.0 / sum), 0);
 }
 
-/* dx = y (dy - sum(dy y)) */
-static void backward_row(const float *dy, const float *y, float *dx, size_t cols) {
+static float dot_block(const float *x, const float *y, size_t count) {
     vf sum = {0};
     size_t i = 0;
-    for (; i + LANES <= cols; i += LANES) sum += vf_load(dy + i) * vf_load(y + i);
-    if (i < cols) sum += vf_load_part(dy + i, cols - i, 0) * vf_load_part(y + i, cols - i, 0);
-    float dot = vf_sum(sum);
-    for (i = 0; i + LANES <= cols; i += LANES)
-        vf_store(dx + i, vf_load(y + i) * (vf_load(dy + i) - dot));
-    for (; i < cols; i++) dx[i] = y[i] * (dy[i] - dot);
+    for (; i + LANES <= count; i += LANES) sum += vf_load(x + i) * vf_load(y + i);
+    if (i < count) sum += vf_load_part(x + i, count - i, 0) * vf_load_part(y + i, count - i, 0);
+    return vf_sum(sum);
+}
+
+static float dot(const float *x, const float *y, size_t count) {
+    if (count <= ROW_BLOCK) return dot_block(x, y, count);
+    double total = 0;
+    for (size_t at = 0; at < count; at += ROW_BLOCK)
+        total += (double)dot_block(x + at, y + at, least(ROW_BLOCK, count - at));
+    return (float)total;
+}
+
+/* dx = y (dy - sum(dy y)) */
+static void backward_row(const float *dy, const float *y, float *dx, size_t cols) {
+    float sum = dot(dy, y, cols);
+    size_t i = 0;
+    for (; i + LANES <= cols; i += LANES)
+        vf_store(dx + i, vf_load(y + i) * (vf_load(dy + i) - sum));
+    for (; i < cols; i++) dx[i] = y[i] * (dy[i] - sum);
 }
 
 static void forward(const float *x, float *y, size_t rows, size_t cols) {

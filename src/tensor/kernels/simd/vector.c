@@ -75,17 +75,29 @@ static void bias_add_rows(float *x, const float *bias, size_t rows, size_t cols)
 }
 
 /* Columns are summed in strips, each by one thread and in the order of the rows, so the result does
- * not depend on the thread count. Every ROW_BLOCK rows the float sums are put aside, which keeps
- * the error of long columns small. */
-enum { STRIP = 8, ROW_BLOCK = 128 };  // STRIP vectors of columns: their sums stay in registers
+ * not depend on the thread count. Every ROW_BLOCK rows the float sums are put aside, and again
+ * every ROW_BLOCKS blocks, which keeps the error of long columns small. */
+enum { STRIP = 8, ROW_BLOCK = 128, ROW_BLOCKS = 64 };  // STRIP vectors: sums stay in registers
 
-LANE_FUNCTION void sum_strip(const float *dy, size_t rows, size_t stride, size_t vectors,
-                             bool accumulate, float *dbias) {
-    vf total[STRIP] = {{0}};
+/* Adds up at most ROW_BLOCKS blocks of rows. */
+LANE_FUNCTION void sum_blocks(const float *dy, size_t rows, size_t stride, size_t vectors,
+                              vf sums_out[STRIP]) {
     for (size_t at = 0; at < rows; at += ROW_BLOCK) {
         vf sum[STRIP] = {{0}};
         for (size_t row = at; row < least(rows, at + ROW_BLOCK); row++)
             for (size_t v = 0; v < vectors; v++) sum[v] += vf_load(dy + row * stride + v * LANES);
+        for (size_t v = 0; v < vectors; v++) sums_out[v] += sum[v];
+    }
+}
+
+LANE_FUNCTION void sum_strip(const float *dy, size_t rows, size_t stride, size_t vectors,
+                             bool accumulate, float *dbias) {
+    const size_t together = (size_t)ROW_BLOCK * ROW_BLOCKS;
+    vf total[STRIP] = {{0}};
+    sum_blocks(dy, least(rows, together), stride, vectors, total);
+    for (size_t at = together; at < rows; at += together) {
+        vf sum[STRIP] = {{0}};
+        sum_blocks(dy + at * stride, least(rows - at, together), stride, vectors, sum);
         for (size_t v = 0; v < vectors; v++) total[v] += sum[v];
     }
     for (size_t v = 0; v < vectors; v++) {
@@ -119,8 +131,10 @@ static void bias_grad(const float *dy, size_t rows, size_t cols, bool accumulate
         sum_columns(dy + col, rows, cols, least(wide, cols - col), accumulate, dbias + col);
 }
 
-/* One image's contiguous run of one plain channel. */
-static float sum_run(const float *x, size_t count) {
+/* A run of one plain channel is summed in blocks: in float within one, over them in double. */
+enum { RUN_BLOCK = 4096 };
+
+LANE_FUNCTION float sum_block(const float *x, size_t count) {
     vf a = {0}, b = {0};
     size_t i = 0;
     for (; i + 2 * LANES <= count; i += 2 * LANES) {
@@ -132,13 +146,20 @@ static float sum_run(const float *x, size_t count) {
     return sum;
 }
 
+static double sum_run(const float *x, size_t count) {
+    if (count <= RUN_BLOCK) return (double)sum_block(x, count);
+    double total = 0;
+    for (size_t at = 0; at < count; at += RUN_BLOCK)
+        total += (double)sum_block(x + at, least(RUN_BLOCK, count - at));
+    return total;
+}
+
 static void bias_grad_plain(const float *dy, size_t outer, size_t channels, size_t inner,
                             bool accumulate, float *dbias) {
 #pragma omp parallel for schedule(static) if (outer * channels * inner >= PARALLEL_LEAST)
     for (size_t c = 0; c < channels; c++) {
         double total = accumulate ? (double)dbias[c] : 0;
-        for (size_t o = 0; o < outer; o++)
-            total += (double)sum_run(dy + (o * channels + c) * inner, inner);
+        for (size_t o = 0; o < outer; o++) total += sum_run(dy + (o * channels + c) * inner, inner);
         dbias[c] = (float)total;
     }
 }
