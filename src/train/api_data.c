@@ -63,13 +63,30 @@ static void widen(const float *values, size_t count, float *least, float *most) 
     }
 }
 
+static bool is_sparse(const sh_dataset *dataset) {
+    return sh_view_source(dataset)->sparse.rows > 0;
+}
+
+/* Of a sparse row what is stored, and the zeros between, as one. */
+static void widen_sparse(const sh_dataset *dataset, size_t index, summary *s) {
+    const sh_sparse *sparse = &sh_view_source(dataset)->sparse;
+    const size_t at = sh_view_at(dataset, index), start = sparse->start[at];
+    const size_t stored = sparse->start[at + 1] - start;
+    widen(sparse->value + start, stored, &s->least, &s->most);
+    if (stored < sparse->width) widen(&(float){0}, 1, &s->least, &s->most);
+}
+
+/* `x`: memory for a sample; NULL: the data is sparse. */
 static void look(const sh_dataset *dataset, int64_t ignore, float *x, void *y, summary *s) {
     const sh_data_info *info = &dataset->info;
     bool classes = info->target == SH_TARGET_CLASS;
     size_t cells = sh_shape_count(&info->sample);
     for (size_t i = 0; i < info->count; i++) {
         dataset->get(dataset, i, x, y);
-        widen(x, cells, &s->least, &s->most);
+        if (x == NULL)
+            widen_sparse(dataset, i, s);
+        else
+            widen(x, cells, &s->least, &s->most);
         if (s->has_target_range) widen(y, (size_t)info->values, &s->target_least, &s->target_most);
         if (classes && *(const int32_t *)y == ignore)
             s->ignored++;
@@ -88,10 +105,11 @@ static sh_status summarise(const sh_dataset *dataset, int64_t ignore, summary *s
     s->has_range = true;
     s->has_target_range = info->target == SH_TARGET_VALUES;
     s->counts = counts ? sh_alloc((size_t)info->classes, sizeof *s->counts) : NULL;
-    float *x = sh_alloc(sh_shape_count(&info->sample), sizeof *x);
+    bool dense = !is_sparse(dataset);
+    float *x = dense ? sh_alloc(sh_shape_count(&info->sample), sizeof *x) : NULL;
     void *y = sh_alloc((size_t)info->values + 1, sizeof(float));
     sh_status status = SH_OK;
-    if (x == NULL || y == NULL || (counts && s->counts == NULL))
+    if ((dense && x == NULL) || y == NULL || (counts && s->counts == NULL))
         status = SH_FAIL(SH_E_MEMORY, "out of memory for a look at the data");
     else
         look(dataset, ignore, x, y, s);
@@ -174,7 +192,7 @@ shoal_status shoal_data_info(const shoal_config *config, const char *path, const
 /* Opening validates labels, sizes and numbers; reading every sample proves the rest. */
 static sh_status read_all(const sh_dataset *dataset) {
     if (dataset == NULL) return SH_OK;
-    sh_loader_options options = {.batch = 1, .epochs = 1};
+    sh_loader_options options = {.batch = 1, .epochs = 1, .rows = is_sparse(dataset)};
     sh_loader *loader = NULL;
     SH_TRY(sh_loader_create(dataset, &options, &loader));
     sh_status status = SH_OK;

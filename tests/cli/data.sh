@@ -115,3 +115,16 @@ printf '1,2\n3\n' >short.csv
 advised "1 columns where 2 are expected" "try: every line needs as many columns" short.csv
 printf '\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff' >huge-idx3-ubyte
 advised "an absurd shape" "try: the file is damaged" huge-idx3-ubyte
+
+# What a look at sparse rows costs depends on what they store: 400,000 dense rows of 4,194,304 features take
+# most of an hour.
+awk 'BEGIN { for (i = 0; i < 400000; i++) print i % 2, i % 900 + 1 ":" i % 7 - 3, 4194304 - i ":2.5" }' >wide.libsvm
+expect_exit 0 "$SHOAL" data info wide.libsvm
+expect_text "sample:    4194304 floats" stdout
+expect_text "range:     -3 to 3" stdout
+expect_text "per class: 200000 200000" stdout
+awk 'BEGIN { for (i = 0; i < 2000; i++) print i % 2, i % 900 + 1 ":" 1 + i % 7, 4194304 - i ":2.5" }' >positive.libsvm
+expect_exit 0 "$SHOAL" data info positive.libsvm
+expect_text "range:     0 to 7" stdout
+expect_exit 0 "$SHOAL" data check wide.libsvm
+expect_text "400000 samples, no fault found" stdout
