@@ -19,6 +19,7 @@ struct ps_world {
     int idle;  // elements of each server that count nothing: they make messages long
     const char *placement, *staleness;  // NULL: range, off
     const char *codec;                  // NULL: none
+    float *kept;                        // the residual of worker 0; NULL: there is none
     double compensation;
     int64_t fetch_every, push_every;
     sh_param_list params;

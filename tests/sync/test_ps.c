@@ -268,3 +268,49 @@ TEST(ps, equals_one_worker_with_every_optimizer_and_placement) {
         end_world(&world);
     }
 }
+
+/* ---- What a codec leaves out ---- */
+
+enum { LEFT_STEPS = 6, LEFT_COUNT = 10 };
+
+static float left_gradient(size_t index) { return 1.0F + 0.3F * (float)index; }
+
+static sh_status leave_team(ps_world *world, int rank, int64_t step, const float *weights,
+                            float *gradients) {
+    (void)weights;
+    for (size_t i = 0; i < world->params.total; i++) gradients[i] = left_gradient(i);
+    if (step < LEFT_STEPS) return SH_OK;
+    return SH_FAIL(SH_E_NUMERIC, "worker %d has done its steps", rank);
+}
+
+/* The largest element is sent and leaves the residual, which goes on from what was kept. */
+static void residual_by_hand(float *residual) {
+    for (int step = 0; step < LEFT_STEPS; step++) {
+        size_t most = 0;
+        for (size_t i = 0; i < LEFT_COUNT; i++) {
+            residual[i] += left_gradient(i);
+            if (residual[i] > residual[most]) most = i;
+        }
+        residual[most] = 0;
+    }
+}
+
+TEST(residual, goes_with_a_worker_that_leaves_its_team_between_two_meetings) {
+    float kept[LEFT_COUNT] = {[3] = 7, [8] = 0.5F}, expected[LEFT_COUNT];
+    memcpy(expected, kept, sizeof kept);
+    residual_by_hand(expected);
+    ps_world world = {.scheme = "async",
+                      .workers = 1,
+                      .servers = 1,
+                      .idle = LEFT_COUNT - 1,
+                      .codec = "topk:10%",
+                      .kept = kept,
+                      .lr = 0.1,
+                      .goals = {100},
+                      .gradient = leave_team};
+    make_counters(&world);
+    assert_int_equal(world.params.total, LEFT_COUNT);
+    CHECK_FAILS(SH_E_NUMERIC, "has done its steps", play_world(&world, NULL));
+    CHECK_CLOSE(kept, expected, LEFT_COUNT, 1e-5);
+    end_world(&world);
+}
