@@ -1,7 +1,7 @@
 /* N-softsync (Zhang, Gupta, Lian, Liu, IJCAI 2016): the servers average the first c = floor(P / N)
  * gradients that arrive, whoever sent them, and apply the mean; nobody waits. Where N divides P, N
- * is the staleness that is to be expected: with N = 1 an update takes as many gradients as there are workers, and
- * with N = P it is asynchronous. Each gradient counts 1 / max(1, tau):
+ * is the staleness that is to be expected: with N = 1 an update takes as many gradients as there
+ * are workers, and with N = P it is asynchronous. Each gradient counts 1 / max(1, tau):
  *
  *   w <- w - lr (1/c) sum_i g_i / max(1, tau_i) */
 #include "sync/list.h"
