@@ -306,7 +306,9 @@ typedef struct progress {
 static sh_status pay_dues(shoal_run *run, progress *at, bool *saved_out) {
     bool last = run->step == run->steps, epoch_end = at->epoch_end;
     double samples_per_s = rate(run, &at->since);
-    bool moved = run->step > at->since.told;  // else they met again before anybody did a step
+    // Without losses there is no line: no step was done since the last meeting, or whoever knew its
+    // loss has died.
+    bool moved = run->step > at->since.told && at->since.counted > 0;
     if (moved && (line_is_due(run, &at->since) || epoch_end || last)) {
         SH_TRY(write_step(run, &at->since));
         at->since = begin_interval(run);
@@ -324,7 +326,7 @@ static sh_status pay_dues(shoal_run *run, progress *at, bool *saved_out) {
 }
 
 static bool is_over(const shoal_run *run) {
-    return !run->owes && (run->step >= run->steps || reached_target(run));
+    return run->paid == run->step && (run->step >= run->steps || reached_target(run));
 }
 
 /* All have met, and somebody joins: alone it sees for itself, in a team all have agreed. */
@@ -338,14 +340,13 @@ static sh_status let_join(shoal_run *run) {
 static sh_status loop(shoal_run *run, progress *at) {
     while (!is_over(run)) {
         bool saved = false;
-        if (!run->owes)
+        if (run->paid == run->step)
             SH_TRY((run->scheme != NULL ? span : one_step)(run, &at->since, &at->loss,
                                                            &at->epoch_end));
         else
-            at->epoch_end = run->step % run->steps_per_epoch == 0;
-        run->owes = true;
+            at->epoch_end = run->step % run->steps_per_epoch == 0;  // a death came in between
         SH_TRY(pay_dues(run, at, &saved));
-        run->owes = false;
+        run->paid = run->step;
         if (is_over(run)) break;
         if (wants_stop(run)) {
             SH_TRY(sh_scheme_finish(run));
@@ -438,9 +439,9 @@ static sh_status begin(shoal_run *run) {
     SH_TRY(sh_regroup_prepare(run));
     SH_TRY(sh_scheme_begin(run));
     if (leads) SH_TRY(sh_run_begin_files(run));
-    SH_TRY(
-        sh_team_wrote(&run->team, run->step));  // else who goes on might find an older run's files
-    run->first_step = run->team.step = run->step;
+    // Nobody holds the model before an older run's files are gone: the others could go on in them.
+    SH_TRY(sh_team_wrote(&run->team, run->step));
+    run->first_step = run->team.step = run->paid = run->step;
     run->loop_ns = sh_run_now(run);
     sh_regroup_ready(run);
     if (leads) sh_run_save_kernels(run);

@@ -216,7 +216,7 @@ static sh_status join(shoal_run *run) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
     sh_team_phase(team, SH_PHASE_START, run->step);
-    double most[] = {team->holds ? (double)run->step : -1, team->holds && run->owes};
+    double most[] = {team->holds ? (double)run->step : -1, team->holds ? (double)run->paid : -1};
     double holders = team->holds;
     SH_TRY(sh_team_most(team, most, SH_COUNT(most)));
     SH_TRY(sh_team_sum(team, &holders, 1));  // here, all services of before have ended
@@ -224,7 +224,7 @@ static sh_status join(shoal_run *run) {
     at.generation++;
     SH_TRY(sh_team_broadcast(team, &at, sizeof at));
     sh_run_move_to(run, (int64_t)most[0]);
-    run->owes = most[1] > 0;
+    run->paid = (int64_t)most[1];
     team->step = run->step;
     take_position(run, &at);
     if (team->seat.timing_only) return sh_scheme_begin(run);

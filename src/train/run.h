@@ -89,8 +89,8 @@ struct shoal_run {
     double backward_part;           // simulated: of the step's time
     shoal_result test, validation;  // the last evaluation; samples 0: none
     sh_time_spent spent;
-    bool owes;                  // evaluation and checkpoint that were due when the workers met
-    int64_t first_step;         // where this process began
+    int64_t paid;        // the last step after which what was due (evaluation, checkpoint) was done
+    int64_t first_step;  // where this process began
     int64_t start_ns, loop_ns;  // began to train; its first step
 };
 

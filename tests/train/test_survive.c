@@ -167,8 +167,16 @@ static void each(const char *lr, const char *straggler, int usual, void (*check)
     tell(&like, usual, check);
 }
 
+static bool has_final_model(const story *s) {
+    char *path = sh_path_join(s->folder, "checkpoints/manifest-00000096.json");
+    bool has = sh_file_exists(path);
+    sh_free(path);
+    return has;
+}
+
 static void check_end(story *s) {
     HOLDS(s, s->steps == STEPS);
+    HOLDS(s, has_final_model(s));
     HOLDS(s, !s->goes_back);
     HOLDS(s, s->accuracy > 0.6);
     HOLDS(s, s->regroups >= 1 && s->regroups <= s->deaths + s->backs);
@@ -178,6 +186,24 @@ static void check_end(story *s) {
 }
 
 TEST(survive, every_scheme_ends_its_run_whoever_dies) { each("0.1", NULL, 3, check_end); }
+
+/* A death while others have done their last step and wait for the dead one. */
+static void check_last_meeting(story *s) {
+    story calm = {.scheme = s->scheme, .lr = s->lr, .own = s->own, .seed = s->seed};
+    simulate(&calm, "survive_calm");
+    for (int i = 0; i < 8; i++) {
+        story late = calm;
+        snprintf(late.die, sizeof late.die, "%d@%dms", i % WORKERS,
+                 (int)(calm.seconds * 1e3) - 1 - 4 * i);
+        simulate(&late, "survive_late");
+        HOLDS(&late, late.steps == STEPS);
+        HOLDS(&late, has_final_model(&late));
+    }
+}
+
+TEST(survive, the_final_model_is_there_whoever_dies_late) {
+    each("0.1", NULL, 1, check_last_meeting);
+}
 
 /* While a worker computes, each other one goes from at most S behind it to at most S + 1 ahead. */
 static void check_bound(story *s) {
