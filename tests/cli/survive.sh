@@ -67,13 +67,18 @@ for scheme in async ssp:2 easgd:4 local:4 diloco:8 gossip adpsgd gossip-pull gos
     grep -q '"regroups":2' "$name/metrics.jsonl" || fail "$name: the end does not tell"
 done
 
-# What a dead server had not saved is counted, and the same everywhere.
-start lost -n 3 --sync async --snapshot-every 1000000 --checkpoint-every 1000
-goes_on lost || fail "no step since the checkpoint, with which servers save"
-kill -KILL "$(worker 2)"
-wait_for "server 1 was restored from its snapshot at update" lost.err
-check_run
-lost=$(sed -n 's/.*server 1 was restored.*; \([0-9]*\) updates\? .* lost/\1/p' lost.err)
+# What a dead server had not saved is counted, and the same everywhere. One that dies while all meet
+# for a checkpoint has saved everything: then once more.
+for _ in 1 2 3 4 5; do
+    rm -rf lost
+    start lost -n 3 --sync async --snapshot-every 1000000 --checkpoint-every 1000
+    goes_on lost || fail "no step since the checkpoint, with which servers save"
+    kill -KILL "$(worker 2)"
+    wait_for "server 1 was restored from its snapshot at update" lost.err
+    check_run
+    lost=$(sed -n 's/.*server 1 was restored.*; \([0-9]*\) updates\? .* lost/\1/p' lost.err)
+    [ "$lost" -eq 0 ] || break
+done
 [ "$lost" -gt 0 ] || fail "no update is lost though none was saved"
 grep -q "\"event\":\"regroup\".*\"lost_updates\":$lost," lost/metrics.jsonl || fail "metrics do not tell $lost"
 grep -q "\"event\":\"end\".*\"lost_updates\":${lost}[,}]" lost/metrics.jsonl || fail "the end does not tell $lost"
@@ -90,18 +95,23 @@ check_run
 grep -q '"event":"end".*"lost_updates":0[,}]' own-worker/metrics.jsonl || fail "$name: updates are lost"
 
 # A server dies: its part comes from its snapshot, what came after is lost, no worker ends.
-start own-server -n 2 --sync ssp:2 --server-ranks own --servers 2 --snapshot-every 1000000 \
-    --checkpoint-every 1000 --lr 0.05
-goes_on "$name" || fail "no step since the checkpoint, with which servers save"
-before="$(worker 1) $(worker 2)"
-kill -KILL "$(worker 4)"
-wait_for "server 1 was restored from its snapshot at update" "$name.err"
-for pid in $before; do kill -0 "$pid" || fail "$name: worker $pid is gone, too"; done
-expect_text "server 1 (pid" "$name.err"
-expect_text "restart 1 of 3: server 1 starts again from its snapshot" "$name.err"
-expect_no_text "server 0 was restored" "$name.err"
-check_run
-grep -q '"event":"end".*"lost_updates":[1-9]' own-server/metrics.jsonl || fail "$name: nothing is lost"
+loses() { grep -q '"event":"end".*"lost_updates":[1-9]' own-server/metrics.jsonl; }
+for _ in 1 2 3 4 5; do
+    rm -rf own-server
+    start own-server -n 2 --sync ssp:2 --server-ranks own --servers 2 --snapshot-every 1000000 \
+        --checkpoint-every 1000 --lr 0.05
+    goes_on "$name" || fail "no step since the checkpoint, with which servers save"
+    before="$(worker 1) $(worker 2)"
+    kill -KILL "$(worker 4)"
+    wait_for "server 1 was restored from its snapshot at update" "$name.err"
+    for pid in $before; do kill -0 "$pid" || fail "$name: worker $pid is gone, too"; done
+    expect_text "server 1 (pid" "$name.err"
+    expect_text "restart 1 of 3: server 1 starts again from its snapshot" "$name.err"
+    expect_no_text "server 0 was restored" "$name.err"
+    check_run
+    ! loses || break
+done
+loses || fail "$name: nothing is lost"
 
 # A server that hangs is ended, and another takes its place. One worker is enough.
 start own-hung -n 1 --sync async --server-ranks own --servers 1 --watchdog 10
