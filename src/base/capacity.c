@@ -1,5 +1,6 @@
 #include "base/capacity.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,21 +45,24 @@ static size_t limit_of_line(char *line) {
     return sh_capacity_of_group("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
 }
 
-static size_t control_group_bytes(void) {
+static pthread_once_t group_once = PTHREAD_ONCE_INIT;
+static size_t group_bytes = SIZE_MAX;  // of this process's control groups; set once
+
+static void read_groups(void) {
     FILE *file = fopen("/proc/self/cgroup", "re");
     char line[4096];
-    size_t bytes = SIZE_MAX;
-    if (file == NULL) return bytes;
-    while (fgets(line, sizeof line, file) != NULL) bytes = least(bytes, limit_of_line(line));
+    if (file == NULL) return;
+    while (fgets(line, sizeof line, file) != NULL)
+        group_bytes = least(group_bytes, limit_of_line(line));
     fclose(file);
-    return bytes;
 }
 
 sh_capacity sh_capacity_now(size_t taken) {
     size_t left = sh_addresses_left();
     if (left <= SIZE_MAX - taken) left += taken;
+    pthread_once(&group_once, read_groups);
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    const sh_capacity limits[] = {{control_group_bytes(), "memory of its control group"},
+    const sh_capacity limits[] = {{group_bytes, "memory of its control group"},
                                   {left, "addresses that 'ulimit -v' leaves"}};
     sh_capacity capacity = {memory, "memory of this machine"};
     for (size_t i = 0; i < SH_COUNT(limits); i++)

@@ -12,7 +12,8 @@ typedef struct sh_capacity {
 
 /* The least of physical memory, the limits of the control groups of this process (version 1 and
  * 2), and the addresses that `ulimit -v` leaves beside the `taken` bytes that the caller has for
- * the same purpose. Reads files below /proc and /sys. */
+ * the same purpose. The
+ * limits of control groups are those at the first call. Any task. */
 sh_capacity sh_capacity_now(size_t taken);
 
 /* The lowest limit of `group` ("/a/b") and of the groups above it, of files `file` below `root`;

@@ -54,12 +54,27 @@ static sh_status fail_at(const char *name, const uint8_t *data, size_t at, const
     return sh_error_hint("'tokens: bytes' accepts any file");
 }
 
-/* Which token a code point is: token + 1, or 0 where it is none. Zeroed pages cost nothing, so only
- * the part of Unicode that a text uses is ever touched. */
+/* Which token a code point is: token + 1, or 0 where it is none. Only as much of Unicode as a text
+ * uses has a place. */
 typedef struct alphabet {
-    uint32_t *token;  // (CODE_POINTS)
-    uint32_t most;    // the highest code point in use
+    uint32_t *token;  // (room)
+    size_t room;
 } alphabet;
+
+static uint32_t token_of(const alphabet *a, uint32_t point) {
+    return point < a->room ? a->token[point] : 0;
+}
+
+/* Gives `point` a place. */
+static sh_status reach(alphabet *a, uint32_t point) {
+    size_t before = a->room;
+    if (point < before) return SH_OK;
+    void *token = a->token;
+    SH_TRY(sh_grow(&token, &a->room, (size_t)point + 1, sizeof *a->token));
+    a->token = token;
+    memset(a->token + before, 0, (a->room - before) * sizeof *a->token);
+    return SH_OK;
+}
 
 /* Checks the text and counts its characters; marks those that occur when `marks`. */
 static sh_status scan(const char *name, const uint8_t *data, size_t bytes, bool marks, alphabet *a,
@@ -71,8 +86,8 @@ static sh_status scan(const char *name, const uint8_t *data, size_t bytes, bool 
         if (length == 0) return fail_at(name, data, at, "not valid UTF-8");
         if (point == 0) return fail_at(name, data, at, "a zero byte");
         if (!marks) continue;
+        SH_TRY(reach(a, point));
         a->token[point] = 1;
-        if (point > a->most) a->most = point;
     }
     *count_out = count;
     return SH_OK;
@@ -83,7 +98,7 @@ static sh_status number_characters(sh_source *source, alphabet *a) {
     uint32_t count = 0;
     size_t bytes = 0;
     char out[4];
-    for (uint32_t point = 0; point <= a->most; point++)
+    for (uint32_t point = 0; point < a->room; point++)
         if (a->token[point] != 0) {
             a->token[point] = ++count;
             bytes += encode(point, out);
@@ -95,7 +110,7 @@ static sh_status number_characters(sh_source *source, alphabet *a) {
     char *vocabulary = sh_alloc(bytes + 1, 1);
     if (vocabulary == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", source->name);
     bytes = 0;
-    for (uint32_t point = 0; point <= a->most; point++)
+    for (uint32_t point = 0; point < a->room; point++)
         if (a->token[point] != 0) bytes += encode(point, vocabulary + bytes);
     source->vocabulary = vocabulary;
     source->info.classes = count;
@@ -110,8 +125,9 @@ static sh_status take_vocabulary(sh_source *source, const char *vocabulary, alph
     for (size_t at = 0, length; at < bytes; at += length) {
         uint32_t point;
         length = decode(data + at, bytes - at, &point);
-        if (length == 0 || count >= TOKENS_MOST || a->token[point] != 0)
+        if (length == 0 || count >= TOKENS_MOST || token_of(a, point) != 0)
             return fail_at("vocabulary", data, at, "not a list of different characters");
+        SH_TRY(reach(a, point));
         a->token[point] = ++count;
     }
     source->vocabulary = sh_strdup(vocabulary);
@@ -130,7 +146,7 @@ static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes,
     for (size_t at = 0, i = 0, length; at < bytes; at += length, i++) {
         uint32_t point = 0;
         length = decode(data + at, bytes - at, &point);
-        uint32_t token = a->token[point];
+        uint32_t token = token_of(a, point);
         if (token == 0)
             return fail_at(source->name, data, at, "a character that training never saw");
         if (source->cell == SH_CELL_U8)
@@ -144,8 +160,7 @@ static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes,
 static sh_status read_characters(sh_source *source, const sh_read *read, const uint8_t *data,
                                  size_t bytes, size_t *count_out) {
     const char *vocabulary = read->vocabulary;
-    alphabet a = {.token = sh_alloc(CODE_POINTS, sizeof *a.token)};
-    if (a.token == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", source->name);
+    alphabet a = {0};
     sh_status status = scan(source->name, data, bytes, vocabulary == NULL, &a, count_out);
     if (status == SH_OK)
         status = vocabulary != NULL ? take_vocabulary(source, vocabulary, &a)
