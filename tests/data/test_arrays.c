@@ -137,15 +137,19 @@ TEST(npy, reads_no_header_beyond_its_length) {
     };
     for (size_t t = 0; t < SH_COUNT(texts); t++)
         for (int version = 1; version <= 2; version++)
-            for (size_t length = 0; length < strlen(texts[t]); length++) {
-                buffer b = {.used = 0};
-                sh_array array;
-                add(&b, "\x93NUMPY", 6);
-                add_number(&b, (uint64_t)version, 2);
-                add_number(&b, length, version == 1 ? 2 : 4);
-                add(&b, texts[t], length);
-                assert_int_not_equal(parse_exactly(&b, b.used, &array), SH_OK);
-            }
+            for (size_t length = 0; length < strlen(texts[t]); length++)
+                for (size_t missing = 0; missing <= 12; missing += 4) {
+                    buffer b = {.used = 0};
+                    sh_array array;
+                    add(&b, "\x93NUMPY", 6);
+                    add_number(&b, (uint64_t)version, 2);
+                    add_number(&b, length + missing, version == 1 ? 2 : 4);
+                    add(&b, texts[t], length);
+                    sh_status status = parse_exactly(&b, b.used, &array);
+                    assert_int_not_equal(status, SH_OK);
+                    if (missing > 0 && b.used >= 10)
+                        CHECK_FAILS(SH_E_FORMAT, "within its header", status);
+                }
 }
 
 TEST(npy, pairs_x_with_y) {
@@ -243,16 +247,40 @@ static void archive_add(archive *a, const char *name, const buffer *content, boo
     a->count++;
 }
 
-static buffer archive_end(archive *a) {
+/* With the first bytes of the directory alone. */
+static buffer archive_end_at(archive *a, size_t directory_bytes) {
     size_t start = a->file.used;
-    add(&a->file, a->directory.data, a->directory.used);
+    add(&a->file, a->directory.data, directory_bytes);
     add(&a->file, "PK\5\6\0\0\0\0", 8);
     add_number(&a->file, (uint64_t)a->count, 2);
     add_number(&a->file, (uint64_t)a->count, 2);
-    add_number(&a->file, a->directory.used, 4);
+    add_number(&a->file, directory_bytes, 4);
     add_number(&a->file, start, 4);
     add_number(&a->file, 0, 2);
     return a->file;
+}
+
+static buffer archive_end(archive *a) { return archive_end_at(a, a->directory.used); }
+
+/* From an exact block. SH_OK without an array x gives `*found_out` false. */
+static sh_status parse_npz(const buffer *b, bool *found_out) {
+    sh_read read = {.path = "d.npz"};
+    sh_source *source = NULL;
+    uint8_t *exact = malloc(b->used);
+    assert_non_null(exact);
+    memcpy(exact, b->data, b->used);
+    sh_status status = sh_npz_parse(&read, exact, b->used, &source);
+    *found_out = source != NULL;
+    sh_source_release(source);
+    free(exact);
+    return status;
+}
+
+/* An array x of one sample. */
+static void archive_add_x(archive *a, const char *name) {
+    float x[2] = {1, 2};
+    buffer bx = npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }", x, sizeof x);
+    archive_add(a, name, &bx, false);
 }
 
 static buffer make_npz(bool deflated, bool parts) {
@@ -337,6 +365,82 @@ TEST(npz, unpacks_no_member_whose_two_sizes_differ) {
     sh_source *source = NULL;
     CHECK_FAILS(SH_E_FORMAT, "'d.npz:x' has 136 bytes by its NPY header, and 8128 by the zip",
                 sh_npz_parse(&read, b.data, b.used, &source));
+}
+
+TEST(npz, refuses_a_directory_that_ends_within_an_entry) {
+    static archive a;
+    bool found = false;
+    size_t entry = 46 + strlen("x.npy");
+    for (size_t bytes = 0; bytes <= 2 * entry; bytes++) {
+        a = (archive){.count = 0};
+        archive_add_x(&a, "w.npy");
+        archive_add_x(&a, "x.npy");
+        assert_int_equal(a.directory.used, 2 * entry);
+        buffer b = archive_end_at(&a, bytes);
+        if (bytes % entry == 0) {
+            CHECK_OK(parse_npz(&b, &found));
+            assert_true(found == (bytes == 2 * entry));
+        } else {
+            CHECK_FAILS(SH_E_FORMAT, "directory entry", parse_npz(&b, &found));
+        }
+    }
+}
+
+TEST(npz, takes_no_name_that_only_begins_alike) {
+    static const char *const names[] = {"x.npyz", "x.np", "x", "xx.npy"};
+    static archive a;
+    bool found = true;
+    for (size_t i = 0; i < SH_COUNT(names); i++) {
+        a = (archive){.count = 0};
+        archive_add_x(&a, names[i]);
+        buffer b = archive_end(&a);
+        CHECK_OK(parse_npz(&b, &found));
+        assert_false(found);
+    }
+}
+
+TEST(npz, refuses_a_member_longer_than_the_file) {
+    static archive a;
+    bool found = false;
+    for (uint32_t more = 1; more < 1 << 20; more *= 2) {
+        a = (archive){.count = 0};
+        archive_add_x(&a, "x.npy");
+        uint32_t bytes = (uint32_t)(a.file.used - 30 - 5) + more;
+        memcpy(a.directory.data + 20, &bytes, 4);  // packed and unpacked
+        memcpy(a.directory.data + 24, &bytes, 4);
+        buffer b = archive_end(&a);
+        CHECK_FAILS(SH_E_FORMAT, "a member that ends too late", parse_npz(&b, &found));
+    }
+}
+
+/* Sizes of 2^32 - 1 stand for those in the extra field, which ends at every one of its bytes. */
+TEST(npz, reads_no_zip64_sizes_beyond_their_field) {
+    static archive a;
+    const size_t whole = 4 + 3 * 8;
+    bool found = false;
+    for (size_t bytes = 0; bytes <= whole; bytes++)
+        for (size_t told = 0; told <= whole - 4; told += 8) {
+            buffer extra = {.used = 0};
+            a = (archive){.count = 0};
+            archive_add_x(&a, "x.npy");
+            uint64_t size = a.file.used - 30 - 5;
+            add_number(&extra, 1, 2);
+            add_number(&extra, told, 2);
+            add_number(&extra, size, 8);
+            add_number(&extra, size, 8);
+            add_number(&extra, 0, 8);
+            memset(a.directory.data + 20, 0xFF, 8);
+            memset(a.directory.data + 42, 0xFF, 4);
+            a.directory.data[30] = (uint8_t)bytes;
+            add(&a.directory, extra.data, bytes);
+            buffer b = archive_end(&a);
+            if (bytes == whole && told == whole - 4) {
+                CHECK_OK(parse_npz(&b, &found));
+                assert_true(found);
+            } else {
+                CHECK_FAILS(SH_E_FORMAT, "sizes that are missing", parse_npz(&b, &found));
+            }
+        }
 }
 
 TEST(npz, names_missing_arrays_and_bad_checksums) {
