@@ -152,16 +152,20 @@ static void unbiased(const sh_codec *codec, size_t rows, size_t columns, double 
         }
         free(y);
     }
-    double bias = 0, variance = 0;
+    double shift = 0, bias = 0, variance = 0;
     for (size_t i = 0; i < n; i++) {
         double mean = sum[i] / DRAWS, spread = squares[i] / DRAWS - mean * mean;
         double error = mean - (double)x[i];
         double standard = sqrt((spread + 2 * step * step / DRAWS) / DRAWS);
         worst = fmax(worst, fabs(error) / standard);
-        bias += (x[i] > 0 ? 1 : -1) * error;  // towards or away from zero, all together
+        shift += error;                       // up or down, all together
+        bias += (x[i] > 0 ? 1 : -1) * error;  // towards or away from zero
         variance += (spread + 1e-12) / DRAWS;
     }
     if (worst > 6) fail_msg("%s: an element is %.1f standard errors off", codec->kind->name, worst);
+    if (fabs(shift) > 5 * sqrt(variance))
+        fail_msg("%s: is shifted by %.2g, standard error %.2g", codec->kind->name, shift,
+                 sqrt(variance));
     if (fabs(bias) > 5 * sqrt(variance))
         fail_msg("%s: shrinks or grows by %.2g, standard error %.2g", codec->kind->name, bias,
                  sqrt(variance));
@@ -192,6 +196,33 @@ TEST(unbiased, randk_without_feedback_means_the_gradient) {
     sh_codec codec = codec_of("randk:20%");
     codec.options.error_feedback = false;
     unbiased(&codec, 20, 61, 5);
+}
+
+/* Two of seven: one of the first three, and one of the other four. */
+TEST(unbiased, randk_without_feedback_weighs_by_the_length_of_the_stretch) {
+    enum { DRAWS = 4000, N = 7, FIRST = 3 };
+    sh_codec codec = codec_of("randk:30%");
+    codec.options.error_feedback = false;
+    float x[N] = {1, -2, 3, 4, 5, -6, 7};
+    int hits[N] = {0};
+    for (uint64_t seed = 0; seed < DRAWS; seed++) {
+        float *y = decoded(&codec, x, 1, N, seed);
+        int in_first = 0, in_second = 0;
+        for (int i = 0; i < N; i++) {
+            if (y[i] == 0) continue;
+            assert_true(y[i] == x[i] * (float)(i < FIRST ? FIRST : N - FIRST));
+            hits[i]++;
+            (*(i < FIRST ? &in_first : &in_second))++;
+        }
+        assert_int_equal(in_first, 1);
+        assert_int_equal(in_second, 1);
+        free(y);
+    }
+    for (int i = 0; i < N; i++) {
+        double chance = 1.0 / (i < FIRST ? FIRST : N - FIRST);
+        double deviation = sqrt(DRAWS * chance * (1 - chance));
+        assert_true(fabs(hits[i] - DRAWS * chance) < 5 * deviation);
+    }
 }
 
 TEST(unbiased, ranks_draw_for_themselves) {
