@@ -170,9 +170,14 @@ sh_status sh_writer_open_through(sh_writer *writer, const char *path) {
     return open_at(writer, path, target_of(path), is_special(path));
 }
 
+static sh_status fail_to(const char *verb, const char *path, int error) {
+    SH_FAIL(SH_E_IO, "cannot %s '%s': %s", verb, path, strerror(error));
+    return error == ENOSPC ? sh_error_hint("make room there, or write elsewhere") : SH_E_IO;
+}
+
 sh_status sh_writer_write(sh_writer *writer, const void *data, size_t bytes) {
     if (bytes != 0 && fwrite(data, 1, bytes, writer->file) != bytes)
-        return SH_FAIL(SH_E_IO, "cannot write '%s': %s", writer->path, strerror(errno));
+        return fail_to("write", writer->path, errno);
     return SH_OK;
 }
 
@@ -206,7 +211,7 @@ sh_status sh_writer_commit(sh_writer *writer) {
     sh_status status = SH_OK;
     if (error != 0) {
         remove_temporary(writer);
-        status = SH_FAIL(SH_E_IO, "cannot %s '%s': %s", failed, writer->path, strerror(error));
+        status = fail_to(failed, writer->path, error);
     } else if (!writer->special) {
         sh_sync_folder_of(writer->path);
     }

@@ -1,5 +1,7 @@
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -87,8 +89,16 @@ static sh_status find_in(const char *folder, int64_t most, const sh_log *log, ch
     return status;
 }
 
+static sh_status check_there(const char *path) {
+    if (access(path, F_OK) == 0) return SH_OK;
+    SH_FAIL(SH_E_IO, "cannot open '%s': %s", path, strerror(errno));
+    return sh_error_hint("give a run's folder, its checkpoints folder, a manifest or a model file");
+}
+
+/* Caller frees the path and finishes manifest->info. */
 static sh_status find(const char *path, const sh_log *log, char **path_out,
                       sh_manifest *manifest_out) {
+    SH_TRY(check_there(path));
     if (!sh_is_folder(path)) {
         SH_TRY(read_whole(path, manifest_out));
         *path_out = sh_strdup(path);
@@ -238,6 +248,7 @@ static sh_status check_alone(const char *path, const sh_log *log) {
 
 /* The model file that `path` means: itself, or that of the snapshot it leads to. sh_free it. */
 static sh_status model_file(const char *path, const sh_log *log, char **file_out) {
+    SH_TRY(check_there(path));
     if (!sh_is_folder(path) && !sh_name_ends_in(path, ".json")) {
         SH_TRY(check_alone(path, log));
         *file_out = sh_strdup(path);

@@ -46,6 +46,14 @@ static bool take_span(const char **at, double *from_out, double *until_out) {
 /* ---- Lists -------------------------------------------------------------------------------------
  */
 
+static void refuse_rest(const char *flag, const char *text, const char *at, int ranks) {
+    if (*at == '\0')
+        SH_FAIL(SH_E_USAGE, "--%s '%.60s' ends too early", flag, text);
+    else
+        SH_FAIL(SH_E_USAGE, "--%s '%.60s' is not understood from '%.20s' on (ranks are 0 to %d)",
+                flag, text, at, ranks - 1);
+}
+
 /* One entry of a list, number `index`; false: it is malformed. */
 typedef bool (*take_entry)(const char **at, int ranks, sh_sim_spec *spec, int index);
 
@@ -58,8 +66,7 @@ static sh_status take_list(const char *text, const char *flag, const char *examp
             ++*count_out;
             continue;
         }
-        SH_FAIL(SH_E_USAGE, "--%s '%.60s' is not understood from '%.20s' on (ranks are 0 to %d)",
-                flag, text, at, ranks - 1);
+        refuse_rest(flag, text, at, ranks);
         return sh_error_hint("--%s %s; several with commas, %d at most", flag, example,
                              SH_SPEC_MOST);
     } while (take_sign(&at, ','));
@@ -155,8 +162,7 @@ static sh_status parse_jitter(const char *text, double *seconds_out) {
 }
 
 static sh_status refuse_pairs(const char *text, const char *at, int hosts) {
-    SH_FAIL(SH_E_USAGE, "--pairs '%.60s' is not understood from '%.20s' on (ranks are 0 to %d)",
-            text, at, hosts - 1);
+    refuse_rest("pairs", text, at, hosts);
     return sh_error_hint("--pairs 0-3:100Mbit,5ms; several with '/', %d at most", SH_SPEC_MOST);
 }
 

@@ -104,6 +104,7 @@ expect_complaint 2 "holds 4 ranks, but 3 were asked for" "$SHOAL" explain allred
 expect_complaint 1 "cannot" "$SHOAL" explain allreduce --svg nowhere/ring.svg
 expect_complaint 1 "it names no file" "$SHOAL" explain allreduce --svg ""
 expect_complaint 1 "'/dev/full': No space left on device" "$SHOAL" explain allreduce --svg /dev/full
+expect_text "try: make room there, or write elsewhere" stderr
 expect_complaint 1 "none.txt" "$SHOAL" explain allreduce --values none.txt
 expect_text "try: --values FILE, with a line for each rank" stderr
 expect_exit 0 "$SHOAL" explain allreduce -n 1

@@ -66,3 +66,29 @@ for source in "${examples[@]}"; do
     (cd "run-$name" && expect_exit 0 env LD_LIBRARY_PATH="$libdir" "../$name")
     (cd "run-$name-static" && expect_exit 0 "../$name-static")
 done
+
+# So do the pieces of docs/library.md: the first is a program, the others are lines of one function.
+piece() { awk -v n="$1" '/^```c$/ { k++; f = 1; next } /^```/ { f = 0 } f && k == n' "$SRC/docs/library.md"; }
+piece 1 >xor.c
+expect_exit 0 "$CC" "${warnings[@]}" "${cflags[@]}" xor.c -o xor "${shared[@]}"
+expect_exit 0 env LD_LIBRARY_PATH="$libdir" ./xor
+sed -n '/&& .\/xor$/,/^```/p' "$SRC/docs/library.md" | sed '1d;$d' >xor.documented
+[ -s xor.documented ] || fail "docs/library.md does not show what its program prints"
+diff <(sed 1d xor.documented) <(sed 1d stdout) || fail "docs/library.md shows other results"
+grep -q '^82 parameters, loss 0\.000' stdout || fail "$(cat stdout)"
+{
+    cat <<'C'
+#include <shoal/shoal.h>
+void show(void *user, const shoal_progress *progress);
+bool wants_stop(void *user);
+void take_row(void *user, int64_t index, const float *output, int64_t width);
+void pieces(const float *x, int64_t count, float *scores, void *sink);
+void pieces(const float *x, int64_t count, float *scores, void *sink) {
+    shoal_result result;
+C
+    piece 2
+    piece 3
+    echo '}'
+} >pieces.c
+[ "$(grep -c 'shoal_' pieces.c)" -gt 15 ] || fail "docs/library.md has lost its pieces"
+expect_exit 0 "$CC" "${warnings[@]}" "${cflags[@]}" -c pieces.c

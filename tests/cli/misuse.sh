@@ -39,6 +39,10 @@ expect_text "leave 'loss.smoothing' (--smoothing) out"
 expect_complaint 2 "all-reduce 'mpi' needs MPI" "$SHOAL" train --model mlp --data digits --quiet -n 2 --allreduce mpi
 expect_complaint 2 "has no work for 9 workers" "$SHOAL" train --model mlp --data digits -n 9 --batch 8
 expect_complaint 2 "holds no run" "$SHOAL" explain "$HOME"
+for flag in --load --resume; do
+    expect_complaint 1 "cannot open 'none'" "$SHOAL" train --model mlp --data digits --quiet $flag none --out bad
+    expect_text "try: give a run's folder" stderr
+done
 expect_complaint 1 "cannot open 'none.yaml'" "$SHOAL" train none.yaml
 expect_text "try: name a run file, or leave it out" stderr
 for command in train simulate "compare --sync bsp,local:4"; do

@@ -30,6 +30,14 @@ TEST(spec, reads_links_of_pairs) {
     CHECK_FAILS(SH_E_USAGE, "is not understood", parse((sh_sim_texts){.pairs = many}));
 }
 
+TEST(spec, says_where_a_text_ends_too_early) {
+    CHECK_FAILS(SH_E_USAGE, "--straggler '3' ends too early",
+                parse((sh_sim_texts){.straggler = "3"}));
+    CHECK_FAILS(SH_E_USAGE, "--cut '0' ends too early", parse((sh_sim_texts){.cut = "0"}));
+    CHECK_FAILS(SH_E_USAGE, "--die '9@1s' is not understood from '@1s' on",
+                parse((sh_sim_texts){.die = "9@1s"}));
+}
+
 TEST(spec, reads_links_racks_and_sites) {
     CHECK_OK(parse((sh_sim_texts){
         .link = "1Gbit,100us", .racks = "4,10Gbit,20us", .sites = "2,100Mbit,30ms"}));
