@@ -9,3 +9,19 @@ sed -n '/<!-- options -->/,/<!-- end of options -->/p' "$SRC/docs/run-file.md" |
 if ! diff documented.md options.md; then
     fail "docs/run-file.md is out of date; run: tools/update-docs build/release/shoal"
 fi
+
+# What the pages show of explain's collectives and graphs is what it prints.
+PATH="$(dirname "$SHOAL"):$PATH"
+count=0
+for page in collectives schemes; do
+    rm -f block-*
+    awk '/^```/ { open = !open; if (open) file = "block-" ++n; next } open { print > file }' "$SRC/docs/$page.md"
+    for block in block-*; do
+        command=$(sed -n '1s/^\$ \(shoal explain .*\)/\1/p' "$block")
+        if [ -z "$command" ] || [ "$(grep -c '^\$ ' "$block")" -ne 1 ]; then continue; fi
+        (cd "$SRC" && bash -c "$command") >shown
+        sed 1d "$block" | diff - shown || fail "docs/$page.md: $command"
+        count=$((count + 1))
+    done
+done
+[ "$count" -ge 15 ] || fail "only $count commands were found"
