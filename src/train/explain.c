@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "data/parts.h"
 #include "tensor/kernels/activation.h"
 #include "train/launch.h"
 #include "train/need.h"
@@ -95,14 +96,25 @@ typedef struct division {
 
 static int64_t quotient_up(int64_t count, int64_t parts) { return (count + parts - 1) / parts; }
 
-static division divide(const sh_config *config, int threads) {
+/* The most samples that a worker has for a batch. Data in parts is dealt to the steps evenly. */
+static int64_t share_of(const shoal_run *run) {
+    const sh_config *config = &run->config;
+    if (config->workers == 1 || !sh_part_named(config->data.train))
+        return quotient_up(config->batch, config->workers);
+    int64_t samples = (int64_t)run->data.train->info.count;
+    return quotient_up(quotient_up(samples, config->workers), run->steps_per_epoch);
+}
+
+static division divide(const shoal_run *run, int threads) {
+    const sh_config *config = &run->config;
     division d = {.workers = (int)config->workers, .threads = threads};
-    int64_t own_shards = quotient_up(config->shards, d.workers);
-    d.part = quotient_up(config->batch, config->shards);
-    d.share = d.part * own_shards;
-    if (config->exact) return d;
-    d.share = quotient_up(config->batch, d.workers);
-    d.part = sh_part_most(d.share, config->accumulate);
+    if (config->exact) {
+        d.part = quotient_up(config->batch, config->shards);
+        d.share = d.part * quotient_up(config->shards, d.workers);
+    } else {
+        d.share = share_of(run);
+        d.part = sh_part_most(d.share, config->accumulate);
+    }
     return d;
 }
 
@@ -139,20 +151,21 @@ static void print_head(const shoal_run *run, const division *d, FILE *file) {
     fprintf(file, "%d thread%s\n\n", d->threads, plural(d->threads));
 }
 
-static sh_status explain(shoal_run *run, const division *d, FILE *file) {
+static sh_status explain(shoal_run *run, int threads, FILE *file) {
     SH_TRY(sh_run_make_optimizer(run));
+    const division d = divide(run, threads);
     sh_plan *plan;
-    SH_TRY(sh_model_plan(&run->model, d->part, true, &plan));
+    SH_TRY(sh_model_plan(&run->model, d.part, true, &plan));
     sh_run_save_kernels(run);
     const sh_net *net = run->model.net;
-    print_head(run, d, file);
+    print_head(run, &d, file);
     print_layers(net, plan, file);
     double flops = 0;
     for (size_t i = 0; i < net->layer_count; i++) flops += net->layers[i]->flops;
     sh_fprintf(file,
                "\n%zu parameters; %.1f MFLOP per sample forward, %.2f GFLOP per training step\n",
                net->params.total, flops * 1e-6, 3 * flops * (double)run->config.batch * 1e-9);
-    print_memory(run, plan, d, file);
+    print_memory(run, plan, &d, file);
     sh_explain_team(run, file);
     return SH_OK;
 }
@@ -160,8 +173,7 @@ static sh_status explain(shoal_run *run, const division *d, FILE *file) {
 shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
     SHOAL_NEED(run);
     SHOAL_NEED(file);
-    division d = divide(&run->config, sh_run_threads(run));
-    return (shoal_status)explain(run, &d, file);
+    return (shoal_status)explain(run, sh_run_threads(run), file);
 }
 
 /* Kernel choices that the newest checkpoint of a run has; NULL: of no use, which the log says.
@@ -198,14 +210,14 @@ static sh_status explain_one(sh_config *config, const char *folder, const char *
     if (config->threads == 0)
         config->threads =
             recorded > 0 ? recorded : sh_threads_each(config, (int)config->workers, sh_cores());
-    division d = divide(config, (int)config->threads);
+    int threads = (int)config->threads;
     if (config->exact) SH_TRY(fix_kernels(config));
     shoal_run *run = NULL;
     SH_TRY(sh_run_open(config, hooks, NULL, &run));
     sh_status status = SH_OK;
     if (kernels != NULL)
         status = sh_tuner_load(run->model.tuner, folder, kernels, strlen(kernels), false);
-    if (status == SH_OK) status = explain(run, &d, file);
+    if (status == SH_OK) status = explain(run, threads, file);
     shoal_run_close(run);
     return status;
 }

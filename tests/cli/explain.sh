@@ -18,6 +18,14 @@ awk "BEGIN { exit !($several < $one / 4) }" || fail "84 samples take $several Mi
 expect_exit 0 "$SHOAL" explain "${mlp[@]}" --kernels default --threads 2 --batch 100 -n 3 --exact --shards 8
 head_is "sample 1x8x8, batch 100, 39 on each worker, 13 at a time, 15 steps per epoch, 3 workers of 2 threads"
 
+# Of 600 samples in two parts each worker deals its 300 to the five steps of an epoch.
+for part in 0 1; do
+    awk -v part=$part 'BEGIN { for (i = 0; i < 300; i++) print i * 7 % 11 "," (i + part) % 5 "," i % 2 }' >part-$part.csv
+done
+cp part-0.csv test.csv
+expect_exit 0 "$SHOAL" explain --model mlp --data part-%r.csv --test-data test.csv -n 2 --threads 1 --kernels default
+head_is "sample 2, batch 128, 60 on each worker, 5 steps per epoch, 2 workers of 1 thread"
+
 # Threads of a run that left them open are those it had, not those it would have now.
 expect_exit 0 "$SHOAL" train "${mlp[@]}" -n 2 --threads 3 --batch 100 --steps 3 --out run --quiet
 sed -i 's/^threads: 3$/threads: 0/' run/run.yaml
