@@ -121,8 +121,11 @@ TEST(ring_example, text_works_every_sum) {
                 length += snprintf(line + length, sizeof line - (size_t)length,
                                    "%g + %g = ", held[s][to][b], held[s][r][b]);
             snprintf(line + length, sizeof line - (size_t)length, "%g\n", held[s + 1][to][b]);
-            at = strstr(at, line);  // in this order
-            if (at == NULL) fail_msg("no '%s'", line);
+            const char *found = strstr(at, line);  // in this order
+            if (found == NULL)
+                fail_msg("no '%s'", line);
+            else
+                at = found;
         }
     assert_non_null(strstr(text, "\nresult     37 37 36 43  on every rank\n"));
     free(text);
