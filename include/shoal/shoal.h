@@ -376,9 +376,9 @@ typedef struct shoal_allreduce_timing {
 } shoal_allreduce_timing;
 
 /* Sums of floats, in place, verified once and then timed; `timings_out` gets one row per size.
- * Forks the workers: call it before anything has computed in this process. Under mpirun this
- * process is one of them; rank 0 has the timings, elsewhere `samples` is 0, and after a failure
- * shoal_abort is the last act. */
+ * Forks the workers, at most 32 for each core: call it before anything has computed in this
+ * process. Under mpirun this process is one of them; rank 0 has the timings, elsewhere `samples` is
+ * 0, and after a failure shoal_abort is the last act. */
 SHOAL_API shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
                                              shoal_allreduce_timing *timings_out);
 
