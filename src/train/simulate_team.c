@@ -118,6 +118,7 @@ static sh_status next(void *self, sh_seat *seat_out) {
         sh_engine_destroy(worker->engine);
     worker->engine = NULL;
     worker->trains = false;
+    if (!worker->holds) worker->rank = -1;  // those who were to give it the model may have died
     sh_membership_tells(m, worker->slot, worker->holds ? SH_MEMBER_WAITS : SH_MEMBER_READY,
                         worker->team);
     follow(s);
