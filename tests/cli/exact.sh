@@ -77,6 +77,18 @@ for rule in sgd momentum nesterov adam adagrad rmsprop lars lamb; do
     done
 done
 
+# A branch that shards drop for themselves, most of them: a worker without it must know of those that took it.
+branch="{dense: 16}, {droppath: 0.8, name: d}, {add: , from: [d, tanh1]}"
+paths=(--model "[flatten, {dense: 16}, tanh, $branch, tanh, dense]" --data digits --batch 50 --exact
+    --shards 4 --quiet --threads 1 --steps 40 --optimizer momentum --lr 0.05 --weight-decay 0.01)
+expect_exit 0 "$SHOAL" train "${paths[@]}" --out paths
+for workers in 2 3 4; do
+    expect_exit 0 "$SHOAL" train "${paths[@]}" -n "$workers" --overwrite --out paths-more
+    for file in paths/checkpoints/*.safetensors; do
+        expect_same "$file" "paths-more/checkpoints/$(basename "$file")"
+    done
+done
+
 expect_text '"test_accuracy":' first.jsonl
 steps=$(find t1/checkpoints -name 'model-*' | sort | tail -n 1)
 [ "$((10#$(basename "$steps" .safetensors | cut -d- -f2)))" -eq 60 ] || fail "not 2 epochs of 30 steps"
