@@ -13,7 +13,7 @@ schemes=(bsp local:2 post-local:2 adacomm:2 diloco:2 gossip sgp:1 adpsgd gossip-
 trained=0 refused=0
 works_or_says_why() {
     local code=0
-    timeout 60 "$SHOAL" "$@" >stdout 2>stderr </dev/null || code=$?
+    timeout "$PATIENCE" "$SHOAL" "$@" >stdout 2>stderr </dev/null || code=$?
     case $code in
     0) trained=$((trained + 1)) ;;
     2)

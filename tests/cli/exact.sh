@@ -110,14 +110,14 @@ under_mpi() {
     local name=$1
     shift
     for allreduce in auto ring mpi; do
-        expect_exit 0 timeout 300 "$@" -n 4 "$SHOAL" train "${run[@]}" --threads 1 --epochs 2 \
+        expect_exit 0 timeout "$PATIENCE" "$@" -n 4 "$SHOAL" train "${run[@]}" --threads 1 --epochs 2 \
             --allreduce "$allreduce" --out "$name-$allreduce"
         same_all "$name-$allreduce"
     done
-    expect_exit 0 timeout 300 "$@" -n 3 "$SHOAL" train "${run[@]}" --threads 1 --epochs 2 --sync ps \
+    expect_exit 0 timeout "$PATIENCE" "$@" -n 3 "$SHOAL" train "${run[@]}" --threads 1 --epochs 2 --sync ps \
         --out "$name-ps"
     same_end "$name-ps"
-    expect_exit 0 timeout 300 "$@" -n 2 "$SHOAL" train "${run[@]}" --threads 2 --steps 17 --out "$name"
+    expect_exit 0 timeout "$PATIENCE" "$@" -n 2 "$SHOAL" train "${run[@]}" --threads 2 --steps 17 --out "$name"
     expect_exit 0 "$SHOAL" train "$name" --resume -n 3 --threads 1 --steps 0 --epochs 2 --quiet
     same_end "$name"
 }

@@ -4,7 +4,7 @@
 . "$SRC/tests/cli/lib.sh"
 
 # A command that waited for a pipe would wait for ever; the limit is for a loaded machine.
-at_once() { timeout 300 "$@"; }
+at_once() { timeout "$PATIENCE" "$@"; }
 common=(--model mlp --data digits --steps 3 --threads 1 --quiet)
 
 mkfifo pipe

@@ -5,7 +5,15 @@
 set -euo pipefail
 : "${SHOAL:?the program under test}" "${WORK:?an empty folder}" "${SRC:?the source tree}"
 
-trap 'echo "FAILED at ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND"' ERR
+# What a test draws comes from one number: SEED=N draws anew, and what fails says which it was.
+export SEED="${SEED:-1}"
+RANDOM=$SEED
+
+# How long a command may take that should end, in seconds: a loaded machine takes its time, a hang takes for ever.
+# shellcheck disable=SC2034 # the tests use it
+PATIENCE=300
+
+trap 'echo "FAILED at ${BASH_SOURCE[0]##*/}:$LINENO (SEED=$SEED): $BASH_COMMAND"' ERR
 
 # Nothing of the user's may leak in, and nothing may leak out of WORK.
 export HOME="$WORK/home" XDG_CACHE_HOME="$WORK/cache" LC_ALL=C
@@ -13,7 +21,7 @@ mkdir -p "$HOME"
 unset SHOAL_DATA
 
 fail() {
-    echo "FAILED at ${BASH_SOURCE[-1]##*/}:${BASH_LINENO[-2]}: $*"
+    echo "FAILED at ${BASH_SOURCE[-1]##*/}:${BASH_LINENO[-2]} (SEED=$SEED): $*"
     exit 1
 }
 
@@ -70,9 +78,9 @@ expect_loss() { # WANTED FOLDER
     is_close "$1" "$(train_loss "$2")" || fail "$2: loss $(train_loss "$2") instead of $1"
 }
 
-# wait_until COMMAND...   until it succeeds, for three minutes at most: a loaded machine takes its time.
+# wait_until COMMAND...   until it succeeds, as long as there is patience.
 wait_until() {
-    for _ in $(seq 1800); do
+    for _ in $(seq $((PATIENCE * 10))); do
         ! "$@" 2>/dev/null || return 0
         sleep 0.1
     done

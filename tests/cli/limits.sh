@@ -12,7 +12,7 @@ limited() { # MIB COMMAND...   A library that finds no memory may try for ever.
     (
         ulimit -v $(($1 << 10))
         shift
-        exec timeout -k 10 200 "$@"
+        exec timeout -k 10 "$PATIENCE" "$@"
     )
 }
 

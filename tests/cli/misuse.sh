@@ -83,7 +83,7 @@ run 'model: mlp\ndata: digits\nepochs: 1e30\n' 2 "bad.yaml:3:1"
 run 'model: [flatten, {dense: 10}, {add: , from: [nobody]}]\ndata: digits\n' 2 "bad.yaml:1:" "nobody"
 run 'data: digits\nmodel:\n  - {dense: 10}\n' 1 "bad.yaml:3:" "put a flatten before it"
 run '' 2 "no model is given"
-head -c 4096 /dev/urandom >noise.yaml
+awk -v seed="$SEED" 'BEGIN { srand(seed); for (i = 0; i < 4096; i++) printf "%c", int(256 * rand()) }' >noise.yaml
 expect_exit 2 "$SHOAL" train noise.yaml
 expect_complaint 1 "none.yaml" "$SHOAL" train none.yaml
 

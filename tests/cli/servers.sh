@@ -32,7 +32,7 @@ for scheme in async ssp:2 easgd:4; do
 done
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --sync async --compress fp16 -n 1 "${own[@]}" --out alone
 expect_text "1 worker of 1 thread and 1 server process"
-expect_exit 0 timeout 300 "$SHOAL" train "${common[@]}" --epochs 1 --sync ksync:1 -n 1 "${own[@]}" --out alone
+expect_exit 0 timeout "$PATIENCE" "$SHOAL" train "${common[@]}" --epochs 1 --sync ksync:1 -n 1 "${own[@]}" --out alone
 expect_complaint 2 "use more workers (-n 2)" \
     "$SHOAL" train "${common[@]}" --sync backup:1 -n 1 "${own[@]}" --out bad
 expect_complaint 2 "'ksync:3' is too much for 1 worker" \
@@ -42,9 +42,9 @@ expect_complaint 2 "'ksync:3' is too much for 1 worker" \
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 2 --optimizer momentum --sync ps -n 3 --out whole
 expect_exit 0 "$SHOAL" train "${common[@]}" --epochs 1 --optimizer momentum --sync ps -n 3 \
     --servers 2 "${own[@]}" --out half
-expect_exit 0 timeout 300 "$SHOAL" train half --resume --epochs 2
+expect_exit 0 timeout "$PATIENCE" "$SHOAL" train half --resume --epochs 2
 expect_same "whole/$model" "half/$model"
-expect_exit 0 timeout 300 "$SHOAL" train half --resume --epochs 2
+expect_exit 0 timeout "$PATIENCE" "$SHOAL" train half --resume --epochs 2
 expect_text "nothing to do"
 
 # start NAME FLAGS...   a long run in the background, once it has a checkpoint; `server`: its last
@@ -59,7 +59,7 @@ start() {
     [ "$(pgrep -c -P "$job")" -eq 4 ] || fail "$name has not four processes"
     server=$(pgrep -P "$job" -x shoal-3)
 }
-ended() { timeout 120 tail --pid="$job" -f /dev/null || fail "$1 goes on"; }
+ended() { timeout "$PATIENCE" tail --pid="$job" -f /dev/null || fail "$1 goes on"; }
 
 start stops
 kill -TERM "$job"

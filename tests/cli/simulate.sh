@@ -110,16 +110,16 @@ awk -v k="$(samples counted)" -v all="$(samples lockstep)" 'BEGIN { exit !(k > 0
 # One worker needs no scheme, simulated or not.
 expect_exit 0 "$SHOAL" simulate "${mlp[@]}" -n 1 --compute 1ms --out one
 for scheme in adpsgd gossip-pull gossip-push:2 backup:1 ksync:2 easgd diloco gossip sgp:1; do
-    expect_exit 0 timeout 300 "$SHOAL" simulate "${mlp[@]}" -n 1 --sync "$scheme" --compute 1ms --out "one-${scheme%:*}"
+    expect_exit 0 timeout "$PATIENCE" "$SHOAL" simulate "${mlp[@]}" -n 1 --sync "$scheme" --compute 1ms --out "one-${scheme%:*}"
     expect_same one/checkpoints/model-*72.safetensors "one-${scheme%:*}"/checkpoints/model-*72.safetensors
-    expect_exit 0 timeout 300 "$SHOAL" simulate "${mlp[@]}" -n 1 --sync "$scheme" --compute 1ms --numerics off
+    expect_exit 0 timeout "$PATIENCE" "$SHOAL" simulate "${mlp[@]}" -n 1 --sync "$scheme" --compute 1ms --numerics off
     expect_text "messages       0," stdout
 done
 
 # What does not go together is refused also where only time passes.
 for refused in backup:4 ksync:8 softsync:100 "adpsgd --graph exponential" "async --push-every 5"; do
     # shellcheck disable=SC2086
-    expect_exit 2 timeout 300 "$SHOAL" simulate "${mlp[@]}" -n 4 --compute 1ms --numerics off --sync $refused
+    expect_exit 2 timeout "$PATIENCE" "$SHOAL" simulate "${mlp[@]}" -n 4 --compute 1ms --numerics off --sync $refused
     expect_text "try: " stderr
 done
 

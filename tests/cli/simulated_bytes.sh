@@ -8,7 +8,7 @@ run=(--model "{name: mlp, hidden: [96]}" --data digits --batch 64 --optimizer mo
 # $1 steps, the rest is given to simulate. Set-up, evaluation and checkpoints, which only a run with numbers
 # has, are the same in a short and in a long run; and so is what the last meeting sends.
 bytes_of() {
-    expect_exit 0 timeout 60 "$SHOAL" simulate "${run[@]}" --steps "$@"
+    expect_exit 0 timeout "$PATIENCE" "$SHOAL" simulate "${run[@]}" --steps "$@"
     sed 's/.*"bytes": \([0-9]*\).*/\1/' stdout
 }
 bytes_between() { echo $(($(bytes_of 40 "$@") - $(bytes_of 16 "$@"))); }

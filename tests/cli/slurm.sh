@@ -59,7 +59,7 @@ if ! wait_until is_idle; then
     exit 77
 fi
 
-slurm() { timeout 300 srun --overcommit -n "$@"; }
+slurm() { timeout "$PATIENCE" srun --overcommit -n "$@"; }
 "$SHOAL" train "${common[@]}" --exact -n 3 --out shm >/dev/null 2>&1
 
 # How srun speaks to an MPI.

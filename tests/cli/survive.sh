@@ -3,9 +3,7 @@
 # shellcheck shell=bash
 . "$SRC/tests/cli/lib.sh"
 
-seed=${SEED:-$(date +%s)}
-RANDOM=$seed
-echo "SEED=$seed"
+echo "SEED=$SEED"
 
 common=(--model mlp --data digits --threads 1 --seed 3 --kernels default --batch 48 --lr 0.1)
 

@@ -22,7 +22,7 @@ for allreduce in ring halving-doubling tree hierarchical direct; do
 done
 expect_complaint 2 "allreduce" "$SHOAL" train "${common[@]}" -n 2 --allreduce rign --out bad
 # A bucket has a parameter at least.
-expect_exit 0 timeout 60 "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 -n 2 --bucket-mb 1e-7 --out tiny
+expect_exit 0 timeout "$PATIENCE" "$SHOAL" train "${common[@]}" --batch 49 --epochs 2 -n 2 --bucket-mb 1e-7 --out tiny
 expect_loss "$one" tiny
 
 # A run of several workers repeats bit for bit, and a resumed one too, also on its own folder.

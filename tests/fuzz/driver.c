@@ -1,7 +1,7 @@
 /* A small fuzzer for builds without libFuzzer: replays a folder of seeds, then feeds mutations of
- * them, all drawn from one fixed seed, so that a failure repeats.
+ * them, all drawn from one number, so that a failure repeats.
  *
- *   fuzz_NAME SEED-FOLDER MUTATIONS
+ *   [SEED=N] fuzz_NAME SEED-FOLDER MUTATIONS
  *
  * An input that crashes the target, trips a sanitizer or takes too long is kept in the current
  * folder; running the program with that file alone replays it:
@@ -206,10 +206,12 @@ int main(int argc, char **argv) {
     if (seed_count == 0) seeds[seed_count++] = (input){nothing, 0};
     for (size_t i = 0; i < seed_count; i++) run(seeds[i].data, seeds[i].bytes);
 
+    const char *text = getenv("SEED");
+    uint64_t seed_number = text != NULL ? strtoull(text, NULL, 10) : 1;
     long wanted = argc > 2 ? strtol(argv[2], NULL, 10) : 0, done = 0;
     int64_t end_ns = sh_clock_now_ns(&sh_clock_real) + RUN_SECONDS_MOST * INT64_C(1000000000);
     while (done < wanted && sh_clock_now_ns(&sh_clock_real) < end_ns) {
-        sh_rng rng = sh_rng_stream(1, SH_RNG_TEST, 0, (uint64_t)done++);
+        sh_rng rng = sh_rng_stream(seed_number, SH_RNG_TEST, 0, (uint64_t)done++);
         const input *seed = &seeds[sh_rng_below(&rng, seed_count)];
         size_t bytes = seed->bytes;
         memcpy(data, seed->data, bytes);
@@ -217,6 +219,7 @@ int main(int argc, char **argv) {
             bytes = mutate(data, bytes, &rng);
         run(data, bytes);
     }
-    printf("fuzz: %zu seeds and %ld mutations, nothing found\n", seed_count, done);
+    printf("fuzz: %zu seeds and %ld mutations of SEED=%llu, nothing found\n", seed_count, done,
+           (unsigned long long)seed_number);
     return 0;
 }
