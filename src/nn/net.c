@@ -34,7 +34,10 @@ sh_status sh_net_build(sh_net_spec *spec, sh_net **net_out) {
     net->layers = spec->layers;
     net->layer_count = spec->layer_count;
     net->text = spec->text;
-    *spec = (sh_net_spec){0};
+    spec->layers = NULL;
+    spec->layer_count = 0;
+    spec->text = NULL;
+    sh_net_spec_fini(spec);
     sh_status status = SH_OK;
     for (size_t i = 0; status == SH_OK && i < net->layer_count; i++)
         status = place_layer(net, net->layers[i]);

@@ -5,6 +5,10 @@
 
 #include "base/memory.h"
 
+static const char *name_at(const void *items, size_t at) {
+    return ((const sh_param *)items)[at].name;
+}
+
 sh_status sh_param_list_add(sh_param_list *list, const char *name, sh_shape shape, bool decays,
                             size_t *index_out) {
     if (strlen(name) >= SH_PARAM_NAME)
@@ -19,6 +23,7 @@ sh_status sh_param_list_add(sh_param_list *list, const char *name, sh_shape shap
     sh_param *param = &list->items[list->count];
     *param = (sh_param){.shape = shape, .offset = list->total, .count = count, .decays = decays};
     snprintf(param->name, sizeof param->name, "%s", name);
+    SH_TRY(sh_index_add(&list->by_name, list->items, name_at, list->count));
     if (index_out != NULL) *index_out = list->count;
     list->total += count;
     list->count++;
@@ -26,12 +31,12 @@ sh_status sh_param_list_add(sh_param_list *list, const char *name, sh_shape shap
 }
 
 const sh_param *sh_param_list_find(const sh_param_list *list, const char *name) {
-    for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->items[i].name, name) == 0) return &list->items[i];
-    return NULL;
+    size_t at = sh_index_find(&list->by_name, list->items, name_at, name);
+    return at != SH_INDEX_NONE ? &list->items[at] : NULL;
 }
 
 void sh_param_list_fini(sh_param_list *list) {
     sh_free(list->items);
+    sh_index_fini(&list->by_name);
     *list = (sh_param_list){0};
 }

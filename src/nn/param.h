@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/index.h"
 #include "base/status.h"
 #include "tensor/shape.h"
 
@@ -22,13 +23,14 @@ typedef struct sh_param {
 typedef struct sh_param_list {
     sh_param *items;
     size_t count, capacity;
-    size_t total;  // elements of the whole block
+    size_t total;      // elements of the whole block
+    sh_index by_name;  // of what sh_param_list_add has added
 } sh_param_list;
 
 /* Appends a range at the end of the block; its index goes to `index_out`. */
 sh_status sh_param_list_add(sh_param_list *list, const char *name, sh_shape shape, bool decays,
                             size_t *index_out);
-/* NULL when there is none. */
+/* Of the ranges that were added here; NULL when there is none. */
 const sh_param *sh_param_list_find(const sh_param_list *list, const char *name);
 void sh_param_list_fini(sh_param_list *list);
 

@@ -11,6 +11,7 @@ struct sh_planner {
     sh_tuner *tuner;
     sh_value **of_layer;  // output value per layer
     int *readers;         // layers that read a layer
+    int *first_reader;    // the first of them
     bool *into_pool;      // this relu is done by the max pooling after it
 };
 
@@ -98,11 +99,7 @@ static bool is_kind(const sh_layer *layer, const char *name) {
 /* The only layer that reads `layer`, or NULL. */
 static const sh_layer *sole_reader(const sh_planner *planner, int layer) {
     const sh_net *net = planner->plan->net;
-    if (planner->readers[layer] != 1) return NULL;
-    for (size_t i = (size_t)layer + 1; i < net->layer_count; i++)
-        for (int k = 0; k < net->layers[i]->input_count; k++)
-            if (net->layers[i]->inputs[k] == layer) return net->layers[i];
-    return NULL;
+    return planner->readers[layer] == 1 ? net->layers[planner->first_reader[layer]] : NULL;
 }
 
 /* relu before max pooling commutes with it and is cheaper on the pooled side; any other relu is
@@ -110,8 +107,10 @@ static const sh_layer *sole_reader(const sh_planner *planner, int layer) {
 static void mark_fusions(sh_planner *planner) {
     const sh_net *net = planner->plan->net;
     for (size_t i = 0; i < net->layer_count; i++)
-        for (int k = 0; k < net->layers[i]->input_count; k++)
-            if (net->layers[i]->inputs[k] >= 0) planner->readers[net->layers[i]->inputs[k]]++;
+        for (int k = 0; k < net->layers[i]->input_count; k++) {
+            int input = net->layers[i]->inputs[k];
+            if (input >= 0 && planner->readers[input]++ == 0) planner->first_reader[input] = (int)i;
+        }
     for (size_t i = 0; i < net->layer_count; i++) {
         const sh_layer *reader =
             is_kind(net->layers[i], "relu") ? sole_reader(planner, (int)i) : NULL;
@@ -177,30 +176,28 @@ static sh_status plan_layer(sh_planner *planner, const sh_layer *layer) {
     return add_op(plan, op);
 }
 
-/* Tied weights: the op that comes last in forward comes first in backward and overwrites. */
-static void order_param_writers(sh_plan *plan) {
-    for (size_t i = 0; i < plan->op_count; i++) {
+/* Tied weights: the op that comes last in forward comes first in backward and overwrites. `writers`
+ * takes an op index per parameter. */
+static void order_param_writers(sh_plan *plan, int *writers) {
+    for (size_t i = 0; i < plan->net->params.count; i++) writers[i] = -1;
+    for (int i = (int)plan->op_count - 1; i >= 0; i--) {
         sh_op *op = plan->ops[i];
         for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++) {
             size_t param = op->layer->params[k];
-            op->param_last[k] = true;
-            for (size_t j = 0; j < plan->op_count; j++) {
-                const sh_op *other = plan->ops[j];
-                for (int l = 0; other->layer != NULL && l < other->layer->param_count; l++) {
-                    if (other->layer->params[l] != param || j == i) continue;
-                    if (j > i) op->param_added[k] = true;
-                    if (j < i) op->param_last[k] = false;
-                }
-            }
+            op->param_added[k] = writers[param] > i;  // a later op
+            writers[param] = i;
         }
+    }
+    for (size_t i = 0; i < plan->op_count; i++) {  // the first op of each is left
+        sh_op *op = plan->ops[i];
+        for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++)
+            op->param_last[k] = writers[op->layer->params[k]] == (int)i;
     }
 }
 
-int sh_plan_readers(const sh_plan *plan, const sh_value *value) {
-    int readers = 0;
+static void count_readers(sh_plan *plan) {
     for (size_t i = 0; i < plan->op_count; i++)
-        for (int k = 0; k < plan->ops[i]->in_count; k++) readers += plan->ops[i]->in[k] == value;
-    return readers;
+        for (int k = 0; k < plan->ops[i]->in_count; k++) plan->ops[i]->in[k]->readers++;
 }
 
 /* Where one op alone reads a bent output, it can multiply the gradient by the slopes as it writes
@@ -212,46 +209,47 @@ static void find_scalers(sh_plan *plan) {
         if (!reader->kind->scales_dx || producer < 0 || plan->ops[producer]->curve == NULL)
             continue;
         sh_op *bent = plan->ops[producer];
-        if (bent->out == plan->output || sh_plan_readers(plan, bent->out) != 1) continue;
+        if (bent->out == plan->output || bent->out->readers != 1) continue;
         reader->bent = bent;
         bent->scaled = true;
     }
 }
 
-/* Whether the drop-path `guard` skips `op`, itself or through a drop-path inside its branch. */
-static bool is_behind(const sh_plan *plan, const sh_op *op, int guard) {
-    for (int g = op->guard; g >= 0; g = plan->ops[g]->guard)
-        if (g == guard) return true;
-    return false;
-}
-
-/* An op whose output is read only by `guard`, or by ops that it already guards, is guarded too. */
-static bool feeds_only(const sh_plan *plan, const sh_op *op, int guard) {
-    int found = 0;
-    for (size_t i = 0; i < plan->op_count; i++) {
-        const sh_op *reader = plan->ops[i];
-        for (int k = 0; k < reader->in_count; k++) {
-            if (reader->in[k] != op->out) continue;
-            if (reader->index != guard && !is_behind(plan, reader, guard)) return false;
-            found++;
-        }
+/* The first drop-path, in the order of forward, that both `a` and `b` pass; -1: none. From each a
+ * chain of guards leads forward. */
+static int common_guard(const sh_plan *plan, int a, int b) {
+    while (a != b) {
+        if (a < 0 || b < 0) return -1;
+        if (a < b)
+            a = plan->ops[a]->guard;
+        else
+            b = plan->ops[b]->guard;
     }
-    return found > 0;
+    return a;
 }
 
+/* An op is guarded by the first drop-path that all pass who read its output, directly or through
+ * other ops. Readers come later in the list, so that theirs are known. */
 static void mark_guards(sh_plan *plan) {
-    for (size_t d = 0; d < plan->op_count; d++) {
-        if (plan->ops[d]->layer == NULL || !is_kind(plan->ops[d]->layer, "droppath")) continue;
-        for (int i = (int)d - 1; i >= 0; i--)
-            if (plan->ops[i]->guard < 0 && feeds_only(plan, plan->ops[i], (int)d))
-                plan->ops[i]->guard = (int)d;
+    enum { UNREAD = -2 };
+    for (size_t i = 0; i < plan->op_count; i++) plan->ops[i]->guard = UNREAD;
+    for (int i = (int)plan->op_count - 1; i >= 0; i--) {
+        sh_op *op = plan->ops[i];
+        if (op->guard == UNREAD) op->guard = -1;
+        bool drops = op->layer != NULL && is_kind(op->layer, "droppath");
+        int passed = drops ? i : op->guard;
+        for (int k = 0; k < op->in_count; k++) {
+            if (op->in[k]->producer < 0) continue;
+            sh_op *from = plan->ops[op->in[k]->producer];
+            from->guard = from->guard == UNREAD ? passed : common_guard(plan, from->guard, passed);
+        }
     }
 }
 
 static sh_status check_used(const sh_plan *plan) {
     for (size_t i = 0; i < plan->op_count; i++) {
         const sh_op *op = plan->ops[i];
-        if (op->out == plan->output || sh_plan_readers(plan, op->out) > 0) continue;
+        if (op->out == plan->output || op->out->readers > 0) continue;
         return SH_FAIL(SH_E_USAGE, "nothing uses the output of layer '%s'", sh_op_name(op));
     }
     return SH_OK;
@@ -266,12 +264,16 @@ static sh_status plan_all(sh_planner *planner) {
     for (size_t i = 0; i < net->layer_count; i++) SH_TRY(plan_layer(planner, net->layers[i]));
     plan->output = planner->of_layer[net->layer_count - 1];
     if (plan->output->block != 1) SH_TRY(add_reorder(plan, plan->output, 1, &plan->output));
+    count_readers(plan);
     SH_TRY(check_used(plan));
     plan->skipped = sh_alloc(plan->op_count, sizeof *plan->skipped);
     plan->param_unused = sh_alloc(net->params.count, sizeof *plan->param_unused);
     if (plan->skipped == NULL || plan->param_unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
-    order_param_writers(plan);
+    int *writers = sh_alloc(net->params.count, sizeof *writers);
+    if (writers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    order_param_writers(plan, writers);
+    sh_free(writers);
     find_scalers(plan);
     mark_guards(plan);
     return sh_plan_assign_memory(plan);
@@ -285,11 +287,12 @@ sh_status sh_plan_create(const sh_net *net, const sh_plan_options *options, sh_p
         .tuner = options->tuner,
         .of_layer = sh_alloc(net->layer_count, sizeof *planner.of_layer),
         .readers = sh_alloc(net->layer_count, sizeof *planner.readers),
+        .first_reader = sh_alloc(net->layer_count, sizeof *planner.first_reader),
         .into_pool = sh_alloc(net->layer_count, sizeof *planner.into_pool),
     };
     sh_status status = SH_OK;
     if (plan == NULL || planner.of_layer == NULL || planner.readers == NULL ||
-        planner.into_pool == NULL) {
+        planner.first_reader == NULL || planner.into_pool == NULL) {
         status = SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
     } else {
         plan->net = net;
@@ -303,6 +306,7 @@ sh_status sh_plan_create(const sh_net *net, const sh_plan_options *options, sh_p
     }
     sh_free(planner.of_layer);
     sh_free(planner.readers);
+    sh_free(planner.first_reader);
     sh_free(planner.into_pool);
     if (status != SH_OK)
         sh_plan_destroy(plan);

@@ -25,7 +25,9 @@ typedef struct sh_value {
     bool needs_grad;  // a parameter stands before it
     void *data;
     float *grad;  // same layout; NULL without needs_grad
+    int readers;  // ops that read it in forward, as often as they do
     // For the memory planner:
+    int last_read;    // the last time that its data is read, -1: never
     int producer;     // op index, -1: the data itself
     int data_class;   // values that share memory have one class; -1: the data itself
     int grad_class;   // likewise for gradients

@@ -30,7 +30,4 @@ sh_status sh_plan_assign_memory(sh_plan *plan);
 /* Gives every buffer its place; sets memory_bytes and unshared_bytes. */
 sh_status sh_plan_place(sh_plan *plan);
 
-/* Number of ops that read `value` in forward. */
-int sh_plan_readers(const sh_plan *plan, const sh_value *value);
-
 #endif

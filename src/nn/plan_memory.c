@@ -11,37 +11,34 @@ static bool runs_backward(const sh_plan *plan, const sh_op *op) {
     return sh_plan_runs_backward(plan, op);
 }
 
-static bool in_class(const sh_value *value, int data_class) {
-    return value->data_class == data_class;
+static void read_until(sh_value *value, int time) {
+    if (time > value->last_read) value->last_read = time;
 }
 
-/* The last time any op but `except` reads the data of a class. */
-static int last_read(const sh_plan *plan, int data_class, const sh_op *except) {
-    int last = -1;
+/* When each value's data is read last: by the ops behind it, by backward of these and of the op
+ * that made it, by the loss. */
+static void find_last_reads(sh_plan *plan) {
+    for (size_t i = 0; i < plan->value_count; i++) plan->values[i]->last_read = -1;
     for (size_t i = 0; i < plan->op_count; i++) {
-        const sh_op *op = plan->ops[i];
+        sh_op *op = plan->ops[i];
         int back = backward_time(plan, op->index);
         bool backward = runs_backward(plan, op);
-        for (int k = 0; k < op->in_count && op != except; k++) {
-            if (!in_class(op->in[k], data_class)) continue;
-            if (op->index > last) last = op->index;
-            if (backward && op->needs_input && back > last) last = back;
-        }
-        if (in_class(op->out, data_class) && backward && op->needs_output && back > last)
-            last = back;
+        for (int k = 0; k < op->in_count; k++)
+            read_until(op->in[k], backward && op->needs_input ? back : op->index);
+        if (backward && op->needs_output) read_until(op->out, back);
     }
-    if (in_class(plan->output, data_class) && last < loss_time(plan)) last = loss_time(plan);
-    return last;
+    read_until(plan->output, loss_time(plan));
 }
 
-static bool may_overwrite(const sh_plan *plan, const sh_op *op) {
+/* `reads`: per class, when it is read last. The op itself reads its input, and that may be the last
+ * time. */
+static bool may_overwrite(const sh_plan *plan, const sh_op *op, const int *reads) {
     const sh_value *input = op->in[0];
     if (plan->no_sharing || !op->kind->in_place || input->data_class < 0 || input->tokens)
         return false;
-    if (runs_backward(plan, op) && op->needs_input) return false;
     for (int k = 1; k < op->in_count; k++)
         if (op->in[k]->data_class == input->data_class) return false;
-    return input->count == op->out->count && last_read(plan, input->data_class, op) < op->index;
+    return input->count == op->out->count && reads[input->data_class] == op->index;
 }
 
 static sh_status add_buffer(sh_plan *plan, size_t bytes, int start, int end, int *index_out) {
@@ -53,22 +50,31 @@ static sh_status add_buffer(sh_plan *plan, size_t bytes, int start, int end, int
     return SH_OK;
 }
 
-static sh_status assign_data(sh_plan *plan) {
+/* Values become classes, `reads_out` gets the last read of each. Returns the number of classes. */
+static int assign_classes(sh_plan *plan, int *reads_out) {
     int classes = 0;
     for (size_t i = 0; i < plan->op_count; i++) {
         sh_op *op = plan->ops[i];
-        bool shared = op->kind->reshapes || may_overwrite(plan, op);
-        op->out->data_class = shared ? op->in[0]->data_class : classes++;
+        bool shared = op->kind->reshapes || may_overwrite(plan, op, reads_out);
+        int class = shared ? op->in[0]->data_class : classes++;
+        op->out->data_class = class;
+        if (class < 0) continue;
+        if (!shared || op->out->last_read > reads_out[class]) reads_out[class] = op->out->last_read;
     }
-    plan->data_buffers = sh_alloc((size_t)classes, sizeof *plan->data_buffers);
+    return classes;
+}
+
+/* `reads`: memory for a number per op. */
+static sh_status assign_data(sh_plan *plan, int *reads) {
+    size_t classes = (size_t)assign_classes(plan, reads);
+    plan->data_buffers = sh_alloc(classes, sizeof *plan->data_buffers);
     if (plan->data_buffers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
-    for (size_t i = 0; i < plan->op_count; i++) {
+    for (size_t i = 0; i < classes; i++) plan->data_buffers[i] = -1;
+    for (size_t i = 0; i < plan->op_count; i++) {  // the first value of a class opens its buffer
         const sh_op *op = plan->ops[i];
         int class = op->out->data_class;
-        bool first = class >= 0;
-        for (size_t j = 0; j < i; j++) first = first && plan->ops[j]->out->data_class != class;
-        if (!first) continue;
-        int end = last_read(plan, class, NULL);
+        if (class < 0 || plan->data_buffers[class] >= 0) continue;
+        int end = reads[class];
         SH_TRY(add_buffer(plan, op->out->count * sizeof(float), op->index,
                           end > op->index ? end : op->index, &plan->data_buffers[class]));
     }
@@ -108,40 +114,59 @@ static void assign_grad_classes(sh_plan *plan, int *classes_out) {
 
 /* A loss reads each prediction before it writes its gradient, so where backward does not ask for
  * the output, its gradient takes its place. */
-static bool loss_overwrites(const sh_plan *plan, int grad_class) {
+static bool loss_overwrites(const sh_plan *plan, int grad_class, const int *reads) {
     const sh_value *output = plan->output;
     return !plan->no_sharing && output->grad_class == grad_class && output->data_class >= 0 &&
-           last_read(plan, output->data_class, NULL) == loss_time(plan);
+           reads[output->data_class] == loss_time(plan);
 }
 
 /* The life of a gradient class: from its first write to the backward of the first producer. */
-static sh_status assign_grads(sh_plan *plan) {
+static void find_grad_lives(const sh_plan *plan, int classes, sh_buffer *lives_out) {
+    for (int class = 0; class < classes; class ++)
+        lives_out[class] = (sh_buffer){.start = INT32_MAX, .end = -1};
+    for (size_t i = 0; i < plan->value_count; i++) {
+        const sh_value *value = plan->values[i];
+        if (value->grad_class < 0) continue;
+        sh_buffer *life = &lives_out[value->grad_class];
+        int written =
+            value->grad_writer < 0 ? loss_time(plan) : backward_time(plan, value->grad_writer);
+        int read = backward_time(plan, value->producer);
+        if (written < life->start) life->start = written;
+        if (read > life->end) life->end = read;
+        life->bytes = value->count * sizeof(float);
+    }
+}
+
+static sh_status assign_grad_buffers(sh_plan *plan, int classes, const sh_buffer *lives,
+                                     const int *reads) {
+    for (int class = 0; class < classes; class ++) {
+        const sh_buffer *life = &lives[class];
+        if (loss_overwrites(plan, class, reads)) {
+            plan->grad_buffers[class] = plan->data_buffers[plan->output->data_class];
+            plan->buffers[plan->grad_buffers[class]].end = life->end;
+        } else {
+            SH_TRY(
+                add_buffer(plan, life->bytes, life->start, life->end, &plan->grad_buffers[class]));
+        }
+    }
+    return SH_OK;
+}
+
+static sh_status assign_grads(sh_plan *plan, const int *reads) {
     find_grad_writers(plan);
     int classes = 0;
     assign_grad_classes(plan, &classes);
     plan->grad_buffers = sh_alloc((size_t)classes, sizeof *plan->grad_buffers);
-    if (plan->grad_buffers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
-    for (int class = 0; class < classes; class ++) {
-        int start = INT32_MAX, end = -1;
-        size_t bytes = 0;
-        for (size_t i = 0; i < plan->value_count; i++) {
-            const sh_value *value = plan->values[i];
-            if (value->grad_class != class) continue;
-            int written =
-                value->grad_writer < 0 ? loss_time(plan) : backward_time(plan, value->grad_writer);
-            int read = backward_time(plan, value->producer);
-            if (written < start) start = written;
-            if (read > end) end = read;
-            bytes = value->count * sizeof(float);
-        }
-        if (loss_overwrites(plan, class)) {
-            plan->grad_buffers[class] = plan->data_buffers[plan->output->data_class];
-            plan->buffers[plan->grad_buffers[class]].end = end;
-        } else {
-            SH_TRY(add_buffer(plan, bytes, start, end, &plan->grad_buffers[class]));
-        }
+    sh_buffer *lives = sh_alloc((size_t)classes, sizeof *lives);
+    sh_status status = SH_OK;
+    if (plan->grad_buffers == NULL || lives == NULL) {
+        status = SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    } else {
+        find_grad_lives(plan, classes, lives);
+        status = assign_grad_buffers(plan, classes, lives, reads);
     }
-    return SH_OK;
+    sh_free(lives);
+    return status;
 }
 
 static sh_status assign_op_buffers(sh_plan *plan, sh_op *op) {
@@ -162,9 +187,18 @@ static sh_status assign_op_buffers(sh_plan *plan, sh_op *op) {
     return SH_OK;
 }
 
-sh_status sh_plan_assign_memory(sh_plan *plan) {
-    SH_TRY(assign_data(plan));
-    if (plan->training) SH_TRY(assign_grads(plan));
+static sh_status assign_buffers(sh_plan *plan, int *reads) {
+    find_last_reads(plan);
+    SH_TRY(assign_data(plan, reads));
+    if (plan->training) SH_TRY(assign_grads(plan, reads));
     for (size_t i = 0; i < plan->op_count; i++) SH_TRY(assign_op_buffers(plan, plan->ops[i]));
-    return sh_plan_place(plan);
+    return SH_OK;
+}
+
+sh_status sh_plan_assign_memory(sh_plan *plan) {
+    int *reads = sh_alloc(plan->op_count, sizeof *reads);
+    if (reads == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    sh_status status = assign_buffers(plan, reads);
+    sh_free(reads);
+    return status == SH_OK ? sh_plan_place(plan) : status;
 }

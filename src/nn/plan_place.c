@@ -7,12 +7,14 @@
 #include <stdlib.h>
 
 #include "nn/plan_internal.h"
+#include "nn/plan_room.h"
 
+/* The two blocks, and what is taken of them. In that of the gradients these themselves are taken
+ * from their first write on. */
 typedef struct placing {
     sh_plan *plan;
-    sh_buffer **order;  // those before `placed` have their place
-    size_t placed;
-    int *written;  // per parameter: when its gradient is first written
+    sh_room memory, gradients;
+    bool lends;
 } placing;
 
 static int by_size_descending(const void *a, const void *b) {
@@ -21,56 +23,7 @@ static int by_size_descending(const void *a, const void *b) {
     return x < y ? -1 : x > y;  // a total order, so that every run lays memory out alike
 }
 
-static bool lives_meet(const sh_buffer *a, const sh_buffer *b) {
-    return a->start <= b->end && b->start <= a->end;
-}
-
-static bool overlap(size_t a, size_t a_bytes, size_t b, size_t b_bytes) {
-    return a < b + b_bytes && b < a + a_bytes;
-}
-
-/* The end of a buffer in the way of `buffer` at `offset`, or `offset` when there is none. */
-static size_t past_buffers(const placing *p, const sh_buffer *buffer, bool lent, size_t offset) {
-    for (size_t j = 0; j < p->placed; j++) {
-        const sh_buffer *other = p->order[j];
-        if (other->lent != lent || !overlap(offset, buffer->bytes, other->offset, other->bytes))
-            continue;
-        if (p->plan->no_sharing || lives_meet(buffer, other)) return other->offset + other->bytes;
-    }
-    return offset;
-}
-
-/* Likewise for gradients that are written while the buffer still lives. */
-static size_t past_gradients(const placing *p, const sh_buffer *buffer, size_t offset) {
-    const sh_param_list *params = &p->plan->net->params;
-    for (size_t i = 0; i < params->count; i++) {
-        size_t begin = params->items[i].offset * sizeof(float);
-        size_t bytes = params->items[i].count * sizeof(float);
-        if (p->written[i] <= buffer->end && overlap(offset, buffer->bytes, begin, bytes))
-            return sh_round_up(begin + bytes, SH_ALIGN);
-    }
-    return offset;
-}
-
-static bool place_in_gradients(const placing *p, sh_buffer *buffer) {
-    size_t block = p->plan->net->params.total * sizeof(float), offset = 0, next;
-    for (;; offset = next) {
-        if (offset + buffer->bytes > block) return false;
-        next = past_gradients(p, buffer, past_buffers(p, buffer, true, offset));
-        if (next == offset) break;
-    }
-    buffer->lent = true;
-    buffer->offset = offset;
-    return true;
-}
-
-static void place_in_memory(const placing *p, sh_buffer *buffer) {
-    size_t offset = p->plan->scratch_bytes, next;
-    while ((next = past_buffers(p, buffer, false, offset)) != offset) offset = next;
-    buffer->offset = offset;
-    if (offset + buffer->bytes > p->plan->memory_bytes)
-        p->plan->memory_bytes = offset + buffer->bytes;
-}
+static int last_time(const sh_plan *plan) { return 2 * (int)plan->op_count; }
 
 /* The op that comes last in forward writes first. A gradient that nobody writes counts as always
  * written. */
@@ -83,26 +36,65 @@ static void find_first_writes(const sh_plan *plan, int *written) {
     }
 }
 
+/* Buffers begin and end at whole SH_ALIGN, so that a part of one is as good as taken. */
+static sh_status take_gradients(placing *p) {
+    const sh_param_list *params = &p->plan->net->params;
+    int *written = sh_alloc(params->count, sizeof *written);
+    if (written == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    find_first_writes(p->plan, written);
+    sh_status status = SH_OK;
+    for (size_t i = 0; status == SH_OK && i < params->count; i++) {
+        const sh_param *param = &params->items[i];
+        size_t begin = param->offset * sizeof(float) / SH_ALIGN * SH_ALIGN;
+        size_t end = sh_round_up((param->offset + param->count) * sizeof(float), SH_ALIGN);
+        status = sh_room_take(&p->gradients, written[i], last_time(p->plan), begin, end - begin);
+    }
+    sh_free(written);
+    return status;
+}
+
+/* Where it fits, in the gradients; else in the plan's own memory. */
+static sh_status place(placing *p, sh_buffer *buffer) {
+    sh_plan *plan = p->plan;
+    size_t block = plan->net->params.total * sizeof(float);
+    if (p->lends) {
+        size_t offset = sh_room_find(&p->gradients, buffer->start, buffer->end, 0, buffer->bytes);
+        buffer->lent = offset + buffer->bytes <= block;
+        buffer->offset = offset;
+        if (buffer->lent)
+            return sh_room_take(&p->gradients, buffer->start, buffer->end, offset, buffer->bytes);
+    }
+    int start = plan->no_sharing ? 0 : buffer->start;
+    int end = plan->no_sharing ? last_time(plan) : buffer->end;
+    buffer->offset = sh_room_find(&p->memory, start, end, plan->scratch_bytes, buffer->bytes);
+    if (buffer->offset + buffer->bytes > plan->memory_bytes)
+        plan->memory_bytes = buffer->offset + buffer->bytes;
+    return sh_room_take(&p->memory, start, end, buffer->offset, buffer->bytes);
+}
+
+static sh_status place_all(placing *p, sh_buffer **order) {
+    sh_plan *plan = p->plan;
+    SH_TRY(sh_room_init(&p->memory, last_time(plan) + 1));
+    if (p->lends) SH_TRY(sh_room_init(&p->gradients, last_time(plan) + 1));
+    if (p->lends) SH_TRY(take_gradients(p));
+    plan->memory_bytes = plan->unshared_bytes = plan->scratch_bytes;
+    for (size_t i = 0; i < plan->buffer_count; i++) {
+        SH_TRY(place(p, order[i]));
+        plan->unshared_bytes += order[i]->bytes;
+    }
+    return SH_OK;
+}
+
 sh_status sh_plan_place(sh_plan *plan) {
     placing p = {.plan = plan,
-                 .order = sh_alloc(plan->buffer_count, sizeof *p.order),
-                 .written = sh_alloc(plan->net->params.count, sizeof *p.written)};
-    if (p.order == NULL || p.written == NULL) {
-        sh_free(p.order);
-        sh_free(p.written);
-        return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
-    }
-    for (size_t i = 0; i < plan->buffer_count; i++) p.order[i] = &plan->buffers[i];
-    qsort(p.order, plan->buffer_count, sizeof *p.order, by_size_descending);
-    find_first_writes(plan, p.written);
-    bool lends = plan->gradients_idle && plan->training && !plan->no_sharing;
-    plan->memory_bytes = plan->unshared_bytes = plan->scratch_bytes;
-    for (; p.placed < plan->buffer_count; p.placed++) {
-        sh_buffer *buffer = p.order[p.placed];
-        if (!lends || !place_in_gradients(&p, buffer)) place_in_memory(&p, buffer);
-        plan->unshared_bytes += buffer->bytes;
-    }
-    sh_free(p.order);
-    sh_free(p.written);
-    return SH_OK;
+                 .lends = plan->gradients_idle && plan->training && !plan->no_sharing};
+    sh_buffer **order = sh_alloc(plan->buffer_count, sizeof *order);
+    if (order == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a plan");
+    for (size_t i = 0; i < plan->buffer_count; i++) order[i] = &plan->buffers[i];
+    qsort(order, plan->buffer_count, sizeof *order, by_size_descending);
+    sh_status status = place_all(&p, order);
+    sh_room_fini(&p.memory);
+    sh_room_fini(&p.gradients);
+    sh_free(order);
+    return status;
 }

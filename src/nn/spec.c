@@ -15,15 +15,59 @@ static void layer_destroy(sh_layer *layer) {
 void sh_net_spec_fini(sh_net_spec *net) {
     for (size_t i = 0; i < net->layer_count; i++) layer_destroy(net->layers[i]);
     sh_free(net->layers);
+    sh_index_fini(&net->by_name);
+    sh_free(net->groups);
+    sh_index_fini(&net->groups_by_name);
     sh_free(net->text);
     *net = (sh_net_spec){0};
 }
 
+static const char *layer_name_at(const void *layers, size_t at) {
+    return ((sh_layer *const *)layers)[at]->name;
+}
+
+static const char *group_name_at(const void *groups, size_t at) {
+    return ((const sh_layer_group *)groups)[at].name;
+}
+
 int sh_net_spec_find(const sh_net_spec *net, const char *name) {
     if (strcmp(name, "input") == 0) return SH_NET_INPUT;
-    for (size_t i = 0; i < net->layer_count; i++)
-        if (strcmp(net->layers[i]->name, name) == 0) return (int)i;
-    return SH_NOT_FOUND;
+    size_t at = sh_index_find(&net->by_name, net->layers, layer_name_at, name);
+    return at != SH_INDEX_NONE ? (int)at : SH_NOT_FOUND;
+}
+
+int sh_net_spec_find_group(const sh_net_spec *net, const char *name) {
+    int found = sh_net_spec_find(net, name);
+    if (found != SH_NOT_FOUND) return found;
+    size_t at = sh_index_find(&net->groups_by_name, net->groups, group_name_at, name);
+    return at != SH_INDEX_NONE ? net->groups[at].last : SH_NOT_FOUND;
+}
+
+static sh_status enter_group(sh_net_spec *net, const char *name, size_t length, int layer) {
+    char group[SH_LAYER_NAME];
+    snprintf(group, sizeof group, "%.*s", (int)length, name);
+    size_t at = sh_index_find(&net->groups_by_name, net->groups, group_name_at, group);
+    if (at == SH_INDEX_NONE) {
+        at = net->group_count;
+        SH_TRY(sh_grow((void **)&net->groups, &net->group_capacity, at + 1, sizeof *net->groups));
+        memcpy(net->groups[at].name, group, sizeof group);
+        SH_TRY(sh_index_add(&net->groups_by_name, net->groups, group_name_at, at));
+        net->group_count++;
+    }
+    net->groups[at].last = layer;
+    return SH_OK;
+}
+
+/* Puts the layer at the end of the list: from here on it is found, by the names of its groups too.
+ */
+static sh_status enter(sh_net_spec *net, sh_layer *layer) {
+    const char *name = layer->name;
+    net->layers[net->layer_count] = layer;
+    for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.'))
+        SH_TRY(enter_group(net, name, (size_t)(dot - name), layer->index));
+    SH_TRY(sh_index_add(&net->by_name, net->layers, layer_name_at, net->layer_count));
+    net->layer_count++;
+    return SH_OK;
 }
 
 int sh_net_spec_last(const sh_net_spec *net) { return (int)net->layer_count - 1; }
@@ -120,11 +164,11 @@ sh_status sh_net_spec_add(sh_net_spec *net, const sh_layer_kind *kind, const cha
     layer->stream = sh_rng_name(name);
     snprintf(layer->name, sizeof layer->name, "%s", name);
     sh_status status = describe(net, layer, inputs, input_count, options);
+    if (status == SH_OK) status = enter(net, layer);
     if (status != SH_OK) {
         layer_destroy(layer);
         return status;
     }
-    net->layers[net->layer_count++] = layer;
     if (index_out != NULL) *index_out = layer->index;
     return SH_OK;
 }
@@ -154,12 +198,17 @@ sh_status sh_layer_state(sh_layer *layer, const char *name, sh_shape shape, floa
     return name_param(layer, name, spec);
 }
 
+/* A parameter by its full name, which is its layer's, a dot and its own. */
 static const sh_param_spec *find_param(const sh_net_spec *net, const char *full_name) {
-    for (size_t i = 0; i < net->layer_count; i++)
-        for (int k = 0; k < net->layers[i]->param_count; k++) {
-            const sh_param_spec *spec = &net->layers[i]->param_specs[k];
-            if (strcmp(spec->name, full_name) == 0) return spec;
-        }
+    const char *dot = strrchr(full_name, '.');
+    char name[SH_LAYER_NAME];
+    if (dot == NULL || (size_t)(dot - full_name) >= sizeof name) return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)(dot - full_name), full_name);
+    int index = sh_net_spec_find(net, name);
+    for (int k = 0; index >= 0 && k < net->layers[index]->param_count; k++) {
+        const sh_param_spec *spec = &net->layers[index]->param_specs[k];
+        if (strcmp(spec->name, full_name) == 0) return spec;
+    }
     return NULL;
 }
 

@@ -8,6 +8,7 @@
 #ifndef SH_NN_SPEC_H
 #define SH_NN_SPEC_H
 
+#include "base/index.h"
 #include "nn/layer.h"
 
 /* What the data gives and the loss wants, without the batch dimension. */
@@ -17,10 +18,20 @@ typedef struct sh_net_input {
     int64_t outputs;  // classes, values or vocabulary: the width of the last layer
 } sh_net_input;
 
+/* A name that stands for several layers: "attn" for "attn.c_attn" and "attn.c_proj". */
+typedef struct sh_layer_group {
+    char name[SH_LAYER_NAME];
+    int last;  // the layer added last
+} sh_layer_group;
+
 struct sh_net_spec {
     sh_net_input input;
     sh_layer **layers;
     size_t layer_count, layer_capacity;
+    sh_index by_name;
+    sh_layer_group *groups;
+    size_t group_count, group_capacity;
+    sh_index groups_by_name;
     char *text;  // the model as a run file would say it, for checkpoints; NULL: not from one
 };
 
@@ -36,6 +47,8 @@ sh_status sh_net_spec_add(sh_net_spec *net, const sh_layer_kind *kind, const cha
                           const int *inputs, int input_count, const void *options, int *index_out);
 /* Index of a layer by name; SH_NOT_FOUND when there is none. "input" is SH_NET_INPUT. */
 int sh_net_spec_find(const sh_net_spec *net, const char *name);
+/* The same where the name may stand for several layers, of which the last is found. */
+int sh_net_spec_find_group(const sh_net_spec *net, const char *name);
 /* The shape of a layer's output, or of SH_NET_INPUT. */
 const sh_shape *sh_net_spec_shape(const sh_net_spec *net, int index);
 /* The layer added last; SH_NET_INPUT for an empty net. */

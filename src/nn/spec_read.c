@@ -94,20 +94,6 @@ static sh_status read_model(sh_net_spec *net, const sh_node *node, const char *n
     return place_error(node, status);
 }
 
-/* Whether `name` is one of the layers that `group` stands for: "attn.c_proj" of "attn". */
-static bool is_part_of(const char *name, const char *group) {
-    size_t length = strlen(group);
-    return strncmp(name, group, length) == 0 && name[length] == '.';
-}
-
-/* A layer by name; a name that stands for several (attention) finds the last of them. */
-static int find_layer(const sh_net_spec *net, const char *name) {
-    int found = sh_net_spec_find(net, name);
-    for (int i = sh_net_spec_last(net); found == SH_NOT_FOUND && i >= 0; i--)
-        if (is_part_of(net->layers[i]->name, name)) found = i;
-    return found;
-}
-
 static const char *earlier_name(const void *net, size_t index) {
     const sh_net_spec *n = net;
     return index < n->layer_count ? n->layers[index]->name : NULL;
@@ -116,7 +102,7 @@ static const char *earlier_name(const void *net, size_t index) {
 static sh_status find_input(const sh_net_spec *net, const sh_node *node, int *index_out) {
     if (node->kind != SH_NODE_SCALAR)
         return SH_FAIL_AT(node, SH_E_USAGE, "'from' wants layer names");
-    *index_out = find_layer(net, node->text);
+    *index_out = sh_net_spec_find_group(net, node->text);
     if (*index_out != SH_NOT_FOUND) return SH_OK;
     SH_FAIL_AT(node, SH_E_USAGE, "there is no layer '%s' before this one", node->text);
     const char *near = sh_nearest(node->text, earlier_name, net);
@@ -141,12 +127,19 @@ static sh_status read_inputs(const sh_net_spec *net, const sh_node *map, int inp
     return SH_OK;
 }
 
-/* "conv1" for the first conv, and so on, as PyTorch users would name attributes. */
-static void default_name(const sh_net_spec *net, const char *kind, char name_out[SH_LAYER_NAME]) {
-    for (int i = 1;; i++) {
-        snprintf(name_out, SH_LAYER_NAME, "%s%d", kind, i);
-        if (find_layer(net, name_out) == SH_NOT_FOUND) return;
-    }
+/* Where a kind stands among all; NULL: how many there are. */
+static size_t place_of(const sh_layer_kind *kind) {
+    size_t place = 0;
+    while (sh_layer_at(place) != kind) place++;
+    return place;
+}
+
+/* "conv1" for the first conv, and so on, as PyTorch users would name attributes. `number` is that
+ * of the last layer of the kind that was named so; lower ones stay taken. */
+static void default_name(const sh_net_spec *net, const char *kind, int *number,
+                         char name_out[SH_LAYER_NAME]) {
+    do snprintf(name_out, SH_LAYER_NAME, "%s%d", kind, ++*number);
+    while (sh_net_spec_find_group(net, name_out) != SH_NOT_FOUND);
 }
 
 /* The entry of a layer's map whose key is a layer kind. */
@@ -194,7 +187,8 @@ static sh_status add_known(sh_net_spec *net, const sh_node *node, const sh_node 
     return place_error(entry, status);
 }
 
-static sh_status add_layer(sh_net_spec *net, const sh_node *node) {
+/* `numbers`: of default_name, one per kind. */
+static sh_status add_layer(sh_net_spec *net, const sh_node *node, int *numbers) {
     if (node->kind != SH_NODE_SCALAR && node->kind != SH_NODE_MAP)
         return SH_FAIL_AT(node, SH_E_USAGE, "a layer is a name or a map such as {conv: 32}");
     bool is_map = node->kind == SH_NODE_MAP;
@@ -208,7 +202,7 @@ static sh_status add_layer(sh_net_spec *net, const sh_node *node) {
         return SH_FAIL_AT(named, SH_E_USAGE, "'name' wants a text");
     if (named != NULL) return add_known(net, node, entry, kind, named->text);
     char name[SH_LAYER_NAME];
-    default_name(net, kind->name, name);
+    default_name(net, kind->name, &numbers[place_of(kind)], name);
     return add_known(net, node, entry, kind, name);
 }
 
@@ -223,9 +217,13 @@ static sh_status read_net(sh_net_spec *net, const sh_node *node) {
     }
     if (node->kind != SH_NODE_LIST || node->child == NULL)
         return SH_FAIL_AT(node, SH_E_USAGE, "'model' wants a name or a list of layers");
-    for (const sh_node *layer = node->child; layer != NULL; layer = layer->next)
-        SH_TRY(add_layer(net, layer));
-    return SH_OK;
+    int *numbers = sh_alloc(place_of(NULL), sizeof *numbers);
+    sh_status status =
+        numbers != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for a list of layers");
+    for (const sh_node *layer = node->child; status == SH_OK && layer != NULL; layer = layer->next)
+        status = add_layer(net, layer, numbers);
+    sh_free(numbers);
+    return status;
 }
 
 sh_status sh_net_spec_read(const sh_node *node, const sh_net_input *input, sh_net_spec *net_out) {

@@ -1,5 +1,6 @@
 #include "tensor/kernels/tuner.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,4 +186,25 @@ TEST(tuner, refuses_what_is_not_a_json_object) {
     assert_string_equal(text, "{}");
     sh_free(text);
     sh_tuner_destroy(tuner);
+}
+
+/* A search through all choices for each of them takes half an hour here. */
+TEST(tuner, knows_very_many_choices) {
+    enum { COUNT = 400000, ROOM = 40 };
+    char *json = sh_alloc(COUNT + 1, ROOM), key[ROOM];
+    assert_non_null(json);
+    size_t at = 0;
+    for (int i = 0; i < COUNT; i++)
+        at += (size_t)sprintf(json + at, "%c\"gemm nt 128x512x%d t2\": \"plain\"",
+                              i == 0 ? '{' : ',', i);
+    json[at++] = '}';
+    sh_tuner *tuner = tuner_make(NULL, true);
+    CHECK_OK(load(tuner, json));
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(key, sizeof key, "gemm nt 128x512x%d t2", i);
+        assert_string_equal(sh_tuner_recall(tuner, key), "plain");
+    }
+    assert_null(sh_tuner_recall(tuner, "gemm nt 128x512x400000 t2"));
+    sh_tuner_destroy(tuner);
+    sh_free(json);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/index.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -19,6 +20,7 @@ struct sh_tuner {
     sh_tuner_options options;
     choice *choices;
     size_t count, capacity;
+    sh_index by_key;
     bool changed;
     bool paused;
 };
@@ -39,6 +41,7 @@ void sh_tuner_destroy(sh_tuner *tuner) {
         sh_free(tuner->choices[i].machine);
     }
     sh_free(tuner->choices);
+    sh_index_fini(&tuner->by_key);
     sh_free(tuner);
 }
 
@@ -46,10 +49,13 @@ int sh_tuner_threads(const sh_tuner *tuner) { return tuner->options.threads; }
 bool sh_tuner_is_direct(const sh_tuner *tuner) { return tuner->options.direct; }
 bool sh_tuner_changed(const sh_tuner *tuner) { return tuner->changed; }
 
+static const char *key_at(const void *choices, size_t at) {
+    return ((const choice *)choices)[at].key;
+}
+
 static choice *find(const sh_tuner *tuner, const char *key) {
-    for (size_t i = 0; i < tuner->count; i++)
-        if (strcmp(tuner->choices[i].key, key) == 0) return &tuner->choices[i];
-    return NULL;
+    size_t at = sh_index_find(&tuner->by_key, tuner->choices, key_at, key);
+    return at != SH_INDEX_NONE ? &tuner->choices[at] : NULL;
 }
 
 /* The place of a choice among the candidates; -1 for none, or for a name from another build. */
@@ -88,6 +94,11 @@ static sh_status add_key(sh_tuner *tuner, const char *key, choice **choice_out) 
     choice *added = &tuner->choices[tuner->count];
     *added = (choice){.key = sh_strdup(key)};
     if (added->key == NULL) return no_memory();
+    sh_status status = sh_index_add(&tuner->by_key, tuner->choices, key_at, tuner->count);
+    if (status != SH_OK) {
+        sh_free(added->key);
+        return status;
+    }
     tuner->count++;
     *choice_out = added;
     return SH_OK;

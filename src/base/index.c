@@ -1,0 +1,56 @@
+#include "base/index.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* FNV-1a. */
+static uint64_t hash_of(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (; *name != '\0'; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
+    return hash ^ hash >> 32;
+}
+
+/* The slot of a name, or the empty one where it belongs. */
+static size_t slot_of(const sh_index *index, const void *list, sh_name_at name_at,
+                      const char *name) {
+    size_t mask = index->capacity - 1, slot = (size_t)hash_of(name) & mask;
+    while (index->slots[slot] != 0 && strcmp(name_at(list, index->slots[slot] - 1), name) != 0)
+        slot = (slot + 1) & mask;
+    return slot;
+}
+
+static sh_status widen(sh_index *index, const void *list, sh_name_at name_at) {
+    sh_index wider = {.capacity = index->capacity == 0 ? 16 : 2 * index->capacity,
+                      .count = index->count};
+    wider.slots = sh_alloc(wider.capacity, sizeof *wider.slots);
+    if (wider.slots == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for an index of names");
+    for (size_t i = 0; i < index->capacity; i++)
+        if (index->slots[i] != 0)
+            wider.slots[slot_of(&wider, list, name_at, name_at(list, index->slots[i] - 1))] =
+                index->slots[i];
+    sh_free(index->slots);
+    *index = wider;
+    return SH_OK;
+}
+
+sh_status sh_index_add(sh_index *index, const void *list, sh_name_at name_at, size_t at) {
+    if (2 * (index->count + 1) > index->capacity) SH_TRY(widen(index, list, name_at));
+    size_t slot = slot_of(index, list, name_at, name_at(list, at));
+    SH_ASSERT(index->slots[slot] == 0);
+    index->slots[slot] = at + 1;
+    index->count++;
+    return SH_OK;
+}
+
+size_t sh_index_find(const sh_index *index, const void *list, sh_name_at name_at,
+                     const char *name) {
+    if (index->count == 0) return SH_INDEX_NONE;
+    return index->slots[slot_of(index, list, name_at, name)] - 1;  // empty: 0 - 1
+}
+
+void sh_index_fini(sh_index *index) {
+    sh_free(index->slots);
+    *index = (sh_index){0};
+}
