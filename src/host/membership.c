@@ -79,7 +79,11 @@ static void leave(sh_membership *team, int slot, sh_server_state server) {
         team->member[slot] = (sh_member){SH_MEMBER_GONE, team->newest};
 }
 
-void sh_membership_ended(sh_membership *team, int slot) { leave(team, slot, SH_SERVER_IDLE); }
+void sh_membership_ended(sh_membership *team, int slot) {
+    bool serves = slot >= team->options.slots;
+    if (serves && team->server[slot - team->options.slots] == SH_SERVER_GONE) return;
+    leave(team, slot, SH_SERVER_IDLE);
+}
 
 /* Whoever starts in the newest generation has not got the model yet, and nobody can tell from whom
  * it is getting it. */

@@ -86,7 +86,7 @@ void sh_membership_fini(sh_membership *team);
 
 /* The worker of a slot tells its state. Of one that is gone it is an echo, and ignored. */
 void sh_membership_tells(sh_membership *team, int slot, sh_member_state state, int generation);
-/* A worker or server has ended in order. */
+/* A worker or server has ended in order. Of a server that died it is an echo, and ignored. */
 void sh_membership_ended(sh_membership *team, int slot);
 /* A worker or server has died. False: the others cannot go on without it. */
 bool sh_membership_died(sh_membership *team, int slot);

@@ -60,7 +60,7 @@ void sh_regroup_ready(shoal_run *run) {
 
 /* Where the run is, by those who hold it. */
 typedef struct position {
-    int64_t step, samples, lost;
+    int64_t step, samples;
     int64_t elapsed_ns,
         trained_ns;  // since the start, and since the first step but for what is aside
     int64_t first_step;
@@ -78,7 +78,6 @@ static position position_of(const shoal_run *run) {
     int64_t now = sh_run_now(run);
     return (position){.step = run->step,
                       .samples = run->samples,
-                      .lost = run->team.lost,
                       .elapsed_ns = now - run->start_ns,
                       .trained_ns = now - run->loop_ns - aside_ns(run),
                       .first_step = run->first_step,
@@ -98,7 +97,6 @@ static void take_position(shoal_run *run, const position *at) {
     run->validation = at->validation;
     run->team.generation = at->generation;
     if (run->team.holds) return;
-    run->team.lost = at->lost;
     run->first_step = at->first_step;
     run->start_ns = now - at->elapsed_ns;
     run->loop_ns = now - at->trained_ns;
@@ -232,6 +230,8 @@ static sh_status join(shoal_run *run) {
     int64_t lost = team->lost;
     SH_TRY(sh_vault_restore(run, tell_server));
     SH_TRY(tell_team(run, holders, team->lost - lost));
+    // Whoever joins has read no snapshot, and may lead the team one day.
+    SH_TRY(sh_team_broadcast(team, &team->lost, sizeof team->lost));
     SH_TRY(agree_on_model(run, scheme.kind->family->restore != NULL, holders));
     team->holds = true;
     return begin_again(run, (int)holders < team->ranks);

@@ -9,6 +9,8 @@
 /* A server with wires of its own: another in every team. */
 typedef struct server_place {
     int home;
+    bool runs;   // its task has not ended, though it may have died
+    bool waits;  // another is to take its place once it has
     sh_simulated_worker self;
 } server_place;
 
@@ -33,8 +35,8 @@ static void begin_team(sh_simulation *s) {
                                          .rank = m->ranks + i,
                                          .home = of->home,
                                          .team = m->newest};
-        if (sh_simulated_start(&of->self) != SH_OK)
-            sh_membership_ended(&t->members, m->options.slots + i);
+        of->runs = sh_simulated_start(&of->self) == SH_OK;
+        if (!of->runs) sh_membership_ended(&t->members, of->self.slot);
     }
 }
 
@@ -64,7 +66,11 @@ static void died(void *who, int rank) {
 /* Whether the team has lost somebody shows elsewhere. */
 sh_status sh_simulated_served(const sh_simulated_worker *server, sh_status status) {
     sh_simulation *s = server->simulation;
-    sh_membership_ended(&s->teams->members, server->slot);
+    sh_membership *m = &s->teams->members;
+    server_place *of = &s->teams->servers[server->slot - m->options.slots];
+    of->runs = false;
+    (of->waits ? sh_membership_returns : sh_membership_ended)(m, server->slot);
+    of->waits = false;
     follow(s);
     return status == SH_E_PEER ? SH_OK : status;
 }
@@ -75,12 +81,15 @@ static void returns(void *who, int rank, int home) {
     sh_simulated_worker *worker = &t->workers[t->back++];
     int slots = t->members.options.slots;
     if (s->done) return;
-    sh_membership_returns(&t->members, rank);
     if (rank >= slots) {
-        t->servers[rank - slots].home = home;
+        server_place *of = &t->servers[rank - slots];
+        of->home = home;
+        of->waits = of->runs;
+        if (!of->runs) sh_membership_returns(&t->members, rank);
         follow(s);
         return;
     }
+    sh_membership_returns(&t->members, rank);
     *worker = (sh_simulated_worker){
         .simulation = s, .slot = rank, .rank = -1, .home = home, .team = t->members.newest};
     (void)sh_simulated_start(worker);
@@ -204,7 +213,8 @@ sh_status sh_simulated_teams_open(sh_simulation *s) {
     t->workers = sh_alloc((size_t)deaths, sizeof *t->workers);
     if (t->servers == NULL || t->kept == NULL || t->workers == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", options->ranks);
-    for (int i = 0; i < services; i++) t->servers[i].home = options->ranks + i;
+    for (int i = 0; i < services; i++)
+        t->servers[i] = (server_place){.home = options->ranks + i, .runs = true};
     options->teams = members.generations_most - 1;
     options->died = died;
     options->returns = returns;
