@@ -134,12 +134,13 @@ static void remove_temporary(const sh_writer *writer) {
 
 /* Takes over the path. `name` is for messages. */
 static sh_status open_at(sh_writer *writer, const char *name, char *path, bool special) {
+    if (path == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory while writing '%s'", name);
     if (*name == '\0') {
         sh_free(path);
         return SH_FAIL(SH_E_IO, "cannot write '': it names no file");
     }
     *writer = (sh_writer){.path = path, .special = special};
-    if (writer->path != NULL) writer->temporary = temporary_name(writer->path);
+    writer->temporary = temporary_name(path);
     if (writer->temporary == NULL) {
         writer_free(writer);
         return SH_FAIL(SH_E_MEMORY, "out of memory while writing '%s'", name);

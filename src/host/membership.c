@@ -154,14 +154,16 @@ static sh_team_move follow(sh_membership *team) {
     return SH_TEAM_BEGINS;
 }
 
-/* Members and how many of them wait to leave the newest generation. */
+/* Living members, and how many of them have left the newest generation again; those who could not
+ * even take the model there are ready once more. */
 static int count_living(const sh_membership *team, int *waiting_out) {
     int living = 0;
     *waiting_out = 0;
     for (int rank = 0; rank < team->ranks; rank++) {
         const sh_member *member = &team->member[team->roll[rank]];
         living += member->state != SH_MEMBER_GONE;
-        *waiting_out += member->state == SH_MEMBER_WAITS && member->generation == team->newest;
+        bool left = member->state == SH_MEMBER_WAITS || member->state == SH_MEMBER_READY;
+        *waiting_out += left && member->generation == team->newest;
     }
     return living;
 }

@@ -21,10 +21,11 @@ sh_status sh_sim_health(sh_transport *transport) {
     const sh_sim_rank *rank = (const sh_sim_rank *)transport;
     const sh_sim *sim = rank->sim;
     if (sim->stuck) return sh_error_adopt(&sim->cause);
-    if (sim->dead == 0) return SH_OK;
     if (rank->dead)
         return SH_FAIL(SH_E_INTERRUPTED, "rank %d was killed at %.3f s", transport->rank,
                        sh_sim_to_s(rank->died_ns - SH_SIM_START_NS));
+    if (rank->over) return SH_FAIL(SH_E_PEER, "rank %d: the team is over", transport->rank);
+    if (sim->dead == 0) return SH_OK;
     for (int peer = 0; peer < rank->peers; peer++)
         if (sim->ranks[rank->first + peer].dead)
             return SH_FAIL(SH_E_PEER, "rank %d: rank %d has left", transport->rank, peer);
@@ -38,6 +39,12 @@ void sh_sim_silence(sh_sim *sim, int endpoint) {
 
 static void wake_all(sh_sim *sim) {
     for (int r = 0; r < sim->endpoints; r++) sh_sim_news(&sim->ranks[r]);
+}
+
+void sh_sim_end_team(sh_sim *sim, int team) {
+    int first = sh_sim_team_first(sim, team);
+    for (int r = first; r < first + sim->options.ranks; r++) sim->ranks[r].over = true;
+    wake_all(sim);
 }
 
 /* Whatever its tasks sleep in or wait for ends now. What it had sent arrives. */

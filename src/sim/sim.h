@@ -71,6 +71,8 @@ sh_status sh_sim_attach_mail(sh_sim *sim, int endpoint, sh_transport **transport
  * of it, sits on rank hosts[r] of team 0; services with endpoints of their own stay where they
  * are. */
 void sh_sim_begin_team(sh_sim *sim, int team, const int *hosts, int ranks, int mail);
+/* Waits for ranks of this team fail with SH_E_PEER from now on, though all of them may live. */
+void sh_sim_end_team(sh_sim *sim, int team);
 sh_status sh_sim_attach_team(sh_sim *sim, int team, int rank, sh_transport **transport_out);
 sh_status sh_sim_attach_team_mail(sh_sim *sim, int team, int endpoint,
                                   sh_transport **transport_out);

@@ -76,6 +76,7 @@ typedef struct sh_sim_rank {
     sh_fiber *waiter;  // idles
     bool news;         // since the last progress
     bool dead, planned;
+    bool over;        // its team is: whoever waits for a peer fails
     bool looks;       // `look` is queued
     int fruitless;    // looks since the last news
     int64_t look_ns;  // when the waiter wants to look up
@@ -143,6 +144,8 @@ int sh_sim_main_endpoints(const sh_sim *sim);
 int sh_sim_endpoints(const sh_sim_options *options);
 void sh_sim_set_up_endpoints(sh_sim *sim);
 int sh_sim_home(const sh_sim *sim, int death);
+/* The first endpoint of a team's ranks. */
+int sh_sim_team_first(const sh_sim *sim, int team);
 /* It sits on the rank from now on. */
 void sh_sim_place(sh_sim *sim, int endpoint, int host);
 

@@ -21,6 +21,8 @@ static int first_of(const sh_sim *sim, int team, bool mail) {
     return mail ? first + options->ranks : first;
 }
 
+int sh_sim_team_first(const sh_sim *sim, int team) { return first_of(sim, team, false); }
+
 int sh_sim_home(const sh_sim *sim, int death) {
     return first_of(sim, sim->options.teams + 1, false) + death;
 }

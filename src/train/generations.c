@@ -235,6 +235,8 @@ bool sh_generation_is_over(const sh_generations *g, int index) {
 }
 
 void sh_generations_end(sh_generations *g) {
+    int newest = sh_generations_newest(g);
+    if (g->fabrics[newest] != NULL) sh_shm_end(g->fabrics[newest]);
     atomic_store_explicit(&g->common->over, sh_generations_newest(g), memory_order_relaxed);
 }
 

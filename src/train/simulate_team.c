@@ -48,6 +48,8 @@ static void follow(sh_simulation *s) {
                 begin_team(s);
                 break;
             case SH_TEAM_ENDS:
+                sh_sim_end_team(s->sim, s->teams->members.newest);
+                break;
             case SH_TEAM_DONE:
                 break;
             case SH_TEAM_STAYS:

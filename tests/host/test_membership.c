@@ -105,6 +105,25 @@ TEST(membership, ends_newcomers_once_all_members_have_ended) {
     sh_membership_fini(&team);
 }
 
+TEST(membership, counts_on_nobody_who_had_no_time_to_take_the_model) {
+    sh_membership team = team_of(3, 0, 9, 9);
+    all_train(&team);
+    assert_true(sh_membership_died(&team, 2));
+    assert_int_equal(sh_membership_replace(&team, 2), SH_REPLACED_BY_WORKER);
+    sh_membership_tells(&team, 2, SH_MEMBER_READY, 0);
+    assert_int_equal(sh_membership_move(&team), SH_TEAM_ENDS);
+    assert_int_equal(sh_membership_move(&team), SH_TEAM_BEGINS);
+    check_roll(&team, "012");
+    sh_membership_tells(&team, 0, SH_MEMBER_WAITS, 1);  // the sums of this generation failed
+    sh_membership_tells(&team, 1, SH_MEMBER_WAITS, 1);
+    assert_int_equal(sh_membership_move(&team), SH_TEAM_STAYS);
+    sh_membership_tells(&team, 2, SH_MEMBER_READY, 1);
+    assert_int_equal(sh_membership_move(&team), SH_TEAM_ENDS);
+    assert_int_equal(sh_membership_move(&team), SH_TEAM_BEGINS);
+    check_roll(&team, "012");
+    sh_membership_fini(&team);
+}
+
 TEST(membership, ignores_what_the_dead_had_told) {
     sh_membership team = team_of(3, 0, 5, 2);
     all_train(&team);

@@ -49,8 +49,9 @@ static sh_status shm_health(sh_transport *transport) {
     if (shm->short_of_memory)
         return SH_FAIL(SH_E_MEMORY, "rank %d has no memory for a message that came early",
                        transport->rank);
-    if (atomic_load_explicit(&shm->fabric->control->deaths, memory_order_acquire) == 0)
-        return SH_OK;
+    const shm_control *control = shm->fabric->control;
+    bool over = atomic_load_explicit(&control->over, memory_order_relaxed);
+    if (!over && atomic_load_explicit(&control->deaths, memory_order_acquire) == 0) return SH_OK;
     for (int rank = 0; rank < transport->ranks; rank++) {
         const sh_board_rank *board = &transport->boards->rank[rank];
         if (rank == transport->rank || !atomic_load(&board->dead)) continue;
@@ -60,7 +61,7 @@ static sh_status shm_health(sh_transport *transport) {
                        board->error[0] != '\0' ? ": " : "", (int)sizeof board->error, board->error,
                        line);
     }
-    return SH_OK;
+    return over ? SH_FAIL(SH_E_PEER, "rank %d: the team is over", transport->rank) : SH_OK;
 }
 
 static void shm_ring_peer(sh_transport *transport, int peer) {

@@ -36,6 +36,9 @@ sh_status sh_shm_attach(sh_shm *fabric, int rank, int cores, sh_transport **tran
  * fail, after what it had sent was delivered. What is known of its end belongs on the board first
  * (`error`), so that its peers can tell. Any thread or process of the fabric. */
 void sh_shm_mark_dead(sh_shm *fabric, int rank);
+/* The parent's word that the team is over: waits for its ranks fail with SH_E_PEER, though all of
+ * them may live. */
+void sh_shm_end(sh_shm *fabric);
 
 /* Memory at one address in all processes of the fabric, zeroed, which goes with the fabric. NULL:
  * there is not enough. */

@@ -110,6 +110,11 @@ void sh_shm_destroy(sh_shm *fabric) {
 
 sh_board *sh_shm_board(sh_shm *fabric) { return fabric->board; }
 
+void sh_shm_end(sh_shm *fabric) {
+    atomic_store_explicit(&fabric->control->over, true, memory_order_relaxed);
+    for (int peer = 0; peer < fabric->ranks; peer++) shm_bell(fabric, peer);
+}
+
 void sh_shm_mark_dead(sh_shm *fabric, int rank) {
     SH_ASSERT(rank >= 0 && rank < fabric->ranks);
     if (atomic_exchange(&fabric->board->rank[rank].dead, true)) return;

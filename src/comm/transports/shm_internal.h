@@ -72,6 +72,7 @@ typedef struct shm_door {
 /* The start of the file. */
 typedef struct shm_control {
     _Alignas(128) _Atomic uint32_t deaths;
+    _Atomic bool over;      // relaxed: waits fail, though all ranks may live
     _Atomic uint64_t lent;  // bytes of the lent memory that were ever given out
 } shm_control;
 

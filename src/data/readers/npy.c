@@ -131,7 +131,7 @@ static sh_status parse_header(const char *name, const uint8_t *data, size_t byte
 
 sh_status sh_npy_size(const char *name, const uint8_t *head, size_t head_bytes,
                       uint64_t *bytes_out) {
-    sh_array array;
+    sh_array array = {0};
     size_t offset = 0;
     SH_TRY(parse_header(name, head, head_bytes, &array, &offset));
     SH_TRY(sh_array_bytes(&array, name, bytes_out));
@@ -140,7 +140,7 @@ sh_status sh_npy_size(const char *name, const uint8_t *head, size_t head_bytes,
 }
 
 sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
-    sh_array array;
+    sh_array array = {0};
     size_t offset = 0;
     SH_TRY(parse_header(name, data, bytes, &array, &offset));
     SH_TRY(sh_array_check(&array, name, offset, bytes - offset));
