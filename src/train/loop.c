@@ -1,46 +1,29 @@
 /* The training loop: batches in, metrics and checkpoints out. */
+#include "train/loop.h"
+
 #include <math.h>
-#include <sys/resource.h>
 
 #include "tensor/kernels/reduce.h"
-#include "train/load.h"
 #include "train/regroup.h"
-#include "train/run.h"
 #include "train/scheme.h"
-#include "train/server.h"
-#include "train/sparse.h"
-#include "train/totals.h"
-#include "train/need.h"
 
-static double seconds_between(int64_t begin, int64_t end) { return (double)(end - begin) * 1e-9; }
-
-/* Since the first step, without evaluation and checkpoints: what schemes are compared by. */
-static double training_s(const shoal_run *run) {
+double sh_run_training_s(const shoal_run *run) {
     int64_t aside_ns = run->spent.eval_ns + run->spent.checkpoint_ns;
-    return seconds_between(run->loop_ns + aside_ns, sh_run_now(run));
+    return sh_seconds_between(run->loop_ns + aside_ns, sh_run_now(run));
 }
 
-/* What has been summed up since the last line of metrics. */
-typedef struct interval {
-    double loss_sum;
-    int64_t counted, correct, begin_ns;
-    int64_t told;  // the step of that line
-    double used;   // of the samples in the steps since, the part that a scheme has learnt from, as
-                   // far as workers have met
-} interval;
-
-static interval begin_interval(const shoal_run *run) {
-    return (interval){.begin_ns = sh_run_now(run), .told = run->step, .used = 1};
+static sh_interval begin_interval(const shoal_run *run) {
+    return (sh_interval){.begin_ns = sh_run_now(run), .told = run->step, .used = 1};
 }
 
 /* A multiple of --log-every has been reached since; a free worker may leap over it. */
-static bool line_is_due(const shoal_run *run, const interval *since) {
+static bool line_is_due(const shoal_run *run, const sh_interval *since) {
     int64_t every = run->config.log_every;
     return run->step / every != since->told / every;
 }
 
 /* An epoch ended since. */
-static bool epoch_ended(const shoal_run *run, const interval *since) {
+static bool epoch_ended(const shoal_run *run, const sh_interval *since) {
     return run->step / run->steps_per_epoch != since->told / run->steps_per_epoch;
 }
 
@@ -56,8 +39,8 @@ static double samples_between(const shoal_run *run, int64_t from, int64_t to) {
 
 static double part(int64_t some, int64_t all) { return all > 0 ? (double)some / (double)all : NAN; }
 
-static double rate(const shoal_run *run, const interval *since) {
-    double seconds = seconds_between(since->begin_ns, sh_run_now(run));
+static double rate(const shoal_run *run, const sh_interval *since) {
+    double seconds = sh_seconds_between(since->begin_ns, sh_run_now(run));
     double samples = since->used * samples_between(run, since->told, run->step);
     return seconds > 0 ? samples / seconds : 0.0;
 }
@@ -67,7 +50,7 @@ static int64_t epoch_of_step(const shoal_run *run) {
     return (run->step - 1) / run->steps_per_epoch + 1;
 }
 
-static sh_status write_step(shoal_run *run, const interval *since) {
+static sh_status write_step(shoal_run *run, const sh_interval *since) {
     if (!sh_team_leads(&run->team)) return SH_OK;
     bool classes = run->model.loss.kind->classes;
     const sh_metric fields[] = {
@@ -78,8 +61,8 @@ static sh_status write_step(shoal_run *run, const interval *since) {
          .r = classes ? part(since->correct, since->counted) : NAN},
         {"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->step - 1)},
         {"samples_per_s", SH_METRIC_REAL, .r = rate(run, since)},
-        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, sh_run_now(run))},
-        {"train_s", SH_METRIC_REAL, .r = training_s(run)},
+        {"seconds", SH_METRIC_REAL, .r = sh_seconds_between(run->start_ns, sh_run_now(run))},
+        {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run)},
         {"sent_bytes", SH_METRIC_INT, .i = (int64_t)run->sent_bytes},
         {"dense_bytes", SH_METRIC_INT, .i = (int64_t)run->dense_bytes},
         {"grad_norm", SH_METRIC_REAL, .r = run->config.clip_norm > 0 ? run->grad_norm : NAN},
@@ -94,8 +77,8 @@ static sh_status write_eval(shoal_run *run) {
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
         {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
-        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, sh_run_now(run))},
-        {"train_s", SH_METRIC_REAL, .r = training_s(run)},
+        {"seconds", SH_METRIC_REAL, .r = sh_seconds_between(run->start_ns, sh_run_now(run))},
+        {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run)},
         {"test_loss", SH_METRIC_REAL, .r = run->test.loss},
         {"test_accuracy", SH_METRIC_REAL, .r = run->test.accuracy},
         {"validation_loss", SH_METRIC_REAL, .r = run->validation.loss},
@@ -176,14 +159,15 @@ static void report_stop(const shoal_run *run, double loss, double samples_per_s)
     run->hooks.progress(run->hooks.user, &progress);
 }
 
-static void add_result(interval *since, const sh_loss_result *result) {
+static void add_result(sh_interval *since, const sh_loss_result *result) {
     since->loss_sum += result->sum;
     since->counted += result->counted;
     since->correct += result->correct;
 }
 
 /* Takes one batch through; the position moves past it. */
-static sh_status one_step(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
+static sh_status one_step(shoal_run *run, sh_interval *since, double *loss_out,
+                          bool *epoch_end_out) {
     const sh_batch *batch;
     int64_t begin = sh_run_now(run);
     SH_TRY(sh_regroup_check(run));
@@ -224,7 +208,7 @@ static int64_t next_meeting(const shoal_run *run) {
 
 /* Between meetings each worker knows its own loss alone; rank 0 tells its. Where they are to meet
  * after `to`, the meeting tells that of all. */
-static sh_status tell(shoal_run *run, interval *since, int64_t to, double loss) {
+static sh_status tell(shoal_run *run, sh_interval *since, int64_t to, double loss) {
     bool has_news = since->counted > 0;  // else it had no samples, or its gradients were broken off
     double samples_per_s = rate(run, since);
     bool epoch_end = epoch_ended(run, since) && run->step < to;
@@ -238,7 +222,7 @@ static sh_status tell(shoal_run *run, interval *since, int64_t to, double loss) 
 
 /* Where workers meet, the loss is that of all of them: in a free scheme rank 0 may have done no
  * step since it last told. */
-static sh_status add_losses(shoal_run *run, interval *since, double *loss_out) {
+static sh_status add_losses(shoal_run *run, sh_interval *since, double *loss_out) {
     double sums[] = {since->loss_sum, (double)since->counted, (double)since->correct};
     SH_TRY(sh_team_sum(&run->team, sums, SH_COUNT(sums)));
     if (sums[1] > 0) *loss_out = sums[0] / sums[1];
@@ -250,7 +234,7 @@ static sh_status add_losses(shoal_run *run, interval *since, double *loss_out) {
 }
 
 /* The steps of a scheme's worker up to the next meeting, and the meeting. */
-static sh_status span(shoal_run *run, interval *since, double *loss_out, bool *epoch_end_out) {
+static sh_status span(shoal_run *run, sh_interval *since, double *loss_out, bool *epoch_end_out) {
     int64_t to = next_meeting(run), from = run->step;
     int64_t samples = run->samples_here;
     // A free worker hears of its step when it has leave for the next one: that is not in it yet.
@@ -295,15 +279,8 @@ static bool wants_stop(const shoal_run *run) {
     return run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
 }
 
-/* What the loop carries from round to round. */
-typedef struct progress {
-    interval since;
-    double loss;
-    bool epoch_end;
-} progress;
-
 /* What is due after a step, or after the workers have met. */
-static sh_status pay_dues(shoal_run *run, progress *at, bool *saved_out) {
+static sh_status pay_dues(shoal_run *run, sh_loop *at, bool *saved_out) {
     bool last = run->step == run->steps, epoch_end = at->epoch_end;
     double samples_per_s = rate(run, &at->since);
     // Without losses there is no line: no step was done since the last meeting, or whoever knew its
@@ -337,7 +314,11 @@ static sh_status let_join(shoal_run *run) {
     return sh_regroup(run);
 }
 
-static sh_status loop(shoal_run *run, progress *at) {
+sh_loop sh_loop_begin(const shoal_run *run) {
+    return (sh_loop){.since = begin_interval(run), .loss = NAN};
+}
+
+sh_status sh_loop_run(shoal_run *run, sh_loop *at) {
     while (!is_over(run)) {
         bool saved = false;
         if (run->paid == run->step)
@@ -358,160 +339,4 @@ static sh_status loop(shoal_run *run, progress *at) {
         SH_TRY(let_join(run));
     }
     return sh_scheme_finish(run);
-}
-
-static sh_status finish(shoal_run *run) {
-    sh_totals totals;
-    double train_s = training_s(run);
-    SH_TRY(sh_team_report(run));
-    SH_TRY(sh_totals_count(run, &totals));
-    if (!sh_team_leads(&run->team)) return SH_OK;
-    SH_TRY(sh_totals_tell_staleness(run));
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    double total = seconds_between(run->start_ns, sh_run_now(run));
-    const sh_time_spent *s = &run->spent;
-    bool simulated = run->team.seat.spend != NULL;  // writes nothing that differs the next time
-    const sh_metric fields[] = {
-        {"step", SH_METRIC_INT, .i = run->step},
-        {"seconds", SH_METRIC_REAL, .r = total},
-        {"train_s", SH_METRIC_REAL, .r = train_s},
-        {"samples", SH_METRIC_INT, .i = run->samples},
-        {"data_s", SH_METRIC_REAL, .r = (double)s->data_ns * 1e-9},
-        {"compute_s", SH_METRIC_REAL, .r = (double)s->compute_ns * 1e-9},
-        {"update_s", SH_METRIC_REAL, .r = (double)s->update_ns * 1e-9},
-        {"exposed_s", SH_METRIC_REAL, .r = (double)s->exposed_ns * 1e-9},
-        {"eval_s", SH_METRIC_REAL, .r = (double)s->eval_ns * 1e-9},
-        {"checkpoint_s", SH_METRIC_REAL, .r = (double)s->checkpoint_ns * 1e-9},
-        {"workers", SH_METRIC_INT, .i = run->team.ranks},
-        {"updates", SH_METRIC_INT, .i = (int64_t)totals.updates},
-        {"all_sent_bytes", SH_METRIC_INT, .i = (int64_t)totals.sent_bytes},
-        {"all_dense_bytes", SH_METRIC_INT, .i = (int64_t)totals.dense_bytes},
-        {"staleness_mean", SH_METRIC_REAL, .r = totals.staleness_mean},
-        {"staleness_most", SH_METRIC_REAL, .r = totals.staleness_most},
-        {"regroups", SH_METRIC_INT, .i = run->team.generation},
-        {"lost_updates", SH_METRIC_INT, .i = run->team.lost},
-        {"peak_rss_mib", SH_METRIC_REAL, .r = simulated ? NAN : (double)usage.ru_maxrss / 1024.0},
-    };
-    SH_INFO(&run->log,
-            "time: %.1f s; data %.1f, forward and backward %.1f, update %.1f, evaluation %.1f, "
-            "checkpoints %.1f; peak memory %.0f MiB",
-            total, (double)s->data_ns * 1e-9, (double)s->compute_ns * 1e-9,
-            (double)s->update_ns * 1e-9, (double)s->eval_ns * 1e-9, (double)s->checkpoint_ns * 1e-9,
-            (double)usage.ru_maxrss / 1024.0);
-    return sh_metrics_write(run->metrics, "end", fields, SH_COUNT(fields));
-}
-
-static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
-
-static void tell_begin(const shoal_run *run) {
-    int64_t samples = (int64_t)sh_loader_samples(run->loader);
-    int apart = sh_servers_apart(&run->config, run->team.ranks);
-    char servers[48] = "";
-    if (apart > 0)
-        snprintf(servers, sizeof servers, " and %d server process%s", apart,
-                 apart == 1 ? "" : "es");
-    SH_INFO(&run->log,
-            "%s: %ld parameters, %ld samples an epoch, batch %ld, %ld steps, %d worker%s of %d "
-            "thread%s%s, in %s",
-            run->config.name != NULL ? run->config.name : "run", (long)run->model.net->params.total,
-            (long)samples, (long)run->config.batch, (long)run->steps, run->team.ranks,
-            plural(run->team.ranks), sh_run_threads(run), plural(sh_run_threads(run)), servers,
-            run->folder);
-    sh_load_tell(&run->log, sh_run_threads(run));
-    if (samples < run->config.batch)
-        SH_WARN(&run->log, "an epoch has only %ld samples: every step takes all of them",
-                (long)samples);
-    if (run->scheme != NULL && !run->config.exact && run->data.train->info.ignores &&
-        run->data.train->parts.ranks > 0)
-        SH_WARN(&run->log,
-                "scheme '%s' cannot count the labels of other parts: each worker assumes that the "
-                "same fraction counts in all of them",
-                run->config.scheme.name);
-    if (run->step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->step);
-}
-
-static sh_status begin(shoal_run *run) {
-    bool leads = sh_team_leads(&run->team);
-    SH_TRY(sh_run_begin_sparse(run));
-    SH_TRY(sh_run_loader(run, 0, &run->loader));
-    SH_TRY(sh_team_prepare(run, true));
-    SH_TRY(sh_regroup_prepare(run));
-    SH_TRY(sh_scheme_begin(run));
-    if (leads) SH_TRY(sh_run_begin_files(run));
-    // Nobody holds the model before an older run's files are gone: the others could go on in them.
-    SH_TRY(sh_team_wrote(&run->team, run->step));
-    run->first_step = run->team.step = run->paid = run->step;
-    run->loop_ns = sh_run_now(run);
-    sh_regroup_ready(run);
-    if (leads) sh_run_save_kernels(run);
-    if (leads) tell_begin(run);
-    return SH_OK;
-}
-
-/* A run that ends before its time says so in its own files; its caller has the error. */
-static void note_stop(shoal_run *run) {
-    if (!sh_team_leads(&run->team) || run->metrics == NULL) return;  // or it never began
-    const sh_error error = *sh_error_last();
-    bool fails = error.code != SH_E_INTERRUPTED;
-    sh_run_log_note(run->run_log, fails ? SH_LOG_ERROR : SH_LOG_INFO, error.text);
-    const sh_metric fields[] = {
-        {"step", SH_METRIC_INT, .i = run->step},
-        {"seconds", SH_METRIC_REAL, .r = seconds_between(run->start_ns, sh_run_now(run))},
-        {"reason", SH_METRIC_TEXT, .s = error.text},
-    };
-    sh_metrics_write(run->metrics, "stopped", fields, SH_COUNT(fields));
-    sh_error_adopt(&error);
-}
-
-/* The first generation of the team: rank 0's state becomes everybody's. */
-static sh_status set_up(shoal_run *run) {
-    SH_TRY(sh_team_compare(run));
-    SH_TRY(sh_kept_init(run));
-    SH_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
-    if (sh_team_leads(&run->team)) SH_TRY(sh_run_open_folder(run));
-    SH_TRY(sh_team_spread_folder(run));
-    SH_TRY(sh_team_take_costs(run));
-    SH_TRY(sh_team_spread(run));
-    run->saved = run->step > 0;
-    return SH_OK;
-}
-
-/* A worker that comes back, or is new, while the others train. */
-static sh_status join(shoal_run *run) {
-    SH_TRY(sh_kept_init(run));
-    SH_TRY(sh_run_begin_sparse(run));
-    SH_TRY(sh_regroup_prepare(run));
-    return sh_regroup(run);
-}
-
-/* A death ends a generation of the team, not the run. */
-static sh_status train(shoal_run *run) {
-    progress at = {.since = begin_interval(run), .loss = NAN};
-    for (;;) {
-        sh_status status = loop(run, &at);
-        if (status == SH_OK) status = finish(run);
-        if (status != SH_E_PEER || !run->team.holds || !sh_regroup_possible(run)) return status;
-        SH_TRY(sh_regroup(run));
-    }
-}
-
-shoal_status shoal_run_train(shoal_run *run) {
-    SHOAL_NEED(run);
-    bool joins = run->team.rank < 0;
-    run->start_ns = sh_run_now(run);
-    SHOAL_TRY(sh_data_need_targets(run->data.validation, "validation"));
-    SHOAL_TRY(sh_data_need_targets(run->data.test, "test"));
-    SHOAL_TRY(sh_run_make_optimizer(run));
-    if (!joins) SHOAL_TRY(set_up(run));
-    if (run->step >= run->steps) {
-        SH_INFO(&run->log, "nothing to do: the run has finished its %ld steps", (long)run->steps);
-        return SHOAL_OK;
-    }
-    sh_status status = joins ? join(run) : begin(run);
-    // In virtual time the length of a folder's name, which travels before, must not show.
-    if (run->team.seat.spend != NULL && !joins) run->start_ns = sh_run_now(run);
-    if (status == SH_OK) status = train(run);
-    if (status != SH_OK && !sh_regroup_gone(run)) note_stop(run);
-    return (shoal_status)status;
 }
