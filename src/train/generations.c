@@ -126,9 +126,7 @@ int sh_generations_newest(const sh_generations *g) {
 
 bool sh_generations_survive(const sh_generations *g) { return g->count > 1; }
 
-bool sh_generations_spent(const sh_generations *g) {
-    return sh_generations_newest(g) + 1 >= g->count;
-}
+int sh_generations_most(const sh_generations *g) { return g->count; }
 
 int sh_generation_ranks(const sh_generations *g, int index) {
     return atomic_load_explicit(roll_of(g, index), memory_order_relaxed);
@@ -183,21 +181,21 @@ void sh_generations_forget(sh_generations *g, int index) {
 }
 
 /* State and generation are one word, so that they belong together. */
-enum { STATE_BITS = 2 };
+enum { STATE_BITS = 3 };
 
 static int slot_word(const sh_generations *g, int slot) {
     return atomic_load_explicit(&g->common->entries[slot], memory_order_acquire);
 }
 
-sh_slot_state sh_slot_get(const sh_generations *g, int slot) {
-    return (sh_slot_state)(slot_word(g, slot) & ((1 << STATE_BITS) - 1));
+sh_member_state sh_slot_get(const sh_generations *g, int slot) {
+    return (sh_member_state)(slot_word(g, slot) & ((1 << STATE_BITS) - 1));
 }
 
 int sh_slot_generation(const sh_generations *g, int slot) {
     return slot_word(g, slot) >> STATE_BITS;
 }
 
-void sh_slot_set(sh_generations *g, int slot, sh_slot_state state, int generation) {
+void sh_slot_set(sh_generations *g, int slot, sh_member_state state, int generation) {
     atomic_store_explicit(&g->common->entries[slot], generation << STATE_BITS | (int)state,
                           memory_order_release);
 }

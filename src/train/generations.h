@@ -9,15 +9,8 @@
 #define SH_TRAIN_GENERATIONS_H
 
 #include "comm/transports/shm.h"
+#include "host/membership.h"
 #include "train/config.h"
-
-/* What a worker says of itself. */
-typedef enum sh_slot_state {
-    SH_SLOT_STARTS,  // nobody can count on it yet
-    SH_SLOT_READY,   // waits to be let in
-    SH_SLOT_TRAINS,  // holds the model
-    SH_SLOT_WAITS,   // holds the model, has left a generation and waits for the next
-} sh_slot_state;
 
 typedef struct sh_generations sh_generations;
 
@@ -29,8 +22,8 @@ void sh_generations_destroy(sh_generations *generations);
 int sh_generations_newest(const sh_generations *generations);
 /* More than one may come: the living go on. */
 bool sh_generations_survive(const sh_generations *generations);
-/* There are no more to come. */
-bool sh_generations_spent(const sh_generations *generations);
+/* How many there may be, the first one included. */
+int sh_generations_most(const sh_generations *generations);
 int sh_generation_ranks(const sh_generations *generations, int index);
 int sh_generation_slot(const sh_generations *generations, int index, int rank);
 /* -1: the slot is not in it. Servers that have processes of their own have the numbers behind the
@@ -46,10 +39,10 @@ sh_board *sh_generation_board(sh_generations *generations, int index);
 /* In this process: gives back what it has of all generations before `index`. */
 void sh_generations_forget(sh_generations *generations, int index);
 
-sh_slot_state sh_slot_get(const sh_generations *generations, int slot);
+sh_member_state sh_slot_get(const sh_generations *generations, int slot);
 /* In which generation it says so; who waits may not have seen the newest yet. */
 int sh_slot_generation(const sh_generations *generations, int slot);
-void sh_slot_set(sh_generations *generations, int slot, sh_slot_state state, int generation);
+void sh_slot_set(sh_generations *generations, int slot, sh_member_state state, int generation);
 /* Somebody waits to join. */
 bool sh_generations_wished(const sh_generations *generations);
 void sh_generations_wish(sh_generations *generations, bool wished);

@@ -146,9 +146,11 @@ static void take_death(launch_attempt *a, int slot, int status) {
         sh_generation_mark_dead(a->generations, launch_newest(a), slot);
         sh_generation_mark_dead(a->generations, launch_newest(a) - 1, slot);
     }
-    if (!a->failed && (!member || launch_go_on(a))) {
+    launch_hear(a);
+    if (sh_membership_died(&a->team, slot) && !a->failed) {
         launch_warn(a, text);
         launch_replace(a, slot);
+        launch_tend(a);
         return;
     }
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
@@ -162,11 +164,10 @@ static void take_hang(launch_attempt *a) {
     char text[1024];
     sh_board *board = launch_board(a);
     sh_watch_tell(board, now(), launch_warn, a);
-    int rank = sh_watch_blame(board, now(), text, sizeof text), count;
+    int rank = sh_watch_blame(board, now(), text, sizeof text);
     int slot = sh_generation_slot(a->generations, launch_newest(a), rank);
-    bool serves = slot >= a->slots;
-    if (a->job->restarts && *a->restarts < a->config->restarts &&
-        (serves || launch_holds(a, slot)) && launch_roll(a, &count) > (serves ? 0 : 1)) {
+    launch_hear(a);
+    if (sh_membership_can_lose(&a->team, slot)) {
         launch_warn(a, text);
         a->ending = a->pids[slot];
         kill(a->ending, SIGKILL);
@@ -191,6 +192,7 @@ static void take_end(launch_attempt *a, int slot, int status, bool expected) {
         return;
     }
     a->pids[slot] = 0;
+    sh_membership_ended(&a->team, slot);
     if (expected || well) return;
     sh_generation_mark_dead(a->generations, launch_newest(a), slot);
     a->failed = true;
@@ -257,10 +259,21 @@ void launch_take_saved(launch_attempt *a) {
     if (saved > 0) a->outcome->saved = saved;
 }
 
-/* The first generation has a rank for each slot. */
+static sh_status make_team(launch_attempt *a) {
+    sh_membership_options options = {
+        .slots = a->slots,
+        .servers = a->servers,
+        .generations_most = sh_generations_most(a->generations),
+        .restarts_most = a->job->restarts ? a->config->restarts : 0,
+        .elastic = a->config->elastic,
+    };
+    SH_TRY(sh_membership_init(&a->team, &options));
+    a->team.restarts = *a->restarts;  // of earlier attempts
+    return SH_OK;
+}
+
 static sh_status fork_workers(launch_attempt *a) {
-    for (int slot = 0; slot < a->slots; slot++) a->roll[slot] = slot;
-    sh_generations_publish(a->generations, a->roll, a->slots);
+    sh_generations_publish(a->generations, a->team.roll, a->team.ranks);
     for (int slot = 0; slot < launch_processes(a); slot++) {
         sh_status status = launch_fork(a, slot, false);
         if (status == SH_OK) continue;
@@ -280,12 +293,14 @@ static sh_status run_attempt(launch_attempt *a) {
     a->notes_fd = ends[0];
     a->notes_write_fd = ends[1];
     sh_status status = sh_generations_create(a->config, &a->generations);
+    if (status == SH_OK) status = make_team(a);
     if (status == SH_OK) status = fork_workers(a);
     if (status == SH_OK) status = supervise(a);
     if (a->generations != NULL) launch_take_saved(a);
     close(ends[1]);
     close(ends[0]);
     sh_generations_destroy(a->generations);
+    sh_membership_fini(&a->team);
     return status;
 }
 
@@ -299,15 +314,13 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t
                         .outcome = outcome,
                         .watch = {.limit_s = config->watchdog}};
     a.pids = sh_alloc((size_t)launch_processes(&a), sizeof *a.pids);
-    a.roll = sh_alloc((size_t)a.slots, sizeof *a.roll);
     a.stop = mmap(NULL, sizeof *a.stop, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sh_status status = SH_OK;
-    if (a.pids == NULL || a.roll == NULL || a.stop == MAP_FAILED)
+    if (a.pids == NULL || a.stop == MAP_FAILED)
         status = SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", a.slots);
     else
         status = run_attempt(&a);
     if (a.stop != MAP_FAILED) munmap(a.stop, sizeof *a.stop);
-    sh_free(a.roll);
     sh_free(a.pids);
     *died_out = a.died;
     return status;

@@ -62,10 +62,10 @@ sh_status sh_launcher_join(const shoal_launcher *launcher, int apart, double lim
 sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome);
 
 /* A worker in one generation of its team. */
-typedef struct sh_membership {
+typedef struct sh_worker_generation {
     int generation;
     sh_engine *engine;  // NULL: it is alone, or in none
-} sh_membership;
+} sh_worker_generation;
 
 /* The workers' side (worker.c). */
 typedef struct sh_worker {
@@ -78,7 +78,7 @@ typedef struct sh_worker {
     int notes_fd;             // to the parent
     const _Atomic int *stop;  // set by the parent
     // Its own:
-    sh_membership now, before;
+    sh_worker_generation now, before;
     int cores;             // of all workers: each may have bound itself to its part
     int rank;              // on the board; -1: none yet
     bool trains, held;     // in this generation, and in any
@@ -93,7 +93,7 @@ void sh_worker_note(const sh_worker *worker, const sh_note *note);
 /* Opens what the worker has of a generation: its engine, unless it is alone there
  * (worker_regroup.c). */
 sh_status sh_worker_enter(sh_worker *worker, int generation);
-void sh_worker_leave(sh_membership *membership);
+void sh_worker_leave(sh_worker_generation *membership);
 extern const sh_regroup_ops sh_worker_regroup;
 /* Cores are divided: worker r of n gets the r-th part, where there is at least one for each. */
 void sh_take_cores(int rank, int ranks);

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include "host/membership.h"
 #include "train/launch.h"
 #include "train/watch.h"
 
@@ -15,7 +16,7 @@ typedef struct launch_attempt {
     sh_generations *generations;
     _Atomic int *stop;
     pid_t *pids;         // per slot, and behind them per server; 0: has ended
-    int *roll;           // (slots) of the next generation
+    sh_membership team;  // what follows from what happens to them
     pid_t ending;        // it hung and was killed; 0: nobody
     int64_t over_ns;     // since then the newest generation is over, and the next waits for its
                          // servers to end; 0: it is not
@@ -57,17 +58,13 @@ void launch_take_saved(launch_attempt *a);
 const char *launch_name(const launch_attempt *a, int slot, char name_out[SH_BOARD_NAME]);
 /* A worker, or a server behind the slots; `joins`: a team that is under way. */
 sh_status launch_fork(launch_attempt *a, int slot, bool joins);
-/* The slot's worker lives and has the model. */
-bool launch_holds(const launch_attempt *a, int slot);
-/* Writes the roll of those who would go on: those who hold the model in the order they had, behind
- * them who waits to join. Returns how many hold it. */
-int launch_roll(launch_attempt *a, int *count_out);
-/* Somebody of the team has died, and was marked so. False: the others cannot go on without it. */
-bool launch_go_on(launch_attempt *a);
-/* A death costs one restart, that of the worker; with --elastic none takes its place. Another
- * server begins with the next generation. */
+/* The team hears what its workers have said of themselves since. */
+void launch_hear(launch_attempt *a);
+/* A death that the others survive costs one restart, that of the worker; with --elastic none takes
+ * its place. Another server begins with the next generation. */
 void launch_replace(launch_attempt *a, int slot);
-/* Who came back is let in when all others have met; a generation that is over is followed. */
+/* Does what follows for the team: ends and begins generations, and tells workers that somebody
+ * waits to join. */
 void launch_tend(launch_attempt *a);
 
 #endif

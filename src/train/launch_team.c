@@ -1,5 +1,5 @@
-/* The team as its parent sees it: workers die and are replaced, and the living go on
- * (train/regroup.h). */
+/* What the parent does for the team: workers die and are replaced, and the living go on
+ * (train/regroup.h), as the state machine of membership says (host/membership.h). */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -16,7 +16,7 @@ const char *launch_name(const launch_attempt *a, int slot, char name_out[SH_BOAR
 
 sh_status launch_fork(launch_attempt *a, int slot, bool joins) {
     char name[SH_BOARD_NAME];
-    if (slot < a->slots) sh_slot_set(a->generations, slot, SH_SLOT_STARTS, launch_newest(a));
+    if (slot < a->slots) sh_slot_set(a->generations, slot, SH_MEMBER_STARTS, launch_newest(a));
     pid_t parent = getpid(), pid = fork();
     if (pid < 0)
         return SH_FAIL(SH_E_IO, "cannot start %s: %s", launch_name(a, slot, name), strerror(errno));
@@ -40,24 +40,11 @@ sh_status launch_fork(launch_attempt *a, int slot, bool joins) {
 
 /* ---- Generations ---- */
 
-bool launch_holds(const launch_attempt *a, int slot) {
-    return a->pids[slot] != 0 && sh_slot_get(a->generations, slot) >= SH_SLOT_TRAINS;
-}
-
-static bool is_ready(const launch_attempt *a, int slot) {
-    return a->pids[slot] != 0 && sh_slot_get(a->generations, slot) == SH_SLOT_READY;
-}
-
-int launch_roll(launch_attempt *a, int *count_out) {
-    int holders = 0, ranks = sh_generation_ranks(a->generations, launch_newest(a));
-    for (int rank = 0; rank < ranks; rank++) {
-        int slot = sh_generation_slot(a->generations, launch_newest(a), rank);
-        if (launch_holds(a, slot)) a->roll[holders++] = slot;
-    }
-    *count_out = holders;
+void launch_hear(launch_attempt *a) {
     for (int slot = 0; slot < a->slots; slot++)
-        if (is_ready(a, slot)) a->roll[(*count_out)++] = slot;
-    return holders;
+        if (a->pids[slot] != 0)
+            sh_membership_tells(&a->team, slot, sh_slot_get(a->generations, slot),
+                                sh_slot_generation(a->generations, slot));
 }
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
@@ -68,17 +55,13 @@ static void fail_team(launch_attempt *a, const char *text) {
 }
 
 static void begin_generation(launch_attempt *a) {
-    int count;
-    if (launch_roll(a, &count) == 0) {
-        fail_team(a, "all workers who had the model have died");
-        return;
-    }
+    const sh_membership *team = &a->team;
     a->over_ns = 0;
     launch_take_saved(a);
-    sh_generations_publish(a->generations, a->roll, count);
+    sh_generations_publish(a->generations, team->roll, team->ranks);
     sh_board *board = launch_board(a);
-    for (int rank = 0; rank < count; rank++) {
-        board->rank[rank].pid = a->pids[a->roll[rank]];
+    for (int rank = 0; rank < team->ranks; rank++) {
+        board->rank[rank].pid = a->pids[team->roll[rank]];
         sh_board_phase(&board->rank[rank], SH_PHASE_START, now());
     }
     for (int slot = a->slots; slot < launch_processes(a); slot++)
@@ -87,64 +70,49 @@ static void begin_generation(launch_attempt *a) {
     sh_generations_forget(a->generations, launch_newest(a) - 1);
 }
 
-/* What servers leave in their snapshots is what the others go on with, so the next generation waits
- * until none lives. They hear of the end, or see the death that is its cause; one that does neither
- * is ended, and what it had not saved is lost: not before even a crowded machine let it run. */
-static void follow(launch_attempt *a) {
+/* The servers of a generation that is over hear of it, or see the death that is its cause; one that
+ * does neither is ended, and what it had not saved is lost: not before even a crowded machine let
+ * it run. */
+static void hurry_servers(launch_attempt *a) {
     static const int64_t patience_ns = 30000000000;
-    bool hurries = now() - a->over_ns > patience_ns, works = false, serves = false;
-    for (int slot = 0; slot < a->slots; slot++) works = works || a->pids[slot] != 0;
-    for (int slot = a->slots; slot < launch_processes(a); slot++) {
-        if (a->pids[slot] != 0 && hurries) kill(a->pids[slot], SIGKILL);
-        serves = serves || a->pids[slot] != 0;
-    }
-    if (works && !serves) begin_generation(a);
-}
-
-static void end_generation(launch_attempt *a) {
-    sh_generations_end(a->generations);
-    if (a->over_ns == 0) a->over_ns = now();
-    follow(a);
-}
-
-bool launch_go_on(launch_attempt *a) {
-    int count, ranks = sh_generation_ranks(a->generations, launch_newest(a));
-    if (!a->job->restarts || *a->restarts >= a->config->restarts) return false;
-    if (sh_generations_spent(a->generations) || launch_roll(a, &count) == 0) return false;
-    for (int rank = 0; rank < ranks; rank++) {
-        int slot = sh_generation_slot(a->generations, launch_newest(a), rank);
-        if (a->pids[slot] != 0 && sh_slot_get(a->generations, slot) == SH_SLOT_STARTS) return false;
-    }
-    end_generation(a);
-    return true;
+    if (a->over_ns == 0 || now() - a->over_ns < patience_ns) return;
+    for (int slot = a->slots; slot < launch_processes(a); slot++)
+        if (a->pids[slot] != 0) kill(a->pids[slot], SIGKILL);
 }
 
 void launch_replace(launch_attempt *a, int slot) {
     char text[160];
-    const int64_t most = a->config->restarts;
-    if (*a->restarts >= most) {
-        snprintf(text, sizeof text, "worker %d does not come back: its restarts are used up", slot);
-        launch_warn(a, text);
-        return;
+    const long most = (long)a->config->restarts;
+    sh_replacement who = sh_membership_replace(&a->team, slot);
+    *a->restarts = a->team.restarts;
+    const long used = (long)*a->restarts;
+    switch (who) {
+        case SH_REPLACED_BY_NOBODY:
+            snprintf(text, sizeof text, "worker %d does not come back: its restarts are used up",
+                     slot);
+            break;
+        case SH_REPLACED_BY_SERVER:
+            snprintf(text, sizeof text,
+                     "restart %ld of %ld: server %d starts again from its snapshot", used, most,
+                     slot - a->slots);
+            break;
+        case SH_REPLACED_BY_NONE_ASKED_FOR:
+            snprintf(text, sizeof text, "restart %ld of %ld: the others go on without worker %d",
+                     used, most, slot);
+            break;
+        case SH_REPLACED_BY_WORKER:
+            if (launch_fork(a, slot, true) != SH_OK) {
+                sh_membership_ended(&a->team, slot);
+                launch_warn(a, sh_error_last()->text);
+                return;
+            }
+            snprintf(text, sizeof text,
+                     "restart %ld of %ld: the others go on, worker %d starts again (pid %d) and "
+                     "joins them",
+                     used, most, slot, (int)a->pids[slot]);
+            break;
     }
-    ++*a->restarts;
-    if (slot >= a->slots) {
-        snprintf(text, sizeof text, "restart %ld of %ld: server %d starts again from its snapshot",
-                 (long)*a->restarts, (long)most, slot - a->slots);
-        launch_warn(a, text);
-    } else if (a->config->elastic) {
-        snprintf(text, sizeof text, "restart %ld of %ld: the others go on without worker %d",
-                 (long)*a->restarts, (long)most, slot);
-        launch_warn(a, text);
-    } else if (launch_fork(a, slot, true) == SH_OK) {
-        snprintf(text, sizeof text,
-                 "restart %ld of %ld: the others go on, worker %d starts again (pid %d) and joins "
-                 "them",
-                 (long)*a->restarts, (long)most, slot, (int)a->pids[slot]);
-        launch_warn(a, text);
-    } else {
-        launch_warn(a, sh_error_last()->text);
-    }
+    launch_warn(a, text);
 }
 
 /* The run has ended before they could join. */
@@ -154,27 +122,34 @@ static void end_newcomers(launch_attempt *a) {
         if (a->pids[slot] != 0 && launch_rank(a, slot) < 0) kill(a->pids[slot], SIGKILL);
 }
 
+/* False: nothing is left to do for now. */
+static bool do_next(launch_attempt *a) {
+    switch (sh_membership_move(&a->team)) {
+        case SH_TEAM_STAYS:
+            return false;
+        case SH_TEAM_ENDS:
+            sh_generations_end(a->generations);
+            a->over_ns = now();
+            return true;
+        case SH_TEAM_BEGINS:
+            begin_generation(a);
+            return !a->failed;
+        case SH_TEAM_DONE:
+            end_newcomers(a);
+            return true;
+        case SH_TEAM_LOST:
+            fail_team(a, "all workers who had the model have died");
+            return false;
+        case SH_TEAM_SPENT:
+            fail_team(a, "the workers lost each other too often");
+            return false;
+    }
+    return false;
+}
+
 void launch_tend(launch_attempt *a) {
-    bool wished = false, waits = true;
-    int living = 0;
-    if (a->over_ns != 0) {
-        follow(a);
-        return;
-    }
-    for (int slot = 0; slot < a->slots; slot++) {
-        bool member = launch_rank(a, slot) >= 0;
-        if (!member && is_ready(a, slot)) wished = true;
-        if (!member || a->pids[slot] == 0) continue;
-        living++;
-        waits = waits && sh_slot_get(a->generations, slot) == SH_SLOT_WAITS &&
-                sh_slot_generation(a->generations, slot) == launch_newest(a);
-    }
-    bool spent = sh_generations_spent(a->generations);
-    sh_generations_wish(a->generations, wished && !spent);
-    if (living == 0) end_newcomers(a);
-    if (living == 0 || !waits) return;
-    if (spent)
-        fail_team(a, "the workers lost each other too often");
-    else
-        end_generation(a);
+    launch_hear(a);
+    hurry_servers(a);
+    while (do_next(a)) continue;
+    sh_generations_wish(a->generations, sh_membership_wished(&a->team));
 }

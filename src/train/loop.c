@@ -283,11 +283,10 @@ static bool wants_stop(const shoal_run *run) {
 static sh_status pay_dues(shoal_run *run, sh_loop *at, bool *saved_out) {
     bool last = run->step == run->steps, epoch_end = at->epoch_end;
     double samples_per_s = rate(run, &at->since);
-    // Without losses there is no line: no step was done since the last meeting, or whoever knew its
-    // loss has died.
-    bool moved = run->step > at->since.told && at->since.counted > 0;
+    bool moved = run->step > at->since.told;  // else they met again before anybody did a step
     if (moved && (line_is_due(run, &at->since) || epoch_end || last)) {
-        SH_TRY(write_step(run, &at->since));
+        // Without losses there is no line: whoever knew them has died.
+        if (at->since.counted > 0) SH_TRY(write_step(run, &at->since));
         at->since = begin_interval(run);
     }
     int64_t aside = sh_run_now(run);

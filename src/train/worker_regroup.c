@@ -7,7 +7,7 @@
 sh_status sh_worker_enter(sh_worker *worker, int generation) {
     sh_generations *generations = worker->generations;
     sh_shm *fabric = sh_generation_fabric(generations, generation);
-    worker->now = (sh_membership){.generation = generation};
+    worker->now = (sh_worker_generation){.generation = generation};
     worker->rank = sh_generation_rank(generations, generation, worker->slot);
     worker->board = &sh_generation_board(generations, generation)->rank[worker->rank];
     // Who is left alone needs none, unless it has servers beside it.
@@ -20,13 +20,13 @@ sh_status sh_worker_enter(sh_worker *worker, int generation) {
     return sh_engine_create(transport, &options, &worker->now.engine);
 }
 
-void sh_worker_leave(sh_membership *membership) {
+void sh_worker_leave(sh_worker_generation *membership) {
     if (membership->engine == NULL) return;
     sh_engine_destroy(membership->engine);
     membership->engine = NULL;
 }
 
-static void say_state(sh_worker *worker, sh_slot_state state) {
+static void say_state(sh_worker *worker, sh_member_state state) {
     sh_slot_set(worker->generations, worker->slot, state, worker->now.generation);
     sh_worker_note(worker, &(sh_note){.kind = SH_NOTE_STATE, .rank = worker->rank});
 }
@@ -50,8 +50,8 @@ static sh_status next(void *self, sh_seat *seat_out) {
     else
         sh_worker_leave(&worker->now);
     worker->trains = false;
-    worker->now = (sh_membership){.generation = worker->now.generation};
-    say_state(worker, worker->held ? SH_SLOT_WAITS : SH_SLOT_READY);
+    worker->now = (sh_worker_generation){.generation = worker->now.generation};
+    say_state(worker, worker->held ? SH_MEMBER_WAITS : SH_MEMBER_READY);
     SH_TRY(sh_worker_enter(worker, await_generation(worker)));
     seat_out->engine = worker->now.engine;
     seat_out->board = worker->board;
@@ -69,7 +69,7 @@ static void joined(void *self) {
     sh_worker_leave(&worker->before);
     sh_generations_forget(worker->generations, worker->now.generation);
     worker->trains = worker->held = true;
-    say_state(worker, SH_SLOT_TRAINS);
+    say_state(worker, SH_MEMBER_TRAINS);
 }
 
 static void note(void *self, const double *values, size_t count) {

@@ -71,7 +71,7 @@ cp whole $newest
 expect_exit 0 "$SHOAL" eval $newest --data digits -q
 
 # Numbers that fail stop the run at that step, name the layer and keep the last good checkpoint.
-expect_complaint 1 "step " "${digits[@]}" --out run --resume --epochs 3 --lr 1e6 \
+expect_complaint 1 "step " "${digits[@]}" --out run --resume --epochs 3 --lr 1e6 --weight-decay 1 \
     --checkpoint-every 1000000
 expect_text "fc"
 expect_same whole $newest

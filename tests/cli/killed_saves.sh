@@ -11,21 +11,34 @@ finish() { # CODE
     [ "$code" -eq "$1" ] || { cat "$name.err"; fail "$name: exit $code, expected $1"; }
 }
 
-# hold STEP NAME FLAGS...   a run in the background, whose worker 0 stands still in the middle of writing the model
-# of that step: the file that it writes to is a pipe, which takes only 64 KiB as long as nobody reads.
+# The first process that would rename a file to $HOLD... stands still in the middle of it, and $HELD is there.
+cat >hold.c <<'END'
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int rename(const char *from, const char *to) {
+    int (*real)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    if (strstr(to, getenv("HOLD")) != NULL && open(getenv("HELD"), O_CREAT | O_EXCL, 0644) >= 0)
+        for (;;) pause();
+    return real(from, to);
+}
+END
+"${CC:-cc}" -D_GNU_SOURCE -shared -fPIC -o hold.so hold.c
+
+# hold STEP NAME FLAGS...   a run in the background, whose worker 0 stands still in the middle of the checkpoint of
+# that step: its model is written, but not in its place.
 hold() {
     local step=$1
     name=$2
     shift 2
-    local file
-    file=$name/checkpoints/$(printf 'model-%08d.safetensors.tmp.whole' "$step")
-    mkdir -p "$name/checkpoints"
-    mkfifo "$file"
-    exec 3<>"$file"
-    "$SHOAL" train "${common[@]}" --eval-every 1000000 --out "$name" "$@" >"$name.out" 2>"$name.err" 3<&- &
+    rm -f held
+    HOLD=$(printf 'model-%08d.safetensors' "$step") HELD=$WORK/held LD_PRELOAD=$WORK/hold.so \
+        "$SHOAL" train "${common[@]}" --eval-every 1000000 --out "$name" "$@" >"$name.out" 2>"$name.err" &
     parent=$!
-    head -c 1 <&3 >"$name.byte"
-    rm "$file"
+    wait_until test -e held || fail "$name: nobody writes the model of step $step: $(cat "$name.err")"
 }
 
 # Worker 0 dies in the middle of the last checkpoint: the others write it.
@@ -33,8 +46,7 @@ for scheme in local:4 adacomm:4 diloco:4 post-local:4 gossip adpsgd sgp:1 async 
     hold 60 "last-${scheme/:/-}" -n 3 --sync "$scheme" --steps 60 --checkpoint-every 1000000
     sleep 0.3 # for the others to do whatever they do meanwhile
     kill -KILL "$(worker 1)"
-    exec 3<&-
-    finish 0
+        finish 0
     expect_file "$name/checkpoints/model-00000060.safetensors"
     expect_exit 0 "$SHOAL" eval "$name" --quiet
     expect_exit 0 "$SHOAL" train "$name" --resume
@@ -44,7 +56,6 @@ done
 # And one on the way: the others write that checkpoint, and go on.
 hold 40 midway -n 3 --sync gossip --steps 80 --checkpoint-every 40
 kill -KILL "$(worker 1)"
-exec 3<&-
 finish 0
 for step in 40 80; do expect_exit 0 "$SHOAL" eval "midway/checkpoints/manifest-000000$step.json" --quiet; done
 
@@ -84,7 +95,6 @@ done
 expect_exit 0 "$SHOAL" train "${common[@]}" --steps 60 --checkpoint-every 20 --out branch --quiet
 hold 30 branch -n 2 --resume branch/checkpoints/manifest-00000020.json --steps 30 --checkpoint-every 10 --sync bsp
 kill -KILL "$(worker 2)"
-exec 3<&-
 finish 0
 [ "$(grep -c 'resumed after step 20' branch/log.txt)" -eq 2 ] || fail "$(cat branch/log.txt)"
 for step in 20 30 40 60; do expect_exit 0 "$SHOAL" eval "branch/checkpoints/manifest-000000$step.json" --quiet; done

@@ -131,9 +131,9 @@ TEST(room, counts_the_numbers_made_of_a_table) {
     for (size_t i = 0; i < ROWS; i++) memcpy(rows + i * 8, "1,2,3,4\n", 8);
     char *path = put_file("t.csv", rows, ROWS * 8);
     CHECK_OK(open_file(path));
+    free(rows);
     struct rlimit before = limit_to((size_t)16 << 20);
     sh_status status = open_file(path);
     setrlimit(RLIMIT_AS, &before);
-    free(rows);
     CHECK_FAILS(SH_E_MEMORY, "half of the addresses", status);
 }
