@@ -7,13 +7,17 @@
 #include "train/regroup.h"
 #include "train/scheme.h"
 
-double sh_run_training_s(const shoal_run *run) {
+double sh_run_training_s(const shoal_run *run, int64_t now_ns) {
     int64_t aside_ns = run->spent.eval_ns + run->spent.checkpoint_ns;
-    return sh_seconds_between(run->loop_ns + aside_ns, sh_run_now(run));
+    return sh_seconds_between(run->loop_ns + aside_ns, now_ns);
 }
 
-static sh_interval begin_interval(const shoal_run *run) {
-    return (sh_interval){.begin_ns = sh_run_now(run), .told = run->step, .used = 1};
+static sh_interval interval_from(const shoal_run *run, int64_t begin_ns) {
+    return (sh_interval){.begin_ns = begin_ns, .told = run->step, .used = 1};
+}
+
+static int64_t end_of(const shoal_run *run, const sh_interval *since) {
+    return since->end_ns > 0 ? since->end_ns : sh_run_now(run);
 }
 
 /* A multiple of --log-every has been reached since; a free worker may leap over it. */
@@ -40,7 +44,7 @@ static double samples_between(const shoal_run *run, int64_t from, int64_t to) {
 static double part(int64_t some, int64_t all) { return all > 0 ? (double)some / (double)all : NAN; }
 
 static double rate(const shoal_run *run, const sh_interval *since) {
-    double seconds = sh_seconds_between(since->begin_ns, sh_run_now(run));
+    double seconds = sh_seconds_between(since->begin_ns, end_of(run, since));
     double samples = since->used * samples_between(run, since->told, run->step);
     return seconds > 0 ? samples / seconds : 0.0;
 }
@@ -53,6 +57,7 @@ static int64_t epoch_of_step(const shoal_run *run) {
 static sh_status write_step(shoal_run *run, const sh_interval *since) {
     if (!sh_team_leads(&run->team)) return SH_OK;
     bool classes = run->model.loss.kind->classes;
+    int64_t end = end_of(run, since);
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = run->step},
         {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
@@ -61,8 +66,8 @@ static sh_status write_step(shoal_run *run, const sh_interval *since) {
          .r = classes ? part(since->correct, since->counted) : NAN},
         {"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->step - 1)},
         {"samples_per_s", SH_METRIC_REAL, .r = rate(run, since)},
-        {"seconds", SH_METRIC_REAL, .r = sh_seconds_between(run->start_ns, sh_run_now(run))},
-        {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run)},
+        {"seconds", SH_METRIC_REAL, .r = sh_seconds_between(run->start_ns, end)},
+        {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run, end)},
         {"sent_bytes", SH_METRIC_INT, .i = (int64_t)run->sent_bytes},
         {"dense_bytes", SH_METRIC_INT, .i = (int64_t)run->dense_bytes},
         {"grad_norm", SH_METRIC_REAL, .r = run->config.clip_norm > 0 ? run->grad_norm : NAN},
@@ -78,7 +83,7 @@ static sh_status write_eval(shoal_run *run) {
         {"step", SH_METRIC_INT, .i = run->step},
         {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
         {"seconds", SH_METRIC_REAL, .r = sh_seconds_between(run->start_ns, sh_run_now(run))},
-        {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run)},
+        {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run, sh_run_now(run))},
         {"test_loss", SH_METRIC_REAL, .r = run->test.loss},
         {"test_accuracy", SH_METRIC_REAL, .r = run->test.accuracy},
         {"validation_loss", SH_METRIC_REAL, .r = run->validation.loss},
@@ -214,7 +219,7 @@ static sh_status tell(shoal_run *run, sh_interval *since, int64_t to, double los
     bool epoch_end = epoch_ended(run, since) && run->step < to;
     if (epoch_end || (line_is_due(run, since) && run->step < to && has_news)) {
         SH_TRY(write_step(run, since));
-        *since = begin_interval(run);
+        *since = interval_from(run, end_of(run, since));
     }
     if (run->step > 0) report(run, loss, samples_per_s, epoch_end);
     return SH_OK;
@@ -243,13 +248,16 @@ static sh_status span(shoal_run *run, sh_interval *since, double *loss_out, bool
     for (bool meets = false; !meets;) {
         sh_loss_result result = {0};
         sh_team_phase(&run->team, SH_PHASE_STEP, run->step + 1);
+        int64_t begin = sh_run_now(run);
         SH_TRY(sh_scheme_step(run, &result, &meets));
+        since->end_ns = late ? begin : 0;
         if (!late) add_result(since, &result);
         if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
         if (!meets) SH_TRY(tell(run, since, to, *loss_out));
         if (late) add_result(since, &result);
     }
     SH_TRY(sh_scheme_meet(run));
+    since->end_ns = 0;
     double dealt = samples_between(run, from, run->step);
     if (dealt > 0) since->used = (double)(run->samples_here - samples) / dealt;
     *epoch_end_out = epoch_ended(run, since);
@@ -287,7 +295,7 @@ static sh_status pay_dues(shoal_run *run, sh_loop *at, bool *saved_out) {
     if (moved && (line_is_due(run, &at->since) || epoch_end || last)) {
         // Without losses there is no line: whoever knew them has died.
         if (at->since.counted > 0) SH_TRY(write_step(run, &at->since));
-        at->since = begin_interval(run);
+        at->since = interval_from(run, sh_run_now(run));
     }
     int64_t aside = sh_run_now(run);
     if (is_due(run->step, run->eval_every, epoch_end, last)) SH_TRY(evaluate(run));
@@ -314,7 +322,7 @@ static sh_status let_join(shoal_run *run) {
 }
 
 sh_loop sh_loop_begin(const shoal_run *run) {
-    return (sh_loop){.since = begin_interval(run), .loss = NAN};
+    return (sh_loop){.since = interval_from(run, sh_run_now(run)), .loss = NAN};
 }
 
 sh_status sh_loop_run(shoal_run *run, sh_loop *at) {

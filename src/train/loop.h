@@ -9,9 +9,10 @@
 typedef struct sh_interval {
     double loss_sum;
     int64_t counted, correct, begin_ns;
-    int64_t told;  // the step of that line
-    double used;   // of the samples in the steps since, the part that a scheme has learnt from, as
-                   // far as workers have met
+    int64_t told;    // the step of that line
+    int64_t end_ns;  // when the last step of the next line had ended; 0: now
+    double used;  // of the samples in the steps since, the part that a scheme has learnt from, as
+                  // far as workers have met
 } sh_interval;
 
 /* What the loop carries from round to round. */
@@ -29,7 +30,9 @@ sh_status sh_loop_run(shoal_run *run, sh_loop *at);
 static inline double sh_seconds_between(int64_t begin_ns, int64_t end_ns) {
     return (double)(end_ns - begin_ns) * 1e-9;
 }
-/* Since the first step, without evaluation and checkpoints: what schemes are compared by. */
-double sh_run_training_s(const shoal_run *run);
+/* From the first step to `now_ns`, without evaluation and checkpoints: what schemes are compared
+ * by.
+ */
+double sh_run_training_s(const shoal_run *run, int64_t now_ns);
 
 #endif

@@ -14,7 +14,7 @@
 
 static sh_status finish(shoal_run *run) {
     sh_totals totals;
-    double train_s = sh_run_training_s(run);
+    double train_s = sh_run_training_s(run, sh_run_now(run));
     SH_TRY(sh_team_report(run));
     SH_TRY(sh_totals_count(run, &totals));
     if (!sh_team_leads(&run->team)) return SH_OK;

@@ -15,6 +15,7 @@ typedef struct problem {
     const char *scheme, *optimizer;
     int64_t goal;  // steps of all workers
     double momentum, decay;
+    bool falls;            // the rate falls from 0.3 to 0 over the steps; every gradient is -1
     float weights[COUNT];  // rank 0's at the end
     int64_t done[RANKS_MOST], own[RANKS_MOST];
     uint64_t stalest;
@@ -54,6 +55,7 @@ static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
     assert_int_equal(mean, SH_MEAN_OWN);
     uint64_t s = (uint64_t)(w->drawn++ * w->replica.ranks + w->replica.rank);
     double loss = sample_gradient(w->replica.weights, 5, s, w->gradients);
+    for (size_t i = 0; i < COUNT && w->problem->falls; i++) w->gradients[i] = -1;
     *result_out = (sh_loss_result){.sum = loss, .counted = 1, .correct = -1};
     return SH_OK;
 }
@@ -84,10 +86,10 @@ static sh_status make_optimizer(const problem *p, sh_optim *optim) {
     return sh_optim_init(optim, &options, COUNT);
 }
 
-static sh_status make_schedule(sh_schedule *schedule) {
-    static char constant[] = "constant";
-    sh_schedule_options options = {.name = constant, .warmup = NAN, .last = NAN, .gamma = NAN};
-    return sh_schedule_init(schedule, &options, 0.3, 1, STEPS, STEPS);
+static sh_status make_schedule(const problem *p, sh_schedule *schedule) {
+    static char constant[] = "constant", linear[] = "linear";
+    sh_schedule_options options = {.name = p->falls ? linear : constant, .gamma = 0.1};
+    return sh_schedule_init(schedule, &options, 0.3, 1, STEPS, p->falls ? p->goal : STEPS);
 }
 
 /* Two meetings: in the middle, where all replicas have the same weights, and at the end. */
@@ -126,7 +128,7 @@ static sh_status be_worker(sh_engine *engine, void *argument) {
     sh_optim optim;
     sh_schedule schedule;
     SH_TRY(make_optimizer(p, &optim));
-    SH_TRY(make_schedule(&schedule));
+    SH_TRY(make_schedule(p, &schedule));
     worker w = {.problem = p};
     int rank = sh_engine_rank(engine);
     w.replica = (sh_replica){.rank = rank,
@@ -224,6 +226,18 @@ TEST(hogwild, workers_without_a_lock_reach_what_one_reaches) {
 
 TEST(hogwild, workers_with_a_lock_reach_what_one_reaches) {
     for (int ranks = 2; ranks <= RANKS_MOST; ranks++) check_workers("hogwild-locked", ranks);
+}
+
+/* Step t of all workers has the rate of step t / P of the run, whoever takes it. */
+TEST(hogwild, every_step_has_its_own_rate) {
+    enum { RANKS = 3, GOAL = 60 };
+    problem p = {.scheme = "hogwild-locked", .optimizer = "sgd", .goal = GOAL, .falls = true};
+    sh_schedule schedule;
+    double sum = 0;
+    CHECK_OK(make_schedule(&p, &schedule));
+    for (int64_t t = 0; t < GOAL; t++) sum += sh_schedule_lr(&schedule, t / RANKS);
+    CHECK_OK(run_engines(RANKS, NULL, be_worker, &p));
+    for (size_t i = 0; i < COUNT; i++) assert_true(fabs((double)p.weights[i] - sum) < 1e-4 * sum);
 }
 
 TEST(hogwild, a_wish_to_stop_ends_everyones_steps) {
