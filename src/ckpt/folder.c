@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -126,6 +127,27 @@ void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
             remove_snapshot(folder, steps[i]);
     }
     sh_free(steps);
+}
+
+sh_status sh_snapshots_check(const char *folder, int64_t every, int64_t last, bool fresh) {
+    struct stat info;
+    if (lstat(folder, &info) == 0 && S_ISLNK(info.st_mode)) {
+        SH_FAIL(SH_E_IO, "'%s' is a link, and checkpoints are not written through links", folder);
+        return sh_error_hint("let --out name the folder itself, where the room is");
+    }
+    DIR *dir = fresh ? opendir(folder) : NULL;
+    if (dir == NULL) return SH_OK;
+    sh_status status = SH_OK;
+    for (struct dirent *entry; status == SH_OK && (entry = readdir(dir)) != NULL;) {
+        file_name name;
+        if (!parse_name(entry->d_name, &name) || name.temporary) continue;
+        if (name.step > last || (name.step != last && name.step % every != 0)) continue;
+        SH_FAIL(SH_E_USAGE, "'%s/%s' is there, and this run would write over it", folder,
+                entry->d_name);
+        status = sh_error_hint("move it away, or take another folder: --out DIR");
+    }
+    closedir(dir);
+    return status;
 }
 
 sh_status sh_snapshots_remove_all(const char *folder) {

@@ -31,6 +31,12 @@ sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *cou
  * what cannot be removed. */
 void sh_snapshots_prune(const char *folder, int64_t step, int keep);
 
+/* Before a run writes snapshots there, at every `every`-th step and at step `last`. Refuses a
+ * folder that is a link, which snapshots would be written and removed through; and, if the run is
+ * `fresh`, one with files that it would write over though no manifest says that they are a run's. A
+ * folder that is not there yet is fine. */
+sh_status sh_snapshots_check(const char *folder, int64_t every, int64_t last, bool fresh);
+
 /* Removes every snapshot: the run that wrote them is to be started afresh. */
 sh_status sh_snapshots_remove_all(const char *folder);
 

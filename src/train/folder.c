@@ -97,6 +97,17 @@ static sh_status choose_folder(shoal_run *run, int *first_inout) {
         "--resume continues it, --overwrite starts afresh, --out DIR goes elsewhere");
 }
 
+static sh_status check_snapshots(const shoal_run *run) {
+    const sh_config *config = &run->config;
+    bool fresh = config->resume == NULL && !config->overwrite;
+    int64_t every = config->checkpoint_every > 0 ? config->checkpoint_every : run->steps_per_epoch;
+    char *folder = sh_path_join(run->folder, "checkpoints");
+    if (folder == NULL) return no_memory();
+    sh_status status = sh_snapshots_check(folder, every, run->steps, fresh);
+    sh_free(folder);
+    return status;
+}
+
 static void find_peak(void *mib_out, const char *event, const json_t *object) {
     double peak = sh_metrics_number(object, "peak_rss_mib");
     if (strcmp(event, "end") == 0 && !isnan(peak)) *(double *)mib_out = peak;
@@ -315,6 +326,7 @@ static sh_status take_folder(shoal_run *run) {
     bool named = run->config.out != NULL || run->config.resume != NULL;
     for (int first = 1;; first++) {
         SH_TRY(choose_folder(run, &first));
+        SH_TRY(check_snapshots(run));
         SH_TRY(sh_run_resume(run));  // what cannot be resumed leaves no folder behind
         SH_TRY(sh_make_folders(run->folder));
         if (claim(run->folder, &run->folder_claim)) return SH_OK;

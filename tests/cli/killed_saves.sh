@@ -125,6 +125,17 @@ for part in model optimizer; do echo mine >"foreign/checkpoints/$part-00000001.s
 expect_exit 0 "$SHOAL" train "${common[@]}" --steps 20 --checkpoint-every 5 --checkpoint-keep 1 --out foreign --quiet
 for part in model optimizer; do grep -qx mine "foreign/checkpoints/$part-00000001.safetensors"; done
 expect_no_file foreign/checkpoints/manifest-00000015.json
+# Of those that the run itself would write, none is written over.
+mkdir -p mine/checkpoints
+echo mine >mine/checkpoints/model-00000020.safetensors
+expect_complaint 2 "model-00000020.safetensors' is there, and this run would write over it" \
+    "$SHOAL" train "${common[@]}" --steps 20 --out mine
+grep -qx mine mine/checkpoints/model-00000020.safetensors
+# Nor is anything written through a link.
+mkdir -p linked elsewhere
+ln -s ../elsewhere linked/checkpoints
+expect_complaint 1 "'linked/checkpoints' is a link" "$SHOAL" train "${common[@]}" --steps 5 --out linked
+[ -z "$(ls elsewhere)" ] || fail "something was written through the link"
 # And one with checkpoints, but without the run file of the run that wrote them.
 cp foreign/checkpoints/*-00000020.* other/checkpoints
 expect_complaint 2 "'other' already holds checkpoints" "$SHOAL" train "${common[@]}" --steps 5 --out other

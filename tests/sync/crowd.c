@@ -178,8 +178,9 @@ static sh_status make(member *m) {
                                           .trust = NAN,
                                           .rho = NAN};
     SH_TRY(sh_optim_init(&m->optim, &m->optim_options, c->count));
-    sh_schedule_options constant = {.name = (char *)(uintptr_t) "constant", .gamma = 0.1};
-    return sh_schedule_init(&m->schedule, &constant, c->lr, 1, c->steps, c->steps);
+    const char *schedule = c->schedule != NULL ? c->schedule : "constant";
+    sh_schedule_options options = {.name = (char *)(uintptr_t)schedule, .gamma = 0.1};
+    return sh_schedule_init(&m->schedule, &options, c->lr, 1, c->steps, c->steps);
 }
 
 static sh_status make_replica(member *m, sh_engine *engine) {

@@ -18,6 +18,7 @@ struct crowd {
     int64_t meet_every;         // steps; 0: at the end only
     size_t count;               // parameters; 0: 5
     double lr;                  // 0: no gradient
+    const char *schedule;       // of the rate, over the steps; NULL: constant
     double momentum;            // of the optimizer
     const char *policy;         // sync.momentum; NULL: auto
     const char *graph;          // NULL: auto

@@ -347,3 +347,21 @@ TEST(delta, arrived_and_kept_back_are_the_mean_of_the_models) {
         check_conserves(schemes[s], "powersgd:1", 10, 1e-5);
     }
 }
+
+/* Alone until the only meeting, worker i takes step k at the rate of step k:
+ * w <- w - lr (1 - k / steps) (w - c_i). */
+TEST(local, every_step_has_its_own_rate) {
+    enum { STEPS = 12 };
+    crowd c = {
+        .scheme = "local:1000", .workers = 3, .steps = STEPS, .lr = 0.5, .schedule = "linear"};
+    CHECK_OK(crowd_run(&c));
+    for (int worker = 0; worker < c.workers; worker++)
+        for (size_t i = 0; i < c.count; i++) {
+            double w = (double)crowd_begin(&c, worker, i);
+            for (int k = 0; k < STEPS - 1; k++) {
+                w -= c.lr * (1 - (double)k / STEPS) * (w - (double)crowd_goal(worker, i));
+                assert_true(fabs((double)crowd_at(&c, k + 1, worker, i) - w) < 1e-5);
+            }
+        }
+    crowd_fini(&c);
+}
