@@ -194,12 +194,15 @@ static void leave(shoal_run *run) {
     run->team.joined = false;
 }
 
-static sh_status begin_again(shoal_run *run, bool newcomers) {
-    if (newcomers) {
-        SH_TRY(sh_team_spread_folder(run));
-        SH_TRY(sh_team_spread_kernels(run));
-        if (!sh_team_leads(&run->team)) sh_tuner_forbid(run->model.tuner);
-    }
+/* What whoever joins must know besides the model. */
+static sh_status tell_newcomers(shoal_run *run) {
+    SH_TRY(sh_team_spread_folder(run));
+    SH_TRY(sh_team_spread_kernels(run));
+    if (!sh_team_leads(&run->team)) sh_tuner_forbid(run->model.tuner);
+    return SH_OK;
+}
+
+static sh_status begin_again(shoal_run *run) {
     SH_TRY(sh_team_keep_costs(run));
     const sh_data_team team = sh_team_for_data(&run->team);
     SH_TRY(sh_data_regroup(&run->data, &team));
@@ -233,8 +236,10 @@ static sh_status join(shoal_run *run) {
     // Whoever joins has read no snapshot, and may lead the team one day.
     SH_TRY(sh_team_broadcast(team, &team->lost, sizeof team->lost));
     SH_TRY(agree_on_model(run, scheme.kind->family->restore != NULL, holders));
+    // Only who knows all of it counts as one who was there when the next generation begins.
+    if ((int)holders < team->ranks) SH_TRY(tell_newcomers(run));
     team->holds = true;
-    return begin_again(run, (int)holders < team->ranks);
+    return begin_again(run);
 }
 
 sh_status sh_regroup(shoal_run *run) {
