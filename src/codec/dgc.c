@@ -4,7 +4,7 @@
  *   v := v + u                                 so that what waits gathers momentum too
  *   send the k largest |v|;  v, u := 0 there   factor masking: sent elements start afresh
  *
- * g is this rank's gradient; the paper's local clipping takes place before (train/step.c).
+ * g is this rank's gradient; the paper's local clipping takes place before (run/step.c).
  *
  * In the warm-up R falls from 25 % by a factor of 4 per stage (75 %, 93.75 %, 98.4 % ... sparse),
  * the stages sharing the warm-up's steps. The optimizer applies no momentum of its own. A parameter

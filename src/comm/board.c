@@ -12,7 +12,7 @@ const char *sh_phase_name(int phase) {
     return known ? phase_names[phase] : "?";
 }
 
-const char *sh_board_name(const sh_board *board, int rank, char text_out[SH_BOARD_NAME]) {
+const char *sh_board_name(const sh_status_board *board, int rank, char text_out[SH_BOARD_NAME]) {
     int workers = board->ranks - board->servers;
     bool works = rank < workers;
     snprintf(text_out, SH_BOARD_NAME, "%s %d", works ? "worker" : "server",
@@ -20,12 +20,12 @@ const char *sh_board_name(const sh_board *board, int rank, char text_out[SH_BOAR
     return text_out;
 }
 
-void sh_board_phase(sh_board_rank *board, sh_phase phase, int64_t now_ns) {
+void sh_board_phase(sh_rank_status *board, sh_phase phase, int64_t now_ns) {
     atomic_store_explicit(&board->phase, (int)phase, memory_order_relaxed);
     atomic_store_explicit(&board->beat_ns, now_ns, memory_order_relaxed);
 }
 
-sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *what, int64_t step,
+sh_operation *sh_board_begin(sh_rank_status *board, int64_t now_ns, const char *what, int64_t step,
                              int bucket, int peer, int64_t bytes) {
     // Under MPI two tasks of a rank write, the comm task and one that waits for mail: each its
     // entry.
@@ -44,7 +44,7 @@ sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *w
     return operation;
 }
 
-void sh_board_end(sh_board_rank *board, sh_operation *operation, int64_t now_ns) {
+void sh_board_end(sh_rank_status *board, sh_operation *operation, int64_t now_ns) {
     operation->end_ns = now_ns;
     atomic_store_explicit(&board->beat_ns, now_ns, memory_order_relaxed);
 }
@@ -73,7 +73,7 @@ static void append_operation(const sh_operation *o, int64_t now_ns, char *text, 
                (double)(o->end_ns - o->start_ns) * 1e-6, (double)(now_ns - o->end_ns) * 1e-9);
 }
 
-void sh_board_line(const sh_board_rank *board, int rank, int64_t now_ns, char *text_out,
+void sh_board_line(const sh_rank_status *board, int rank, int64_t now_ns, char *text_out,
                    size_t size) {
     uint64_t count = atomic_load_explicit(&board->count, memory_order_acquire);
     uint64_t waits = sh_board_waits(board);
@@ -91,7 +91,7 @@ void sh_board_line(const sh_board_rank *board, int rank, int64_t now_ns, char *t
     append_operation(&board->operations[(count - 1) % SH_BOARD_OPERATIONS], now_ns, text_out, size);
 }
 
-void sh_board_print(const sh_board_rank *board, int rank, int64_t now_ns, FILE *file) {
+void sh_board_print(const sh_rank_status *board, int rank, int64_t now_ns, FILE *file) {
     uint64_t count = atomic_load_explicit(&board->count, memory_order_acquire);
     uint64_t first = count > SH_BOARD_OPERATIONS ? count - SH_BOARD_OPERATIONS : 0;
     char text[SH_BOARD_TEXT];

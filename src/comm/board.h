@@ -33,7 +33,7 @@ typedef struct sh_operation {
     int64_t start_ns, end_ns;  // end 0: under way
 } sh_operation;
 
-typedef struct sh_board_rank {
+typedef struct sh_rank_status {
     _Alignas(64) _Atomic int64_t beat_ns;  // last sign of life; relaxed: only its age matters
     _Atomic int phase;                     // sh_phase
     _Atomic int64_t step;
@@ -46,38 +46,38 @@ typedef struct sh_board_rank {
     int32_t pid;
     int32_t status;  // sh_status of the failure
     char error[SH_BOARD_TEXT], hint[SH_BOARD_TEXT];
-} sh_board_rank;
+} sh_rank_status;
 
-typedef struct sh_board {
+typedef struct sh_status_board {
     int ranks;
     int servers;  // so many of the last are parameter servers, the others workers
-    _Alignas(64) sh_board_rank rank[];
-} sh_board;
+    _Alignas(64) sh_rank_status rank[];
+} sh_status_board;
 
 static inline size_t sh_board_bytes(int ranks) {
-    return sizeof(sh_board) + (size_t)ranks * sizeof(sh_board_rank);
+    return sizeof(sh_status_board) + (size_t)ranks * sizeof(sh_rank_status);
 }
 
 /* For whom a rank waits, whatever for. */
-static inline uint64_t sh_board_waits(const sh_board_rank *board) {
+static inline uint64_t sh_board_waits(const sh_rank_status *board) {
     return atomic_load_explicit(&board->waits_for, memory_order_relaxed) |
            atomic_load_explicit(&board->mail_from, memory_order_relaxed);
 }
 
 /* Notes the start of an operation and returns its entry, to be ended with sh_board_end. */
-sh_operation *sh_board_begin(sh_board_rank *board, int64_t now_ns, const char *what, int64_t step,
+sh_operation *sh_board_begin(sh_rank_status *board, int64_t now_ns, const char *what, int64_t step,
                              int bucket, int peer, int64_t bytes);
-void sh_board_end(sh_board_rank *board, sh_operation *operation, int64_t now_ns);
-void sh_board_phase(sh_board_rank *board, sh_phase phase, int64_t now_ns);
+void sh_board_end(sh_rank_status *board, sh_operation *operation, int64_t now_ns);
+void sh_board_phase(sh_rank_status *board, sh_phase phase, int64_t now_ns);
 const char *sh_phase_name(int phase);
 /* "worker 2", "server 0". Returns text_out. */
 enum { SH_BOARD_NAME = 24 };
-const char *sh_board_name(const sh_board *board, int rank, char text_out[SH_BOARD_NAME]);
+const char *sh_board_name(const sh_status_board *board, int rank, char text_out[SH_BOARD_NAME]);
 
 /* One line: "rank 2: step 118, allreduce ring of bucket 3, waits for rank 0 since 5.2 s". */
-void sh_board_line(const sh_board_rank *board, int rank, int64_t now_ns, char *text_out,
+void sh_board_line(const sh_rank_status *board, int rank, int64_t now_ns, char *text_out,
                    size_t size);
 /* The last operations of one rank, oldest first. */
-void sh_board_print(const sh_board_rank *board, int rank, int64_t now_ns, FILE *file);
+void sh_board_print(const sh_rank_status *board, int rank, int64_t now_ns, FILE *file);
 
 #endif

@@ -30,7 +30,7 @@ static const char *const direct_names[SH_COLLECTIVES] = {
 
 /* call->own is the number of the call's entry; it may be overwritten before the call ends. */
 void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
-    sh_board_rank *board = engine->transport->board;
+    sh_rank_status *board = engine->transport->board;
     char text[2 * sizeof board->operations[0].what];
     const char *what = direct_names[call->what];
     if (algorithm != NULL) {
@@ -43,7 +43,7 @@ void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algori
 }
 
 static void record_end(sh_engine *engine, const sh_call *call) {
-    sh_board_rank *board = engine->transport->board;
+    sh_rank_status *board = engine->transport->board;
     uint64_t number = (uint64_t)(uintptr_t)call->own;
     sh_operation *entry = &board->operations[number % SH_BOARD_OPERATIONS];
     if (entry->sequence == number) sh_board_end(board, entry, engine->now_ns);

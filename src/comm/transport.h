@@ -93,8 +93,8 @@ struct sh_transport {
     // The simulator's: time passes in idle only, so nobody spins; no memory is mapped; a message
     // whose data is NULL moves its size.
     bool virtual_time;
-    sh_board_rank *board;  // this rank's, never NULL
-    sh_board *boards;      // of all ranks where memory is shared; NULL elsewhere
+    sh_rank_status *board;    // this rank's, never NULL
+    sh_status_board *boards;  // of all ranks where memory is shared; NULL elsewhere
     /* Called by progress for each message that comes in, before a receive gets it, perhaps more
      * than once; it must not use the transport. True: an empty message that nobody receives. NULL:
      * nobody asks. */

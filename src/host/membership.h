@@ -1,6 +1,6 @@
 /* Who is in the team: what follows when a worker dies, hangs, comes back or has ended. One pure
- * state machine, fed by the parent of processes (train/launch.c) and by the simulator
- * (train/simulate_team.c): events go in, and sh_membership_move says what is to be done.
+ * state machine, fed by the parent of processes (host/launch.c) and by the simulator
+ * (sim/simulate_team.c): events go in, and sh_membership_move says what is to be done.
  *
  *   a worker's states            starts ──▶ ready ──▶ trains ◀──▶ waits
  *                                   ╲         ╲         │  dies    ╱

@@ -1,7 +1,7 @@
 /* Layers: one file and one row each (nn/layers/list.h). A layer is a node of the static DAG; it is
  * described first (nn/spec.h: shapes and declared parameters), gets its place in the parameter
  * block when the net is built (nn/net.h), and is compiled to an op, which knows kernels and
- * buffers, once per batch size (nn/plan.h). The layers of `nn` compute only;
+ * buffers, once per batch size (nn/executor.h). The layers of `nn` compute only;
  * kinds that exchange values with other workers live in parallel/, and whoever wants them puts them
  * into a described net. */
 #ifndef SH_NN_LAYER_H
@@ -15,7 +15,7 @@ enum { SH_INPUTS_MOST = 8, SH_LAYER_PARAMS_MOST = 4, SH_LAYER_NAME = 64, SH_NET_
 
 typedef struct sh_net_spec sh_net_spec;
 typedef struct sh_op sh_op;
-typedef struct sh_planner sh_planner;
+typedef struct sh_builder sh_builder;
 typedef struct sh_layer_kind sh_layer_kind;
 
 /* How a parameter starts. The papers' rules; element i of the parameter is a function of the seed,
@@ -74,8 +74,8 @@ struct sh_layer_kind {
     sh_status (*expand)(sh_net_spec *net, const char *name, const int *inputs, int input_count,
                         const void *options);
 
-    /* Creates kernels and says what it needs (nn/plan.h). NULL: nothing to prepare. */
-    sh_status (*plan)(sh_op *op, sh_planner *planner);
+    /* Creates kernels and says what it needs (nn/executor.h). NULL: nothing to prepare. */
+    sh_status (*build)(sh_op *op, sh_builder *builder);
     void (*begin)(sh_op *op);  // at the start of a step, before any forward; NULL: nothing
     /* What computes cannot fail; what exchanges values with other workers can. */
     sh_status (*forward)(sh_op *op);

@@ -1,5 +1,5 @@
 /* The net: a static DAG of layers over one parameter block, built from its description (nn/spec.h).
- * Batch sizes and memory come later, in a plan. */
+ * Batch sizes and memory come later, in an executor. */
 #ifndef SH_NN_NET_H
 #define SH_NN_NET_H
 

@@ -1,5 +1,6 @@
 /* The workers that an op exchanges values with while it computes. A step hands them to the ops of a
- * plan (sh_step_context.peers); kinds in this folder use them, those of nn never look inside. */
+ * executor (sh_step_context.peers); kinds in this folder use them, those of nn never look inside.
+ */
 #ifndef SH_PARALLEL_PEERS_H
 #define SH_PARALLEL_PEERS_H
 

@@ -24,8 +24,8 @@ sh_status sh_peers_sum(const sh_peers *peers, double *values, size_t count) {
     return sh_engine_run(peers->engine, &call);
 }
 
-static sh_status plan(sh_op *op, sh_planner *planner) {
-    SH_TRY(sh_batchnorm_plan(op, planner));
+static sh_status build(sh_op *op, sh_builder *builder) {
+    SH_TRY(sh_batchnorm_build(op, builder));
     sh_op_scratch(op, (2 * (size_t)op->in[0]->shape.dim[1] + 1) * sizeof(double));  // the sums
     return SH_OK;
 }
@@ -69,7 +69,7 @@ static const sh_layer_kind sync_batchnorm = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = sh_batchnorm_declare,
-    .plan = plan,
+    .build = build,
     .forward = forward,
     .backward = backward,
     .fuses_relu = true,

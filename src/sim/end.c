@@ -102,7 +102,7 @@ static void name_task(const sh_fiber *fiber, char *text, size_t size) {
         append(text, size, "any rank, tag %" PRIx64, posted->tag);
     else
         append(text, size, "rank %d, tag %" PRIx64, posted->peer, posted->tag);
-    const sh_board_rank *board = rank->base.board;
+    const sh_rank_status *board = rank->base.board;
     uint64_t count = atomic_load_explicit(&board->count, memory_order_relaxed);
     if (count == 0) return;
     const sh_operation *last = &board->operations[(count - 1) % SH_BOARD_OPERATIONS];

@@ -111,7 +111,7 @@ static int64_t now_ns(void *self) { return ((const sh_sim *)self)->now_ns; }
 const sh_clock *sh_sim_clock(const sh_sim *sim) { return &sim->clock; }
 double sh_sim_seconds(const sh_sim *sim) { return sh_sim_to_s(sim->now_ns - SH_SIM_START_NS); }
 sh_sim_counts sh_sim_counted(const sh_sim *sim) { return sim->counts; }
-sh_board *sh_sim_board(sh_sim *sim) { return sim->board; }
+sh_status_board *sh_sim_board(sh_sim *sim) { return sim->board; }
 
 void sh_sim_queue(sh_sim *sim, sh_event *event, sh_sim_kind kind, int64_t at_ns) {
     event->kind = kind;
@@ -180,8 +180,8 @@ static void fire(sh_sim *sim, sh_event *event) {
 static bool take_event(sh_sim *sim, sh_event **event_out) {
     int64_t hard = INT64_MAX, soft = INT64_MAX;
     bool moves = sh_events_next(&sim->events, &hard), looks = sh_events_next(&sim->looks, &soft);
-    int64_t patience = sh_sim_to_ns(sim->options.patience_s);
-    if (!moves && (!looks || soft - sim->moved_ns > patience)) return false;
+    int64_t wait_limits = sh_sim_to_ns(sim->options.patience_s);
+    if (!moves && (!looks || soft - sim->moved_ns > wait_limits)) return false;
     bool first = hard <= soft;
     if (first) sim->moved_ns = hard;
     sim->now_ns = first ? hard : soft;

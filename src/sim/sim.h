@@ -91,7 +91,7 @@ int64_t sh_sim_compute_ns(const sh_sim *sim, int rank, int64_t step);
 const sh_clock *sh_sim_clock(const sh_sim *sim);
 double sh_sim_seconds(const sh_sim *sim);  // since the start
 sh_sim_counts sh_sim_counted(const sh_sim *sim);
-sh_board *sh_sim_board(sh_sim *sim);
+sh_status_board *sh_sim_board(sh_sim *sim);
 /* The rank dies now, in all teams. From a task of the simulation or before the run. */
 void sh_sim_kill(sh_sim *sim, int rank);
 bool sh_sim_is_dead(const sh_sim *sim, int rank);

@@ -104,7 +104,7 @@ struct sh_sim {
     sh_clock clock;
     sh_sim_rank *ranks;  // (endpoints)
     sh_arena memory;
-    sh_board *board;
+    sh_status_board *board;
     int *node;  // (endpoints): racks, or each its own
     struct sh_places *places;
     sh_pool flights, sleeps, payloads[SH_SIM_CLASSES];

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/number.h"
-#include "plan/units.h"
+#include "explain/units.h"
 
 /* ---- Pieces of text: each moves past what it took, and is false where that is not there --------
  */

@@ -31,11 +31,11 @@ static sh_status adacomm_create(sh_sync *sync) {
     sh_replica *replica = sync->replica;
     adacomm *a = sync->own = sh_alloc(1, sizeof *a);
     if (a == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for AdaComm");
-    a->state = replica->kept[0] != NULL ? replica->kept[0] : a->none;
+    a->state = replica->state[0] != NULL ? replica->state[0] : a->none;
     if (a->state[PERIOD] == 0) a->state[PERIOD] = (float)sync->scheme.amount;
     int64_t steps = replica->total / replica->ranks;
     a->stretch = steps >= LOOKS ? steps / LOOKS : 1;
-    return sh_delta_create(replica, replica->kept[1], &a->delta);
+    return sh_delta_create(replica, replica->state[1], &a->delta);
 }
 
 static void adacomm_destroy(sh_sync *sync) {

@@ -29,7 +29,7 @@ static sh_status diloco_create(sh_sync *sync) {
     if (d == NULL || (replica->weights != NULL && d->anchor == NULL))
         return SH_FAIL(SH_E_MEMORY, "out of memory for DiLoCo's anchor of %zu floats", total);
     if (d->anchor != NULL) sh_vector()->copy(replica->weights, d->anchor, total);
-    return sh_delta_create(replica, replica->kept[1], &d->delta);
+    return sh_delta_create(replica, replica->state[1], &d->delta);
 }
 
 static void diloco_destroy(sh_sync *sync) {
@@ -59,7 +59,7 @@ static sh_status round_of(sh_sync *sync) {
     diloco *d = sync->own;
     sh_replica *replica = sync->replica;
     SH_TRY(sh_delta_average_model(d->delta, replica));
-    if (d->anchor != NULL) outer_step(sync, replica->weights, d->anchor, replica->kept[0]);
+    if (d->anchor != NULL) outer_step(sync, replica->weights, d->anchor, replica->state[0]);
     sh_delta_rebase(d->delta);
     return sh_replica_average_optim(replica, policy_of(sync));
 }

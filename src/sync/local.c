@@ -57,7 +57,7 @@ static sh_status local_create(sh_sync *sync) {
     local *l = sync->own = sh_alloc(1, sizeof *l);
     if (l == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for local SGD");
     l->alone = alone_from(sync);
-    return sh_delta_create(sync->replica, sync->replica->kept[0], &l->delta);
+    return sh_delta_create(sync->replica, sync->replica->state[0], &l->delta);
 }
 
 static void local_destroy(sh_sync *sync) {

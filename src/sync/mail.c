@@ -34,7 +34,7 @@ static sh_status fail_late(const sh_mail *mail, const sh_message *message, int64
 
 static sh_status await(const sh_mail *mail, sh_message *message, const char *what) {
     sh_transport *transport = mail->transport;
-    sh_board_rank *board = transport->board;
+    sh_rank_status *board = transport->board;
     int host = host_of(mail, message->peer);
     int64_t begin_ns = sh_clock_now_ns(transport->clock), since_ns = begin_ns, looked_ns = begin_ns;
     int told = 0;

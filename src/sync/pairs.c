@@ -247,18 +247,18 @@ typedef struct service_seat {
 
 typedef struct service_desk {
     pairing takes;
-    service_seat seats[SEATS_MOST];
+    service_seat envs[SEATS_MOST];
     int seat_count;
     sh_ledger ledger;
     sh_message leave;
 } service_desk;
 
-static sh_status expect(sh_service *service, const service_desk *desk, service_seat *seat) {
+static sh_status expect(sh_service *service, const service_desk *desk, service_seat *env) {
     size_t bytes = desk->takes.partner ? service->params->total * sizeof(float) : 0;
-    seat->answers = false;
-    seat->message =
-        (sh_message){.peer = SH_ANY_RANK, .tag = TAG_ASK, .data = seat->model, .bytes = bytes};
-    return sh_mail_receive(&service->mail, &seat->message);
+    env->answers = false;
+    env->message =
+        (sh_message){.peer = SH_ANY_RANK, .tag = TAG_ASK, .data = env->model, .bytes = bytes};
+    return sh_mail_receive(&service->mail, &env->message);
 }
 
 static sh_status open_desk(sh_service *service, service_desk *desk) {
@@ -271,12 +271,12 @@ static sh_status open_desk(sh_service *service, service_desk *desk) {
     int askers = desk->takes.asker && desk->takes.partner ? (workers + 1) / 2 : workers - 1;
     desk->seat_count = askers < SEATS_MOST ? askers : SEATS_MOST;
     for (int i = 0; i < desk->seat_count; i++) {
-        service_seat *seat = &desk->seats[i];
+        service_seat *env = &desk->envs[i];
         if (service->weights != NULL) {
-            seat->model = sh_alloc(service->params->total, sizeof *seat->model);
-            if (seat->model == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a partner");
+            env->model = sh_alloc(service->params->total, sizeof *env->model);
+            if (env->model == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a partner");
         }
-        SH_TRY(expect(service, desk, seat));
+        SH_TRY(expect(service, desk, env));
     }
     return SH_OK;
 }
@@ -285,8 +285,8 @@ static void close_desk(sh_service *service, service_desk *desk) {
     if (service->index == 0) sh_ledger_end(&desk->ledger, service);
     sh_cancel(service->mail.transport, &desk->leave);
     for (int i = 0; i < desk->seat_count; i++) {
-        sh_cancel(service->mail.transport, &desk->seats[i].message);
-        sh_free(desk->seats[i].model);
+        sh_cancel(service->mail.transport, &desk->envs[i].message);
+        sh_free(desk->envs[i].model);
     }
 }
 
@@ -304,20 +304,20 @@ static void exchange(const sh_sync *sync, float *model, size_t total) {
     pthread_mutex_unlock(&p->lock);
 }
 
-static sh_status serve_seat(sh_service *service, const service_desk *desk, service_seat *seat,
+static sh_status serve_seat(sh_service *service, const service_desk *desk, service_seat *env,
                             bool *moved) {
-    if (!sh_mail_test(&service->mail, &seat->message)) return SH_OK;
+    if (!sh_mail_test(&service->mail, &env->message)) return SH_OK;
     *moved = true;
-    SH_TRY(sh_mail_wait(&service->mail, &seat->message, "ask"));
-    if (seat->answers) return expect(service, desk, seat);
+    SH_TRY(sh_mail_wait(&service->mail, &env->message, "ask"));
+    if (env->answers) return expect(service, desk, env);
     size_t total = service->params->total;
-    if (seat->model != NULL) exchange(service->worker, seat->model, total);
-    seat->answers = true;
-    seat->message = (sh_message){.peer = seat->message.peer,
-                                 .tag = TAG_ANSWER,
-                                 .data = seat->model,
-                                 .bytes = desk->takes.asker ? total * sizeof(float) : 0};
-    return sh_mail_send(&service->mail, &seat->message);
+    if (env->model != NULL) exchange(service->worker, env->model, total);
+    env->answers = true;
+    env->message = (sh_message){.peer = env->message.peer,
+                                .tag = TAG_ANSWER,
+                                .data = env->model,
+                                .bytes = desk->takes.asker ? total * sizeof(float) : 0};
+    return sh_mail_send(&service->mail, &env->message);
 }
 
 static sh_status serve_desk(sh_service *service, service_desk *desk) {
@@ -328,7 +328,7 @@ static sh_status serve_desk(sh_service *service, service_desk *desk) {
         bool moved = false;
         if (service->index == 0) SH_TRY(sh_ledger_serve(&desk->ledger, service, &moved));
         for (int i = 0; i < desk->seat_count; i++)
-            SH_TRY(serve_seat(service, desk, &desk->seats[i], &moved));
+            SH_TRY(serve_seat(service, desk, &desk->envs[i], &moved));
         if (moved) continue;
         SH_TRY(sh_service_health(service));
         sh_transport_idle(transport);

@@ -198,6 +198,6 @@ sh_status sh_ps_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out)
 sh_status sh_ps_meet(sh_sync *sync);
 sh_status sh_ps_snapshot_bytes(const sh_service *like, int index, size_t *bytes_out);
 sh_status sh_ps_restore(const sh_service *like, int index, const void *snapshot, float *weights,
-                        sh_optim *optim, sh_remains *remains_out);
+                        sh_optim *optim, sh_recovered *recovered_out);
 
 #endif

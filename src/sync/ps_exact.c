@@ -106,7 +106,7 @@ static sh_status check_scales(const ps_server *server) {
     return SH_OK;
 }
 
-/* As an exact run without servers does it: train/exact_sum.c. */
+/* As an exact run without servers does it: run/exact_sum.c. */
 sh_status ps_exact_sum(ps_server *server) {
     const sh_param_list *params = &server->shard.params;
     SH_TRY(check_scales(server));

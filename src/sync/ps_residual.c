@@ -11,13 +11,13 @@ static bool feeds_back(const sh_sync *sync, const ps_worker *w) {
 }
 
 void ps_residual_take(const sh_sync *sync, ps_worker *w) {
-    const float *kept = sync->replica->kept[0];
+    const float *kept = sync->replica->state[0];
     for (int i = 0; kept != NULL && i < w->count; i++)
         sh_ps_shard_take(&w->links[i].shard, kept, w->links[i].push.state);
 }
 
 void ps_residual_give(const sh_sync *sync, const ps_worker *w) {
-    float *kept = sync->replica->kept[0];
+    float *kept = sync->replica->state[0];
     for (int i = 0; kept != NULL && i < w->count; i++)
         sh_ps_shard_give(&w->links[i].shard, w->links[i].push.state, kept);
 }
@@ -26,7 +26,7 @@ sh_status ps_residual_settle(const sh_sync *sync, ps_worker *w) {
     sh_replica *replica = sync->replica;
     if (!feeds_back(sync, w)) return SH_OK;
     ps_residual_give(sync, w);
-    SH_TRY(sh_replica_average(replica, replica->kept[0], replica->params->total));
+    SH_TRY(sh_replica_average(replica, replica->state[0], replica->params->total));
     ps_residual_take(sync, w);
     return SH_OK;
 }

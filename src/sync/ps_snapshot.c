@@ -74,14 +74,14 @@ sh_status sh_ps_snapshot_bytes(const sh_service *like, int index, size_t *bytes_
 
 /* A server that never began to serve had what the workers still have. */
 sh_status sh_ps_restore(const sh_service *like, int index, const void *snapshot, float *weights,
-                        sh_optim *optim, sh_remains *remains_out) {
+                        sh_optim *optim, sh_recovered *recovered_out) {
     const ps_saved *kept = snapshot;
     int64_t copy = atomic_load_explicit(&kept->saves, memory_order_acquire);
-    *remains_out = (sh_remains){.ended = atomic_load(&kept->ended)};
-    if (remains_out->ended) remains_out->counts = kept->counts;
+    *recovered_out = (sh_recovered){.ended = atomic_load(&kept->ended)};
+    if (recovered_out->ended) recovered_out->counts = kept->counts;
     if (copy == 0) return SH_OK;
-    remains_out->updates = kept->versions[copy % 2];
-    remains_out->lost = atomic_load(&kept->version) - remains_out->updates;
+    recovered_out->updates = kept->versions[copy % 2];
+    recovered_out->lost = atomic_load(&kept->version) - recovered_out->updates;
     sh_ps_shard shard;
     SH_TRY(sh_ps_shard_init(&shard, like->params, like->options->placement, index, like->count));
     size_t count = shard.params.total;

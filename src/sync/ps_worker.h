@@ -61,8 +61,8 @@ void ps_forget_sum(const sh_sync *sync, ps_worker *w);
 /* The rest of a pull whose first head was read. */
 sh_status ps_finish_pull(sh_sync *sync, ps_worker *w);
 
-/* What the codec left out of this worker's pushes goes on from replica->kept[0], which has the mean
- * over the workers. */
+/* What the codec left out of this worker's pushes goes on from replica->state[0], which has the
+ * mean over the workers. */
 void ps_residual_take(const sh_sync *sync, ps_worker *w);
 /* The other way: this worker's residual alone, for those who regroup. */
 void ps_residual_give(const sh_sync *sync, const ps_worker *w);

@@ -69,7 +69,7 @@ static bucket make_bucket(sh_reducer *reducer, size_t first, size_t end) {
                 .shared = options->shared,
                 .bucket = index},
     };
-    if (options->spreads)
+    if (options->fuses_update)
         made.sum.between = (sh_between){.work = update_part,
                                         .self = reducer,
                                         .result = options->weights + low->offset,
@@ -149,7 +149,8 @@ sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **redu
         status = reducer->bucket_of != NULL
                      ? make_buckets(reducer)
                      : SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
-    if (status == SH_OK && !options->shards && !options->spreads) status = make_exchange(reducer);
+    if (status == SH_OK && !options->shards && !options->fuses_update)
+        status = make_exchange(reducer);
     if (status != SH_OK)
         sh_reducer_destroy(reducer);
     else
@@ -223,7 +224,7 @@ static void arrive(sh_reducer *reducer, bucket *done) {
         reducer->stats.dense_bytes += done->sum.sent_bytes;
     }
     reducer->finished++;
-    if (reducer->options.spreads) return;
+    if (reducer->options.fuses_update) return;
     bool updated = reducer->options.arrived == NULL ||
                    reducer->options.arrived(reducer->options.user, &done->range);
     if (updated && reducer->options.shards) start_gather(reducer, done);
@@ -252,7 +253,7 @@ void sh_reducer_ready(void *self, size_t param) {
     start_ready(reducer);
     sh_engine_poll(reducer->options.engine);
     end_span(reducer, sends);
-    if (!reducer->options.spreads) take_arrived(reducer);
+    if (!reducer->options.fuses_update) take_arrived(reducer);
 }
 
 /* Waits for the weights of the other ranks' parts. */

@@ -11,7 +11,7 @@
  * an all-reduce with the update in between, and each rank keeps the optimizer's state of its parts.
  *
  * Where ranks map each other's memory, also the weights and one optimizer state for all, sum and
- * update are one pass (`spreads`, sh_between): when backward has ended, whoever waits for the
+ * update are one pass (`fuses_update`, sh_between): when backward has ended, whoever waits for the
  * others takes parts of the buckets, updates them while their sums are in the cache, and writes the
  * new weights to all. */
 #ifndef SH_SYNC_REDUCER_H
@@ -38,11 +38,12 @@ typedef struct sh_reducer_options {
     bool shards;              // the optimizer is sharded: `weights` are gathered after the update
     float *weights;           // the whole block
     const sh_shared *weights_shared;  // that holds it; NULL: private memory
-    bool spreads;  // `arrived` updates parts of buckets on their way, and the weights go to all
-    bool overlap;  // false: buckets start when backward has ended, to measure against
+    bool
+        fuses_update;  // `arrived` updates parts of buckets on their way, and the weights go to all
+    bool overlap;      // false: buckets start when backward has ended, to measure against
     /* The sums of a bucket are in place; in bucket order, from ready or finish. True: its
      * parameters have been updated. False: sh_reducer_gather follows later. Where the
-     * reducer spreads, of a part that this rank has taken: it has to be updated. */
+     * reducer fuses_update, of a part that this rank has taken: it has to be updated. */
     bool (*arrived)(void *user, const sh_bucket *bucket);
     void *user;
     const sh_clock *clock;

@@ -114,7 +114,7 @@ typedef struct sh_replica {
     const sh_param_list *params;
     float *weights, *gradients;      // whole blocks; NULL: timing only
     const sh_fixed_gradient *fixed;  // instead of `gradients`, of an exact run; NULL: it is none
-    float *kept[SH_SYNC_STATES];     // as the kind's states say; NULL: none, or timing only
+    float *state[SH_SYNC_STATES];    // as the kind's states say; NULL: none, or timing only
     float *spare;     // room for the largest block, where a peer's death must leave the
                       // blocks whole; NULL: it ends the run
     sh_optim *optim;  // this worker's own
@@ -203,12 +203,12 @@ typedef struct sh_service {
 sh_status sh_service_health(const sh_service *service);
 
 /* What a service left behind in its snapshot. */
-typedef struct sh_remains {
+typedef struct sh_recovered {
     bool ended;                // in order, or because others died: nothing is lost
     int64_t updates;           // that are in it
     int64_t lost;              // that came after it
     sh_service_counts counts;  // of one that ended
-} sh_remains;
+} sh_recovered;
 
 /* What a scheme must get along with. */
 typedef struct sh_sync_terms {
@@ -245,7 +245,7 @@ typedef struct sh_sync_family {
      * `index`, and what is in one: into weights and optimizer. NULL: the replicas hold it. */
     sh_status (*snapshot_bytes)(const sh_service *like, int index, size_t *bytes_out);
     sh_status (*restore)(const sh_service *like, int index, const void *snapshot, float *weights,
-                         sh_optim *optim, sh_remains *remains_out);
+                         sh_optim *optim, sh_recovered *recovered_out);
 } sh_sync_family;
 
 struct sh_sync_kind {

@@ -75,7 +75,7 @@ sh_status run_ranks_given(int ranks, sh_rank_body body, void *argument) {
 /* The child's last words go through its board entry, as a worker's do. */
 static void run_child(rank_job *job) {
     sh_status status = run_rank(job);
-    sh_board_rank *board = &sh_shm_board(job->fabric)->rank[job->rank];
+    sh_rank_status *board = &sh_shm_board(job->fabric)->rank[job->rank];
     board->status = (int32_t)status;
     if (status != SH_OK) {
         snprintf(board->error, sizeof board->error, "%.500s", sh_error_last()->text);
@@ -85,7 +85,7 @@ static void run_child(rank_job *job) {
 }
 
 static void note_end(sh_shm *fabric, int rank, int how, sh_error *cause) {
-    sh_board_rank *board = &sh_shm_board(fabric)->rank[rank];
+    sh_rank_status *board = &sh_shm_board(fabric)->rank[rank];
     if (WIFSIGNALED(how)) {
         snprintf(board->error, sizeof board->error, "killed by signal %d", WTERMSIG(how));
         board->status = SH_E_PEER;

@@ -1,7 +1,7 @@
 /* Values of ranks from memory, worked through a ring when they are valid. */
 #include <stdint.h>
 
-#include "plan/play.h"
+#include "explain/play.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

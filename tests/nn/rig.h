@@ -9,15 +9,15 @@
 #include <string.h>
 
 #include "harness.h"
-#include "nn/plan.h"
+#include "nn/executor.h"
 
 static int rig_threads = 2;  // of the rigs made from here on
 
 typedef struct rig {
     sh_net *net;
     sh_tuner *tuner;
-    sh_plan *plan;
-    sh_arena memory;  // the plan's block
+    sh_executor *executor;
+    sh_arena memory;  // the executor's block
     sh_blocks blocks;
     void *x;   // floats or int32 tokens
     float *y;  // the weights of the linear loss, one per output element
@@ -94,7 +94,7 @@ static inline void rig_states(const sh_net *net, float *states) {
 }
 
 static inline void rig_data(rig *r, uint64_t seed) {
-    const sh_value *x = r->plan->input, *y = r->plan->output;
+    const sh_value *x = r->executor->input, *y = r->executor->output;
     sh_test_fill(r->y, y->count, seed + 1);
     sh_test_fill(r->x, x->count, seed);
     if (!x->tokens) return;
@@ -104,36 +104,36 @@ static inline void rig_data(rig *r, uint64_t seed) {
         tokens[i] = (int32_t)((unit[i] + 1) / 2 * (float)r->net->input.outputs);
 }
 
-static inline rig rig_make_with(sh_net *net, const sh_plan_options *wanted) {
+static inline rig rig_make_with(sh_net *net, const sh_executor_options *wanted) {
     rig r = {.net = net, .tuner = rig_tuner()};
-    sh_plan_options options = *wanted;
+    sh_executor_options options = *wanted;
     options.tuner = r.tuner;
     if (options.loss == NULL) options.loss = &rig_linear_loss;
-    CHECK_OK(sh_plan_create(r.net, &options, &r.plan));
+    CHECK_OK(sh_executor_create(r.net, &options, &r.executor));
     r.blocks.weights = sh_alloc(r.net->params.total, sizeof(float));
     size_t gradient_bytes = sh_round_up(r.net->params.total * sizeof(float), SH_ALIGN);
     r.blocks.gradients = aligned_alloc(SH_ALIGN, gradient_bytes ? gradient_bytes : SH_ALIGN);
     assert_non_null(r.blocks.gradients);
     memset(r.blocks.gradients, 0, gradient_bytes);
     r.blocks.states = sh_alloc(r.net->states.total, sizeof(float));
-    r.x = sh_alloc(r.plan->input->count, sizeof(float));
-    r.y = sh_alloc(r.plan->output->count, sizeof(float));
-    CHECK_OK(sh_arena_init(&r.memory, "a test's plan", r.plan->memory_bytes));
+    r.x = sh_alloc(r.executor->input->count, sizeof(float));
+    r.y = sh_alloc(r.executor->output->count, sizeof(float));
+    CHECK_OK(sh_arena_init(&r.memory, "a test's executor", r.executor->memory_bytes));
     rig_weights(r.net, r.blocks.weights);
     rig_states(r.net, r.blocks.states);
     rig_data(&r, 7);
-    sh_plan_bind(r.plan, &r.blocks, r.memory.base);
+    sh_executor_bind(r.executor, &r.blocks, r.memory.base);
     r.step = (sh_step_context){.training = true, .seed = 5, .step = 3};
     return r;
 }
 
 static inline rig rig_make(const char *text, sh_net_input input, int64_t batch) {
     return rig_make_with(rig_net(text, input),
-                         &(sh_plan_options){.batch = batch, .training = true});
+                         &(sh_executor_options){.batch = batch, .training = true});
 }
 
 static inline void rig_free(rig *r) {
-    sh_plan_destroy(r->plan);
+    sh_executor_destroy(r->executor);
     sh_net_destroy(r->net);
     sh_tuner_destroy(r->tuner);
     sh_arena_fini(&r->memory);
@@ -145,17 +145,18 @@ static inline void rig_free(rig *r) {
 static inline void rig_poison(void *memory, size_t bytes) { memset(memory, 0xFF, bytes); }
 
 static inline double rig_loss(rig *r) {
-    CHECK_OK(sh_plan_forward(r->plan, &r->step, r->x));
-    return sh_plan_loss(r->plan, r->y, 1.0).sum;
+    CHECK_OK(sh_executor_forward(r->executor, &r->step, r->x));
+    return sh_executor_loss(r->executor, r->y, 1.0).sum;
 }
 
-/* One whole step; the plan's memory is poisoned first, the gradients too unless they are added to.
+/* One whole step; the executor's memory is poisoned first, the gradients too unless they are added
+ * to.
  */
 static inline double rig_step(rig *r) {
-    rig_poison(r->memory.base, r->plan->memory_bytes);
+    rig_poison(r->memory.base, r->executor->memory_bytes);
     if (!r->step.accumulate) rig_poison(r->blocks.gradients, r->net->params.total * sizeof(float));
     double loss = rig_loss(r);
-    CHECK_OK(sh_plan_backward(r->plan, NULL, NULL));
+    CHECK_OK(sh_executor_backward(r->executor, NULL, NULL));
     return loss;
 }
 

@@ -27,8 +27,8 @@ TEST(deep, nets_are_planned_in_time_that_their_length_gives) {
     memset(r.blocks.weights, 0, r.net->params.total * sizeof(float));  // so many would overflow
     assert_true(isfinite(rig_step(&r)));
     int guarded = 0, tied = 0, last = 0;
-    for (size_t i = 0; i < r.plan->op_count; i++) {
-        const sh_op *op = r.plan->ops[i];
+    for (size_t i = 0; i < r.executor->op_count; i++) {
+        const sh_op *op = r.executor->ops[i];
         guarded += op->guard >= 0;
         bool has_first = op->layer->param_count > 0 && op->layer->params[0] == 0;
         tied += has_first;

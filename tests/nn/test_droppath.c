@@ -7,7 +7,7 @@
 static bool unused(const rig *r, const char *param) {
     const sh_param *found = sh_param_list_find(&r->net->params, param);
     assert_non_null(found);
-    bool marked = r->plan->param_unused[found - r->net->params.items];
+    bool marked = r->executor->param_unused[found - r->net->params.items];
     double norm = rig_norm(r->blocks.gradients + found->offset, found->count);
     assert_true(marked ? norm == 0 : norm > 0);
     return marked;
@@ -15,7 +15,7 @@ static bool unused(const rig *r, const char *param) {
 
 /* The same net by hand: the branch left out or scaled. Returns the gradients of the whole net. */
 static void check_against(rig *r, const char *text, sh_net_input input, float scale) {
-    rig hand = rig_make(text, input, r->plan->batch);
+    rig hand = rig_make(text, input, r->executor->batch);
     for (size_t i = 0; i < hand.net->params.count; i++) {
         const sh_param *to = &hand.net->params.items[i];
         const sh_param *from = sh_param_list_find(&r->net->params, to->name);
@@ -85,7 +85,7 @@ TEST(droppath, leaves_a_whole_gradient_where_the_branch_would_have_written_first
         "globalpool, dense]";
     // Memory apart, so that no other buffer's zeros lie where the gradient should be.
     rig r = rig_make_with(rig_net(text, RIG_IMAGE(2, 6, 5)),
-                          &(sh_plan_options){.batch = 3, .training = true, .no_sharing = true});
+                          &(sh_executor_options){.batch = 3, .training = true, .no_sharing = true});
     int dropped = 0;
     for (int64_t step = 0; step < 12; step++) {
         r.step.step = step;
@@ -133,9 +133,9 @@ TEST(droppath, counts_a_tied_weight_as_unused_only_when_all_its_uses_are_dropped
     for (int64_t step = 0; step < 40; step++) {
         r.step.step = step;
         rig_step(&r);
-        bool first = r.plan->skipped[1], second = false;
-        for (size_t i = 0; i < r.plan->op_count; i++)
-            if (strcmp(sh_op_name(r.plan->ops[i]), "v") == 0) second = r.plan->skipped[i];
+        bool first = r.executor->skipped[1], second = false;
+        for (size_t i = 0; i < r.executor->op_count; i++)
+            if (strcmp(sh_op_name(r.executor->ops[i]), "v") == 0) second = r.executor->skipped[i];
         assert_int_equal(unused(&r, "w.weight"), first && second);
         seen[first][second]++;
     }

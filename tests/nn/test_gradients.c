@@ -167,8 +167,8 @@ static const net_case branches[] = {
 
 static void name_failure(const net_case *c, const rig *r, size_t param, double want, double found) {
     print_error("%s: %s, batch %ld: gradient of %s: differences give %.6g, backward %.6g\n",
-                c->covers, c->text, (long)r->plan->batch, r->net->params.items[param].name, want,
-                found);
+                c->covers, c->text, (long)r->executor->batch, r->net->params.items[param].name,
+                want, found);
 }
 
 static double moved_loss(rig *r, const sh_param *p, const float *kept, const float *direction,

@@ -1,4 +1,4 @@
-/* Every loss by its formula, and its gradient through a plan against finite differences. */
+/* Every loss by its formula, and its gradient through an executor against finite differences. */
 #include <stdio.h>
 
 #include "nn/rig.h"
@@ -157,18 +157,19 @@ TEST(losses, give_the_gradient_of_their_formula_times_a_scale) {
     }
 }
 
-/* Through a plan: the mean loss of a net, moved along its own gradient. */
+/* Through an executor: the mean loss of a net, moved along its own gradient. */
 static void check_through_plan(const loss_case *c) {
     sh_loss loss = loss_make(c->name, c->smoothing, c->delta);
     sh_net *net = rig_net("[{dense: 9}, tanh, {dense: 5}]", RIG_VECTOR(6));
-    rig r = rig_make_with(net, &(sh_plan_options){.batch = ROWS, .training = true, .loss = &loss});
+    rig r =
+        rig_make_with(net, &(sh_executor_options){.batch = ROWS, .training = true, .loss = &loss});
     batch b = batch_make();
     const void *target = target_of(&loss, &b);
-    rig_poison(r.memory.base, r.plan->memory_bytes);
+    rig_poison(r.memory.base, r.executor->memory_bytes);
     rig_poison(r.blocks.gradients, net->params.total * sizeof(float));
-    CHECK_OK(sh_plan_forward(r.plan, &r.step, r.x));
-    sh_plan_loss(r.plan, target, 1.0 / ROWS);
-    CHECK_OK(sh_plan_backward(r.plan, NULL, NULL));
+    CHECK_OK(sh_executor_forward(r.executor, &r.step, r.x));
+    sh_executor_loss(r.executor, target, 1.0 / ROWS);
+    CHECK_OK(sh_executor_backward(r.executor, NULL, NULL));
     size_t total = net->params.total;
     float *gradient = rig_copy(r.blocks.gradients, total),
           *kept = rig_copy(r.blocks.weights, total);
@@ -177,8 +178,8 @@ static void check_through_plan(const loss_case *c) {
     for (int s = 0; s < 2; s++) {
         double h = (s ? 1 : -1) * 2e-3 / norm;
         for (size_t i = 0; i < total; i++) r.blocks.weights[i] = kept[i] + (float)h * gradient[i];
-        CHECK_OK(sh_plan_forward(r.plan, &r.step, r.x));
-        side[s] = sh_plan_loss(r.plan, target, 1.0).sum / ROWS;
+        CHECK_OK(sh_executor_forward(r.executor, &r.step, r.x));
+        side[s] = sh_executor_loss(r.executor, target, 1.0).sum / ROWS;
     }
     double slope = (side[1] - side[0]) / 4e-3;
     if (fabs(slope - norm) > 3e-3 * norm) fail_msg("%s: %.6g, not %.6g", c->name, slope, norm);

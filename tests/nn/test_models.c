@@ -119,7 +119,7 @@ static sh_loss loss_of(const char *name) {
 }
 
 static void set_labels(rig *r, int64_t classes) {
-    const sh_value *y = r->plan->output;
+    const sh_value *y = r->executor->output;
     int32_t *labels = (int32_t *)r->y;
     size_t rows = y->count / (size_t)y->shape.dim[y->shape.rank - 1];
     for (size_t i = 0; i < rows; i++) labels[i] = (int32_t)(i * 7 % (size_t)classes);
@@ -131,7 +131,7 @@ static void set_labels(rig *r, int64_t classes) {
 static void check_step(const small_model *m) {
     sh_loss loss = loss_of("cross-entropy");
     rig r = rig_make_with(model(m->text, m->input),
-                          &(sh_plan_options){.batch = 3, .training = true, .loss = &loss});
+                          &(sh_executor_options){.batch = 3, .training = true, .loss = &loss});
     set_labels(&r, m->input.outputs);
     size_t total = r.net->params.total;
     double before = rig_step(&r), norm = rig_norm(r.blocks.gradients, total);
@@ -160,13 +160,13 @@ TEST(models, without_dropout_and_batchnorm_say_the_same_in_evaluation) {
         if (!m->same_in_eval) continue;
         rig train = rig_make(m->text, m->input, 3);
         rig eval = rig_make_with(model(m->text, m->input),
-                                 &(sh_plan_options){.batch = 3, .training = false});
+                                 &(sh_executor_options){.batch = 3, .training = false});
         eval.step.training = false;
-        rig_poison(eval.memory.base, eval.plan->memory_bytes);
-        CHECK_OK(sh_plan_forward(train.plan, &train.step, train.x));
-        CHECK_OK(sh_plan_forward(eval.plan, &eval.step, eval.x));
-        CHECK_CLOSE((float *)train.plan->output->data, (float *)eval.plan->output->data,
-                    train.plan->output->count, 1e-6);
+        rig_poison(eval.memory.base, eval.executor->memory_bytes);
+        CHECK_OK(sh_executor_forward(train.executor, &train.step, train.x));
+        CHECK_OK(sh_executor_forward(eval.executor, &eval.step, eval.x));
+        CHECK_CLOSE((float *)train.executor->output->data, (float *)eval.executor->output->data,
+                    train.executor->output->count, 1e-6);
         rig_free(&train);
         rig_free(&eval);
     }

@@ -15,10 +15,10 @@ static void check_epsilon(const char *net, double epsilon) {
     rig r = rig_make(net, RIG_VECTOR(WIDTH), ROWS);
     sh_net_init(r.net, 1, r.blocks.weights, r.blocks.states);
     fill_signs(r.x, (float)small);
-    sh_plan_forward(r.plan, &r.step, r.x);
+    sh_executor_forward(r.executor, &r.step, r.x);
     float want[ROWS * WIDTH];
     fill_signs(want, (float)(small / sqrt(small * small + epsilon)));
-    CHECK_CLOSE((const float *)r.plan->output->data, want, SH_COUNT(want), 1e-6);
+    CHECK_CLOSE((const float *)r.executor->output->data, want, SH_COUNT(want), 1e-6);
     rig_free(&r);
 }
 

@@ -28,17 +28,17 @@ static sh_status step_of_rank(sh_engine *engine, void *argument) {
     rig *r = (rig *)argument + sh_engine_rank(engine);
     sh_peers peers = {.engine = engine};
     r->step.peers = &peers;
-    SH_TRY(sh_plan_forward(r->plan, &r->step, r->x));
-    sh_plan_loss(r->plan, r->y, 1.0);
-    return sh_plan_backward(r->plan, NULL, NULL);
+    SH_TRY(sh_executor_forward(r->executor, &r->step, r->x));
+    sh_executor_loss(r->executor, r->y, 1.0);
+    return sh_executor_backward(r->executor, NULL, NULL);
 }
 
 static void take_samples(rig *part, const rig *whole, int rank) {
-    size_t x = whole->plan->input->count / BATCH, y = whole->plan->output->count / BATCH;
+    size_t x = whole->executor->input->count / BATCH, y = whole->executor->output->count / BATCH;
     memcpy(part->x, (const float *)whole->x + (size_t)first_of(rank) * x,
-           part->plan->input->count * sizeof(float));
+           part->executor->input->count * sizeof(float));
     memcpy(part->y, whole->y + (size_t)first_of(rank) * y,
-           part->plan->output->count * sizeof(float));
+           part->executor->output->count * sizeof(float));
 }
 
 TEST(sync_batchnorm, of_parts_of_a_batch_is_that_of_the_whole) {
@@ -47,7 +47,7 @@ TEST(sync_batchnorm, of_parts_of_a_batch_is_that_of_the_whole) {
     for (int r = 0; r < RANKS; r++) {
         parts[r] = rig_make_with(
             synchronised_net(net_text, image),
-            &(sh_plan_options){.batch = first_of(r + 1) - first_of(r), .training = true});
+            &(sh_executor_options){.batch = first_of(r + 1) - first_of(r), .training = true});
         take_samples(&parts[r], &whole, r);
     }
     rig_step(&whole);
@@ -69,7 +69,7 @@ TEST(sync_batchnorm, without_peers_gives_the_bits_of_batchnorm) {
     sh_net_input image = RIG_IMAGE(2, 5, 4);
     rig plain = rig_make(net_text, image, BATCH);
     rig alone = rig_make_with(synchronised_net(net_text, image),
-                              &(sh_plan_options){.batch = BATCH, .training = true});
+                              &(sh_executor_options){.batch = BATCH, .training = true});
     rig_step(&plain);
     rig_step(&alone);
     assert_memory_equal(plain.blocks.gradients, alone.blocks.gradients,
@@ -83,13 +83,13 @@ TEST(sync_batchnorm, counts_nothing_of_a_worker_that_stands_in) {
     sh_net_input image = RIG_IMAGE(2, 5, 4);
     rig whole = rig_make(net_text, image, BATCH), parts[2];
     parts[0] = rig_make_with(synchronised_net(net_text, image),
-                             &(sh_plan_options){.batch = BATCH, .training = true});
+                             &(sh_executor_options){.batch = BATCH, .training = true});
     parts[1] = rig_make_with(synchronised_net(net_text, image),
-                             &(sh_plan_options){.batch = 1, .training = true});
-    memcpy(parts[0].x, whole.x, whole.plan->input->count * sizeof(float));
-    memcpy(parts[0].y, whole.y, whole.plan->output->count * sizeof(float));
+                             &(sh_executor_options){.batch = 1, .training = true});
+    memcpy(parts[0].x, whole.x, whole.executor->input->count * sizeof(float));
+    memcpy(parts[0].y, whole.y, whole.executor->output->count * sizeof(float));
     parts[1].step.stands_in = true;
-    memset(parts[1].y, 0, parts[1].plan->output->count * sizeof(float));
+    memset(parts[1].y, 0, parts[1].executor->output->count * sizeof(float));
     rig_step(&whole);
     CHECK_OK(run_engines(2, NULL, step_of_rank, parts));
     CHECK_CLOSE(whole.blocks.gradients, parts[0].blocks.gradients, whole.net->params.total, 1e-5);

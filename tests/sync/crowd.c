@@ -208,13 +208,13 @@ static sh_status make_replica(member *m, sh_engine *engine) {
     for (size_t i = 0; i < SH_SYNC_STATES; i++) {
         const sh_sync_state *state = &m->scheme.kind->states[i];
         if (state->name == NULL) break;
-        m->replica.kept[i] = sh_alloc(state->count > 0 ? state->count : c->count, sizeof(float));
-        SH_ASSERT(m->replica.kept[i] != NULL);
+        m->replica.state[i] = sh_alloc(state->count > 0 ? state->count : c->count, sizeof(float));
+        SH_ASSERT(m->replica.state[i] != NULL);
     }
     return SH_OK;
 }
 
-/* As a run does it (train/scheme.c). */
+/* As a run does it (run/scheme.c). */
 static sh_status one_step(member *m, bool *meets) {
     crowd *c = m->crowd;
     const sh_sync_kind *kind = m->scheme.kind;
@@ -272,7 +272,7 @@ static void end(member *m) {
         sh_transport_close(m->replica.mail.transport);
         sh_transport_close(m->service.mail.transport);
     }
-    for (size_t i = 0; i < SH_SYNC_STATES; i++) sh_free(m->replica.kept[i]);
+    for (size_t i = 0; i < SH_SYNC_STATES; i++) sh_free(m->replica.state[i]);
     sh_free(m->replica.weights);
     sh_free(m->replica.gradients);
     sh_optim_fini(&m->optim);

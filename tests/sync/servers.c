@@ -127,7 +127,7 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
                                   .params = &world->params,
                                   .weights = weights,
                                   .gradients = gradients,
-                                  .kept = {rank == 0 ? world->kept : NULL},
+                                  .state = {rank == 0 ? world->kept : NULL},
                                   .optim = &world->optims[rank],
                                   .schedule = &schedule,
                                   .codec = &codec,

@@ -307,7 +307,7 @@ static sh_status scatter(crowd *c, sh_sync *sync, bool met) {
         replica->weights[i] = crowd_goal(replica->rank, i);
     if (!met || replica->rank != 0) return SH_OK;
     // The last state of the rows is the residual, summed over the workers.
-    const float *residual = replica->kept[replica->kept[1] != NULL];
+    const float *residual = replica->state[replica->state[1] != NULL];
     memcpy(c->user, residual, c->count * sizeof *residual);
     return SH_OK;
 }

@@ -2,7 +2,7 @@
 
 #include "harness.h"
 #include "sync/ps.h"
-#include "train/config.h"
+#include "run/config.h"
 
 TEST(scheme, every_row_reads_back_what_it_prints) {
     const sh_sync_kind *kind;

@@ -211,7 +211,7 @@ static sh_status open_page(sh_mpi *mpi) {
     for (int r = 0; r < ranks && page == NULL; r++) page = mpi->page.base[r];
     SH_ASSERT(page != NULL);
     mpi->bells = (sh_mpi_bell *)page;
-    sh_board *boards = (sh_board *)(page + bells_bytes);
+    sh_status_board *boards = (sh_status_board *)(page + bells_bytes);
     boards->ranks = ranks;
     bool all = mpi->world.node_ranks == ranks && (ranks == 1 || sh_mpi_is_mapped(&mpi->page));
     mpi->base.boards = all ? boards : NULL;

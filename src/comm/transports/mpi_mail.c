@@ -38,7 +38,7 @@ struct sh_mpi_endpoint {
     pthread_cond_t changed;           // something has ended, or everything failed
     _Atomic bool news;                // `done` has any; relaxed: a hint to look under the lock
     sh_mpi_endpoint *next;            // guarded by the desk's lock
-    sh_board_rank board;              // where nobody else's is used
+    sh_rank_status board;             // where nobody else's is used
 };
 
 static sh_mpi_endpoint *endpoint_of(sh_transport *transport) {

@@ -53,7 +53,7 @@ static sh_status shm_health(sh_transport *transport) {
     bool over = atomic_load_explicit(&control->over, memory_order_relaxed);
     if (!over && atomic_load_explicit(&control->deaths, memory_order_acquire) == 0) return SH_OK;
     for (int rank = 0; rank < transport->ranks; rank++) {
-        const sh_board_rank *board = &transport->boards->rank[rank];
+        const sh_rank_status *board = &transport->boards->rank[rank];
         if (rank == transport->rank || !atomic_load(&board->dead)) continue;
         char line[SH_BOARD_TEXT];
         sh_board_line(board, rank, sh_clock_now_ns(transport->clock), line, sizeof line);

@@ -45,6 +45,6 @@ void sh_shm_end(sh_shm *fabric);
 void *sh_shm_lend(sh_shm *fabric, size_t bytes);
 
 /* Readable by the parent at any time, also after a rank died. */
-sh_board *sh_shm_board(sh_shm *fabric);
+sh_status_board *sh_shm_board(sh_shm *fabric);
 
 #endif

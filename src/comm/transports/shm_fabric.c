@@ -24,7 +24,7 @@ static size_t lay_out(sh_shm *fabric, uintptr_t base) {
     size_t ranks = (size_t)fabric->ranks, at = 0;
     fabric->control = (shm_control *)(base + at);
     at = sh_round_up(at + sizeof *fabric->control, 128);
-    fabric->board = (sh_board *)(base + at);
+    fabric->board = (sh_status_board *)(base + at);
     at = sh_round_up(at + sh_board_bytes(fabric->ranks), 128);
     fabric->doors = (shm_door *)(base + at);
     at = sh_round_up(at + ranks * sizeof *fabric->doors, 128);
@@ -108,7 +108,7 @@ void sh_shm_destroy(sh_shm *fabric) {
     sh_free(fabric);
 }
 
-sh_board *sh_shm_board(sh_shm *fabric) { return fabric->board; }
+sh_status_board *sh_shm_board(sh_shm *fabric) { return fabric->board; }
 
 void sh_shm_end(sh_shm *fabric) {
     atomic_store_explicit(&fabric->control->over, true, memory_order_relaxed);

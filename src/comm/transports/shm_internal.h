@@ -93,7 +93,7 @@ struct sh_shm {
     size_t control_bytes, ring_bytes, ring_stride;
     char *base;
     shm_control *control;
-    sh_board *board;
+    sh_status_board *board;
     shm_door *doors;           // [ranks]
     _Atomic uint64_t *opened;  // [ranks][words]: bit s of row r: s has sent to r
     char *rings;               // [receiver][sender], ring_stride apart

@@ -24,14 +24,14 @@ static sh_status run_backward(sh_op *op, sh_activation_kind kind) {
     return SH_OK;
 }
 
-static sh_status plan_by_output(sh_op *op, sh_planner *planner) {
-    (void)planner;
+static sh_status build_by_output(sh_op *op, sh_builder *builder) {
+    (void)builder;
     op->needs_output = true;
     return SH_OK;
 }
 
-static sh_status plan_by_input(sh_op *op, sh_planner *planner) {
-    (void)planner;
+static sh_status build_by_input(sh_op *op, sh_builder *builder) {
+    (void)builder;
     op->needs_input = true;
     return SH_OK;
 }
@@ -51,7 +51,7 @@ static const sh_activation_row *silu_curve(const sh_layer *layer) {
         .inputs_least = 1,                                                       \
         .inputs_most = 1,                                                        \
         .declare = declare,                                                      \
-        .plan = plan_by_##by,                                                    \
+        .build = build_by_##by,                                                  \
         .forward = forward_##id,                                                 \
         .backward = backward_##id,                                               \
         .in_place = true,                                                        \
@@ -92,7 +92,7 @@ const sh_layer_kind sh_layer_kind_gelu = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan_by_input,
+    .build = build_by_input,
     .forward = forward_gelu,
     .backward = backward_gelu,
     .in_place = true,

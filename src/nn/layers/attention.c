@@ -120,12 +120,12 @@ static sh_attention_shape shape_of(const sh_op *op) {
                                 .causal = o->causal};
 }
 
-static sh_status plan(sh_op *op, sh_planner *planner) {
+static sh_status build(sh_op *op, sh_builder *builder) {
     sh_attention_shape shape = shape_of(op);
     op->needs_input = op->needs_output = true;
     op->saved_bytes = shape.B * shape.H * shape.T * sizeof(float);  // log-sum-exp per row
     op->scratch_bytes =
-        sh_attention()->scratch_bytes(&shape, sh_tuner_threads(sh_planner_tuner(planner)));
+        sh_attention()->scratch_bytes(&shape, sh_tuner_threads(sh_builder_tuner(builder)));
     return SH_OK;
 }
 
@@ -152,7 +152,7 @@ const sh_layer_kind sh_layer_kind_attention_core = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan,
+    .build = build,
     .forward = forward,
     .backward = backward,
 };

@@ -56,8 +56,8 @@ static sh_batchnorm_shape shape_of(const sh_op *op) {
                                 (size_t)op->in[0]->block};
 }
 
-sh_status sh_batchnorm_plan(sh_op *op, sh_planner *planner) {
-    (void)planner;
+sh_status sh_batchnorm_build(sh_op *op, sh_builder *builder) {
+    (void)builder;
     size_t channels = (size_t)op->in[0]->shape.dim[1];
     op->needs_input = true;
     op->saved_bytes = 2 * channels * sizeof(float);  // mean and 1/deviation of the batch
@@ -122,7 +122,7 @@ const sh_layer_kind sh_layer_kind_batchnorm = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = sh_batchnorm_declare,
-    .plan = sh_batchnorm_plan,
+    .build = sh_batchnorm_build,
     .forward = sh_batchnorm_run_forward,
     .backward = sh_batchnorm_run_backward,
     .fuses_relu = true,

@@ -2,14 +2,14 @@
 #ifndef SH_NN_LAYERS_BATCHNORM_H
 #define SH_NN_LAYERS_BATCHNORM_H
 
-#include "nn/plan.h"
+#include "nn/executor.h"
 #include "tensor/kernels/norm.h"
 
 enum { SH_BATCHNORM_OPTIONS = 3 };
 extern const sh_option sh_batchnorm_rows[SH_BATCHNORM_OPTIONS];
 
 sh_status sh_batchnorm_declare(const sh_net_spec *net, sh_layer *layer);
-sh_status sh_batchnorm_plan(sh_op *op, sh_planner *planner);
+sh_status sh_batchnorm_build(sh_op *op, sh_builder *builder);
 /* The arguments of the kernels for this op, once it is bound. */
 sh_batchnorm_forward sh_batchnorm_forward_args(const sh_op *op);
 sh_batchnorm_backward sh_batchnorm_backward_args(const sh_op *op);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "nn/plan.h"
+#include "nn/executor.h"
 #include "tensor/kernels/vector.h"
 
 /* Fails with "layer 'x' (kind) wants WANTED, found 3x32x32". */

@@ -136,11 +136,11 @@ static bool blocks_fit_groups(const sh_conv_shape *s) {
     return s->groups == 1 || (in == 1 && out == 1) || (in % 8 == 0 && out % 8 == 0);
 }
 
-static sh_status plan(sh_op *op, sh_planner *planner) {
+static sh_status build(sh_op *op, sh_builder *builder) {
     sh_conv_shape shape = shape_of(op);
     int y_block = shape.oc % 8 == 0 && blocks_fit_groups(&shape) ? 8 : 1;
     int x_block = shape.ic % 8 == 0 && y_block == 8 ? 8 : 1;
-    if (op->in[0]->block != x_block) SH_TRY(sh_planner_want(planner, op, 0, x_block));
+    if (op->in[0]->block != x_block) SH_TRY(sh_builder_want(builder, op, 0, x_block));
     op->out->block = y_block;
     op->needs_input = true;
     sh_conv_options options = {
@@ -149,11 +149,11 @@ static sh_status plan(sh_op *op, sh_planner *planner) {
         .y_block = y_block,
         .bias = op->layer->param_count > 1,
         .relu = op->relu,
-        .backward = op->plan->training,
+        .backward = op->executor->training,
         .input_gradient = op->in[0]->needs_grad,
     };
     sh_conv *conv = NULL;
-    SH_TRY(sh_conv_create(&options, sh_planner_tuner(planner), &conv));
+    SH_TRY(sh_conv_create(&options, sh_builder_tuner(builder), &conv));
     op->kernel = conv;
     op->scratch_bytes = sh_conv_scratch_bytes(conv);
     return SH_OK;
@@ -194,7 +194,7 @@ const sh_layer_kind sh_layer_kind_conv = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan,
+    .build = build,
     .forward = forward,
     .backward = backward,
     .destroy = destroy,

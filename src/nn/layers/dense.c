@@ -64,18 +64,18 @@ typedef struct kernels {
     char text[64];
 } kernels;
 
-static sh_status plan(sh_op *op, sh_planner *planner) {
-    SH_TRY(sh_planner_want(planner, op, 0, 1));
+static sh_status build(sh_op *op, sh_builder *builder) {
+    SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
     op->needs_input = true;
     kernels *k = op->kernel = sh_alloc(1, sizeof *k);
     if (k == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for layer '%s'", op->layer->name);
-    sh_tuner *tuner = sh_planner_tuner(planner);
-    const sh_shape *weight = &op->plan->net->params.items[op->layer->params[0]].shape;
+    sh_tuner *tuner = sh_builder_tuner(builder);
+    const sh_shape *weight = &op->executor->net->params.items[op->layer->params[0]].shape;
     int64_t out = weight->dim[0], in = weight->dim[1], rows_count = (int64_t)op->out->count / out;
     SH_TRY(sh_gemm_plan(&k->forward, rows_count, out, in, false, true, tuner));
     op->scratch_bytes = k->forward.scratch_bytes;
-    if (!op->plan->training) return SH_OK;
+    if (!op->executor->training) return SH_OK;
     if (op->curve != NULL) op->saved_bytes = op->out->count * sizeof(float);  // slopes
     SH_TRY(sh_gemm_plan(&k->weight_gradient, out, in, rows_count, true, false, tuner));
     sh_op_scratch(op, k->weight_gradient.scratch_bytes);
@@ -123,7 +123,7 @@ static sh_status backward(sh_op *op) {
 
 static const char *describe(const sh_op *op) {
     kernels *k = op->kernel;
-    bool trains = op->plan->training, has_dx = trains && op->in[0]->needs_grad;
+    bool trains = op->executor->training, has_dx = trains && op->in[0]->needs_grad;
     snprintf(k->text, sizeof k->text, "%s%s%s%s%s", sh_gemm_library_name(k->forward.library),
              has_dx ? " / " : "", has_dx ? sh_gemm_library_name(k->input_gradient.library) : "",
              trains ? " / " : "", trains ? sh_gemm_library_name(k->weight_gradient.library) : "");
@@ -139,7 +139,7 @@ const sh_layer_kind sh_layer_kind_dense = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan,
+    .build = build,
     .forward = forward,
     .backward = backward,
     .destroy = sh_op_free_kernel,

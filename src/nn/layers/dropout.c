@@ -24,8 +24,8 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
 }
 
 /* The streams are made anew each step; the kernel keeps one per sample. */
-static sh_status plan(sh_op *op, sh_planner *planner) {
-    SH_TRY(sh_planner_want(planner, op, 0, 1));
+static sh_status build(sh_op *op, sh_builder *builder) {
+    SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
     op->kernel = sh_alloc((size_t)op->out->shape.dim[0], sizeof(sh_rng));
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for dropout");
@@ -75,7 +75,7 @@ const sh_layer_kind sh_layer_kind_dropout = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan,
+    .build = build,
     .begin = begin,
     .forward = forward,
     .backward = backward,

@@ -21,9 +21,9 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
-/* The kernel is one bool, "dropped in this step", which the plan reads (decide_skips). */
-static sh_status plan(sh_op *op, sh_planner *planner) {
-    (void)planner;
+/* The kernel is one bool, "dropped in this step", which the executor reads (decide_skips). */
+static sh_status build(sh_op *op, sh_builder *builder) {
+    (void)builder;
     op->kernel = sh_alloc(1, sizeof(bool));
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for drop-path");
 }
@@ -63,7 +63,7 @@ const sh_layer_kind sh_layer_kind_droppath = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan,
+    .build = build,
     .begin = begin,
     .forward = forward,
     .backward = backward,

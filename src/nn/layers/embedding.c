@@ -44,7 +44,7 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
 static size_t width_of(const sh_op *op) { return (size_t)op->out->shape.dim[2]; }
 
 static size_t words_of(const sh_op *op) {
-    return (size_t)op->plan->net->params.items[op->layer->params[0]].shape.dim[0];
+    return (size_t)op->executor->net->params.items[op->layer->params[0]].shape.dim[0];
 }
 
 static sh_status forward(sh_op *op) {
@@ -54,15 +54,15 @@ static sh_status forward(sh_op *op) {
 }
 
 static sh_status backward(sh_op *op) {
-    const sh_param *table = &op->plan->net->params.items[op->layer->params[0]];
+    const sh_param *table = &op->executor->net->params.items[op->layer->params[0]];
     if (!sh_op_adds(op, 0)) memset(op->param_grad[0], 0, table->count * sizeof(float));
     sh_embed()->backward(op->out->grad, op->in[0]->data, op->in[0]->count, words_of(op),
                          width_of(op), op->param_grad[0]);
     return SH_OK;
 }
 
-static sh_status plan(sh_op *op, sh_planner *planner) {
-    (void)planner;
+static sh_status build(sh_op *op, sh_builder *builder) {
+    (void)builder;
     op->needs_input = true;
     return SH_OK;
 }
@@ -77,7 +77,7 @@ const sh_layer_kind sh_layer_kind_embedding = {
     .inputs_most = 1,
     .takes_tokens = true,
     .declare = declare,
-    .plan = plan,
+    .build = build,
     .forward = forward,
     .backward = backward,
 };

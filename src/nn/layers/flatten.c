@@ -7,8 +7,8 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
-static sh_status plan(sh_op *op, sh_planner *planner) {
-    SH_TRY(sh_planner_want(planner, op, 0, 1));
+static sh_status build(sh_op *op, sh_builder *builder) {
+    SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
     return SH_OK;
 }
@@ -31,7 +31,7 @@ const sh_layer_kind sh_layer_kind_flatten = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan,
+    .build = build,
     .forward = nothing,
     .backward = backward,
     .reshapes = true,

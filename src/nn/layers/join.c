@@ -16,9 +16,9 @@ static sh_status declare_add(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
-static sh_status plan_add(sh_op *op, sh_planner *planner) {
+static sh_status build_add(sh_op *op, sh_builder *builder) {
     for (int i = 1; i < op->in_count; i++)
-        SH_TRY(sh_planner_want(planner, op, i, op->in[0]->block));
+        SH_TRY(sh_builder_want(builder, op, i, op->in[0]->block));
     return SH_OK;
 }
 
@@ -45,7 +45,7 @@ const sh_layer_kind sh_layer_kind_add = {
     .inputs_least = 2,
     .inputs_most = SH_INPUTS_MOST,
     .declare = declare_add,
-    .plan = plan_add,
+    .build = build_add,
     .forward = forward_add,
     .backward = backward_add,
     .in_place = true,
@@ -72,10 +72,10 @@ static sh_status declare_concat(const sh_net_spec *net, sh_layer *layer) {
 }
 
 /* Blocks of 8 channels follow each other like channels do, so blocked inputs join as well. */
-static sh_status plan_concat(sh_op *op, sh_planner *planner) {
+static sh_status build_concat(sh_op *op, sh_builder *builder) {
     bool blocked = true;
     for (int i = 0; i < op->in_count; i++) blocked = blocked && op->in[i]->block == 8;
-    for (int i = 0; i < op->in_count; i++) SH_TRY(sh_planner_want(planner, op, i, blocked ? 8 : 1));
+    for (int i = 0; i < op->in_count; i++) SH_TRY(sh_builder_want(builder, op, i, blocked ? 8 : 1));
     op->out->block = blocked ? 8 : 1;
     return SH_OK;
 }
@@ -115,7 +115,7 @@ const sh_layer_kind sh_layer_kind_concat = {
     .inputs_least = 2,
     .inputs_most = SH_INPUTS_MOST,
     .declare = declare_concat,
-    .plan = plan_concat,
+    .build = build_concat,
     .forward = forward_concat,
     .backward = backward_concat,
 };

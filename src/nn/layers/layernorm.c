@@ -43,13 +43,13 @@ static size_t scratch_floats(const sh_op *op, int threads) {
     return 4 * features_of(op) * (size_t)threads;
 }
 
-static sh_status plan(sh_op *op, sh_planner *planner) {
-    SH_TRY(sh_planner_want(planner, op, 0, 1));
+static sh_status build(sh_op *op, sh_builder *builder) {
+    SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
     op->needs_input = true;
     op->saved_bytes = 2 * rows_of(op) * sizeof(float);
     op->scratch_bytes =
-        scratch_floats(op, sh_tuner_threads(sh_planner_tuner(planner))) * sizeof(float);
+        scratch_floats(op, sh_tuner_threads(sh_builder_tuner(builder))) * sizeof(float);
     return SH_OK;
 }
 
@@ -95,7 +95,7 @@ const sh_layer_kind sh_layer_kind_layernorm = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan,
+    .build = build,
     .forward = forward,
     .backward = backward,
     .adds_dx = true,

@@ -71,10 +71,10 @@ static sh_pool_shape *shape_of(sh_op *op) {
     return shape;
 }
 
-static sh_status plan_max(sh_op *op, sh_planner *planner) {
-    (void)planner;
+static sh_status build_max(sh_op *op, sh_builder *builder) {
+    (void)builder;
     op->kernel = shape_of(op);
-    if (op->plan->training) op->saved_bytes = op->out->count;  // a byte of index per output
+    if (op->executor->training) op->saved_bytes = op->out->count;  // a byte of index per output
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for pooling");
 }
 
@@ -89,8 +89,8 @@ static sh_status backward_max(sh_op *op) {
     return SH_OK;
 }
 
-static sh_status plan_average(sh_op *op, sh_planner *planner) {
-    (void)planner;
+static sh_status build_average(sh_op *op, sh_builder *builder) {
+    (void)builder;
     op->kernel = shape_of(op);
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for pooling");
 }
@@ -114,8 +114,8 @@ static sh_status declare_global(const sh_net_spec *net, sh_layer *layer) {
 }
 
 /* (N, C/8, 1, 1, 8) is (N, C) already: the output is plain whatever the input's lanes. */
-static sh_status plan_global(sh_op *op, sh_planner *planner) {
-    (void)planner;
+static sh_status build_global(sh_op *op, sh_builder *builder) {
+    (void)builder;
     op->out->block = 1;
     return SH_OK;
 }
@@ -144,7 +144,7 @@ const sh_layer_kind sh_layer_kind_maxpool = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan_max,
+    .build = build_max,
     .forward = forward_max,
     .backward = backward_max,
     .destroy = sh_op_free_kernel,
@@ -159,7 +159,7 @@ const sh_layer_kind sh_layer_kind_avgpool = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare,
-    .plan = plan_average,
+    .build = build_average,
     .forward = forward_average,
     .backward = backward_average,
     .destroy = sh_op_free_kernel,
@@ -171,7 +171,7 @@ const sh_layer_kind sh_layer_kind_globalpool = {
     .inputs_least = 1,
     .inputs_most = 1,
     .declare = declare_global,
-    .plan = plan_global,
+    .build = build_global,
     .forward = forward_global,
     .backward = backward_global,
 };

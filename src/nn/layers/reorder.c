@@ -1,5 +1,5 @@
 /* A change of layout between plain (N, C, H, W) and blocked (N, C/8, H, W, 8). Not in the list of
- * layers: the planner puts it in where an op wants the other layout. */
+ * layers: the builder puts it in where an op wants the other layout. */
 #include "tensor/kernels/layout.h"
 
 #include "nn/layers/common.h"

@@ -1,0 +1,453 @@
+/* The public interface of runs: opening, closing, and the small functions around them. */
+#include <math.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/signals.h"
+#include "run/exact.h"
+#include "run/run.h"
+#include "run/scheme.h"
+#include "run/sparse.h"
+#include "run/need.h"
+
+const char *shoal_version(void) { return SHOAL_VERSION; }
+const char *shoal_error_text(void) { return sh_error_last()->text; }
+const char *shoal_error_hint(void) { return sh_error_last()->hint; }
+void shoal_free(void *memory) { sh_free(memory); }
+
+/* The public codes are the internal ones under another name. */
+_Static_assert((int)SHOAL_E_PEER == (int)SH_E_PEER, "status codes have drifted apart");
+_Static_assert((int)SHOAL_E_NUMERIC == (int)SH_E_NUMERIC, "status codes have drifted apart");
+
+shoal_status shoal_config_create(shoal_config **config_out) {
+    SHOAL_NEED(config_out);
+    shoal_config *config = sh_alloc(1, sizeof *config);
+    if (config == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    sh_status status = sh_config_init(&config->config);
+    if (status != SH_OK)
+        shoal_config_destroy(config);
+    else
+        *config_out = config;
+    return (shoal_status)status;
+}
+
+void shoal_config_destroy(shoal_config *config) {
+    if (config == NULL) return;
+    sh_config_fini(&config->config);
+    sh_free(config);
+}
+
+shoal_status shoal_config_read(shoal_config *config, const char *path) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(path);
+    sh_node *node = NULL;
+    sh_status status = sh_node_read(path, &node);
+    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, &config->config, NULL);
+    sh_node_destroy(node);
+    return (shoal_status)status;
+}
+
+shoal_status shoal_config_set(shoal_config *config, const char *key, const char *value) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(key);
+    if (value == NULL) return (shoal_status)sh_options_unset(sh_config_table, key, &config->config);
+    return (shoal_status)sh_options_set(sh_config_table, key, value, &config->config);
+}
+
+shoal_status shoal_config_flag(shoal_config *config, int argc, char **argv, int *index) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(argv);
+    SHOAL_NEED(index);
+    if (*index < 0 || *index >= argc)
+        return (shoal_status)SH_FAIL(SH_E_USAGE, "there is no argument %d of %d", *index, argc);
+    return (shoal_status)sh_options_flag(sh_config_table, argc, argv, index, &config->config, NULL);
+}
+
+char *shoal_config_print(const shoal_config *config) {
+    SHOAL_NEED_OR(config, NULL);
+    return sh_options_print(sh_config_table, &config->config);
+}
+
+void shoal_config_help(FILE *file, bool markdown) {
+    SHOAL_NEED_OR(file, );
+    sh_options_help(sh_config_table, file, markdown);
+}
+
+sh_status sh_config_copy(const sh_config *from, sh_config *to) {
+    return sh_options_copy(sh_config_table, from, to);
+}
+
+int sh_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return CPU_COUNT(&set);
+}
+
+int sh_run_threads(const shoal_run *run) { return sh_tuner_threads(run->model.tuner); }
+
+static void hook_line(void *self, sh_log_level level, const char *text) {
+    const shoal_run *run = self;
+    if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (int)level, text);
+}
+
+static sh_status take_hooks(shoal_run *run, const shoal_hooks *hooks) {
+    if (hooks != NULL) run->hooks = *hooks;
+    run->log = (sh_log){.line = hook_line, .self = run};
+    const char *data = run->hooks.data_folder, *cache = run->hooks.cache_folder;
+    run->data_folder = data != NULL ? sh_strdup(data) : NULL;
+    run->cache_folder = cache != NULL ? sh_strdup(cache) : NULL;
+    bool failed =
+        (data != NULL && run->data_folder == NULL) || (cache != NULL && run->cache_folder == NULL);
+    return failed ? SH_FAIL(SH_E_MEMORY, "out of memory for names") : SH_OK;
+}
+
+static sh_data_options data_options(const shoal_run *run) {
+    sh_data_options options = run->config.data;
+    options.folder = run->data_folder;
+    options.seed = (uint64_t)run->config.seed;
+    options.ignore = &run->config.loss.ignore_index;
+    options.parts = (int)run->config.workers;
+    return options;
+}
+
+static sh_status open_data(shoal_run *run) {
+    sh_data_options options = data_options(run);
+    if (run->team.env.data != NULL) {
+        run->data = *run->team.env.data;
+        return SH_OK;
+    }
+    sh_data_team team = sh_team_for_data(&run->team);
+    if (run->team.engine != NULL || run->team.rank < 0) options.team = &team;
+    return sh_data_open(&options, &run->log, &run->data);
+}
+
+static sh_net_input net_input(const sh_data_info *info) {
+    bool values = info->target == SH_TARGET_VALUES;
+    return (sh_net_input){.sample = info->sample,
+                          .tokens = info->tokens,
+                          .outputs = values ? info->values : info->classes};
+}
+
+static sh_status build_model(shoal_run *run, bool has_seat) {
+    const sh_data_info *info = &run->data.info;
+    sh_net_input input = net_input(info);
+    sh_net *net = NULL;
+    sh_tuner *tuner = NULL;
+    sh_net_spec spec;
+    SH_TRY(sh_net_spec_read(run->config.model, &input, &spec));
+    if (run->config.sync_batchnorm) sh_sync_batchnorms(&spec);
+    SH_TRY(sh_net_build(&spec, &net));
+    sh_loss loss;
+    int threads = run->team.threads > 0 ? run->team.threads : (int)run->config.threads;
+    if (threads == 0) threads = sh_cores();
+    sh_tuner_options tuning = {.clock = &sh_clock_real,
+                               .measure = strcmp(run->config.kernels, "default") != 0,
+                               .direct = strcmp(run->config.kernels, "direct") == 0,
+                               .threads = threads};
+    sh_status status = sh_loss_init(&loss, &run->config.loss, info, sh_net_output(net));
+    if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
+    if (status != SH_OK) {
+        sh_net_destroy(net);
+        return status;
+    }
+    sh_signals_start_team(threads);
+    SH_TRY(sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed));
+    sh_team_attach(run);
+    // Peers may read a team's gradients while the next forward runs here.
+    run->model.gradients_idle = !has_seat && run->config.accumulate == 1;
+    if (tuning.measure) sh_run_load_kernels(run);
+    if (run->config.load == NULL) return SH_OK;
+    return (sh_status)shoal_run_load(run, run->config.load);
+}
+
+static sh_team team_of(const sh_worker_env *env) {
+    if (env == NULL) return (sh_team){.ranks = 1};
+    bool joins = env->engine == NULL;  // its rank is known when the others have let it in
+    return (sh_team){.engine = env->engine,
+                     .rank = joins ? -1 : sh_engine_rank(env->engine),
+                     .ranks = joins ? 1 : sh_engine_ranks(env->engine),
+                     .threads = env->threads,
+                     .board = env->board,
+                     .wait_limits = env->wait_limits,
+                     .env = *env};
+}
+
+/* `known`: what a checkpoint tells of the data, taken over also on failure; NULL: open the data. */
+static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
+                          const sh_worker_env *env, sh_data *known, shoal_run **run_out) {
+    shoal_run *run = sh_alloc(1, sizeof *run);
+    if (run == NULL) {
+        if (known != NULL) sh_data_close(known);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for a run");
+    }
+    if (known != NULL) run->data = *known;
+    run->results.best = NAN;
+    run->team = team_of(env);
+    if (run->team.env.clock == NULL) run->team.env.clock = &sh_clock_real;
+    run->clock = run->team.env.clock;
+    sh_status status = sh_config_copy(config, &run->config);
+    // The run file tells how many parts data has.
+    if (run->team.engine != NULL) run->config.workers = run->team.ranks;
+    if (status == SH_OK) status = take_hooks(run, hooks);
+    if (status == SH_OK && known == NULL) status = open_data(run);
+    if (status == SH_OK) status = build_model(run, env != NULL);
+    if (status != SH_OK)
+        shoal_run_close(run);
+    else
+        *run_out = run;
+    return status;
+}
+
+sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_worker_env *env,
+                      shoal_run **run_out) {
+    SH_TRY(sh_config_check(config));
+    return open_run(config, hooks, env, NULL, run_out);
+}
+
+sh_status sh_run_open_known(const sh_config *config, const shoal_hooks *hooks, sh_data *known,
+                            shoal_run **run_out) {
+    sh_status status = sh_config_check(config);
+    if (status == SH_OK) return open_run(config, hooks, NULL, known, run_out);
+    sh_data_close(known);
+    return status;
+}
+
+shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
+                            shoal_run **run_out) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(run_out);
+    return (shoal_status)sh_run_open(&config->config, hooks, NULL, run_out);
+}
+
+/* What could not be written is said, and the run's own error stays. */
+static void close_files(shoal_run *run) {
+    const sh_error error = *sh_error_last();
+    sh_metrics_close(run->files.metrics);
+    if (sh_chrome_trace_close(run->files.trace_file) != SH_OK)
+        SH_WARN(&run->log, "the trace is not whole: %s", sh_error_last()->text);
+    if (sh_run_log_close(run->files.run_log) != SH_OK && run->hooks.line != NULL)
+        run->hooks.line(run->hooks.user, SH_LOG_WARN, sh_error_last()->text);
+    if (run->files.folder_claim > 0) close(run->files.folder_claim);
+    if (error.code != SH_OK) sh_error_adopt(&error);
+}
+
+void shoal_run_close(shoal_run *run) {
+    if (run == NULL) return;
+    sh_scheme_end(run);
+    sh_scheme_state_fini(&run->scheme_state);
+    sh_run_end_sparse(run);
+    sh_loader_destroy(run->loader);
+    sh_team_fini(&run->team);
+    sh_exact_destroy(run->exact);
+    sh_model_fini(&run->model);
+    sh_optim_fini(&run->optim);
+    if (run->team.env.data == NULL) sh_data_close(&run->data);
+    close_files(run);
+    sh_config_fini(&run->config);
+    sh_free(run->files.folder);
+    sh_free(run->data_folder);
+    sh_free(run->cache_folder);
+    sh_free(run);
+}
+
+const char *shoal_run_folder(const shoal_run *run) {
+    SHOAL_NEED_OR(run, NULL);
+    return run->files.folder;
+}
+
+static sh_batch_share exact_share(const shoal_run *run) {
+    return sh_exact_share(run->config.shards, run->team.rank, run->team.ranks);
+}
+
+sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
+    if (run->data.train == NULL) {
+        SH_FAIL(SH_E_USAGE, "a run that was opened with its checkpoint has no data to train on");
+        return sh_error_hint("use shoal_run_open, with 'load' or 'resume' set");
+    }
+    // An epoch stays as many steps, whoever is missing.
+    bool regrouped = run->team.generation > 0;
+    sh_loader_options options = {
+        .batch = (size_t)run->config.batch,
+        .share = run->config.exact ? exact_share(run) : sh_team_share(&run->team),
+        .seed = (uint64_t)run->config.seed,
+        .shuffle = true,
+        .drop_last = run->config.drop_last,
+        .crop = run->config.data.crop,
+        .flip = run->config.data.flip,
+        .epochs = epochs,
+        .epoch = run->at.epoch,
+        .index = run->at.batch,
+        .batches = regrouped ? (size_t)run->length.steps_per_epoch : 0,
+        // Nothing is won ahead of virtual time, nor where a batch is a list of rows.
+        .depth = run->team.env.spend != NULL || run->sparse != NULL ? 0 : 3,
+        .rows = run->sparse != NULL,
+        .shifts = run->config.balance && run->team.engine != NULL,
+        .ignore = run->config.exact ? NULL : &run->config.loss.ignore_index,  // shards count theirs
+    };
+    return sh_loader_create(run->data.train, &options, loader_out);
+}
+
+/* Deep gradient compression corrects momentum on the way, so the optimizer must apply none. */
+static sh_status hand_momentum_over(shoal_run *run) {
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    if (run->team.engine == NULL || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
+    SH_TRY(sh_scheme_check_momentum(run));
+    run->codec_momentum = run->optim.options.momentum;
+    run->codec_nesterov = strcmp(run->optim.kind->name, "nesterov") == 0;
+    static char sgd[] = "sgd";
+    sh_optim_options plain = run->config.optim;
+    plain.name = sgd;
+    plain.lr = run->optim.options.lr;
+    plain.weight_decay = run->optim.options.weight_decay;
+    plain.momentum = 0;
+    plain.dampening = NAN;
+    sh_optim_fini(&run->optim);
+    return sh_optim_init(&run->optim, &plain, run->model.net->params.total);
+}
+
+static bool drops_paths(const sh_net *net) {
+    for (size_t i = 0; i < net->layer_count; i++)
+        if (net->layers[i]->kind == sh_layer_find("droppath")) return true;
+    return false;
+}
+
+/* A part of the run in whole periods of its scheme: to evaluate, the workers average their models,
+ * and where they go alone for longer that would change what is measured. */
+static sh_status choose_evaluations(shoal_run *run) {
+    double every = run->config.eval_every;
+    if (every > 0 && every < 1) {
+        sh_scheme scheme;
+        SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+        double period = scheme.kind->periodic ? scheme.amount : 1;
+        every = ceil(every * (double)run->length.steps / period - 1e-9) * period;
+    }
+    run->length.eval_every = (int64_t)every;
+    return SH_OK;
+}
+
+/* From here on the config says what is done and no longer what is usual, as run.yaml must. */
+static sh_status resolve(shoal_run *run) {
+    sh_config *config = &run->config;
+    char *loss = sh_strdup(run->model.loss.kind->name);
+    if (loss == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a name");
+    sh_optim_resolve(&run->optim, &config->optim);
+    sh_free(config->loss.name);
+    config->loss.name = loss;
+    return SH_OK;
+}
+
+/* The loader knows how many batches an epoch has; it also checks the batch against the data. */
+sh_status sh_run_make_optimizer(shoal_run *run) {
+    sh_loader *loader = NULL;
+    SH_TRY(sh_run_loader(run, 0, &loader));
+    run->length.steps_per_epoch = (int64_t)sh_loader_batches(loader);
+    sh_loader_destroy(loader);
+    const sh_config *config = &run->config;
+    run->length.steps =
+        config->steps > 0 ? config->steps : config->epochs * run->length.steps_per_epoch;
+    SH_TRY(choose_evaluations(run));
+    size_t total = run->model.net->params.total;
+    SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
+    SH_TRY(resolve(run));
+    SH_TRY(hand_momentum_over(run));
+    SH_TRY(sh_memory_check("the optimizer's state",
+                           total * sizeof(float) * (size_t)run->optim.slot_count));
+    run->drops_paths = drops_paths(run->model.net);
+    SH_TRY(sh_scheme_check_run(run));
+    return sh_schedule_init(&run->schedule, &config->schedule, run->optim.options.lr, config->batch,
+                            run->length.steps, run->length.steps_per_epoch);
+}
+
+static bool is_part(const char *name) {
+    return strcmp(name, "train") == 0 || strcmp(name, "validation") == 0 ||
+           strcmp(name, "test") == 0;
+}
+
+sh_status sh_run_part(shoal_run *run, const char *part, const sh_dataset **dataset_out) {
+    const sh_dataset *dataset = NULL;
+    if (run->data.train == NULL && is_part(part)) {
+        sh_data_options options = data_options(run);
+        options.known = &run->data;
+        SH_TRY(sh_data_open_part(&options, part, &run->log, &run->data));
+    }
+    if (strcmp(part, "train") == 0)
+        dataset = run->data.train;
+    else if (strcmp(part, "validation") == 0)
+        dataset = run->data.validation;
+    else if (strcmp(part, "test") == 0)
+        dataset = run->data.test;
+    else
+        return SH_FAIL(SH_E_USAGE, "'%s' is not a part of the data: train, validation or test",
+                       part);
+    if (dataset == NULL) {
+        SH_FAIL(SH_E_USAGE, "this run has no %s data", part);
+        return sh_error_hint("give it with --%s-data, or --part train", part);
+    }
+    *dataset_out = dataset;
+    return SH_OK;
+}
+
+shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *result_out) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(part);
+    SHOAL_NEED(result_out);
+    const sh_dataset *dataset = NULL;
+    SHOAL_TRY(sh_run_part(run, part, &dataset));
+    SHOAL_TRY(sh_data_need_targets(dataset, part));
+    return (shoal_status)sh_run_evaluate(run, dataset, result_out);
+}
+
+int64_t shoal_run_classes(const shoal_run *run) {
+    SHOAL_NEED_OR(run, 0);
+    return run->model.loss.kind->classes ? run->data.info.classes : 0;
+}
+
+shoal_status shoal_run_load(shoal_run *run, const char *path) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(path);
+    sh_net *net = run->model.net;
+    return (shoal_status)sh_checkpoint_load_model(path, &run->log, &net->params,
+                                                  run->model.blocks.weights, &net->states,
+                                                  run->model.blocks.states);
+}
+
+shoal_status shoal_run_save(const shoal_run *run, const char *path) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(path);
+    return (shoal_status)sh_model_save(&run->model, &run->data, path);
+}
+
+shoal_status shoal_run_predict(shoal_run *run, const char *part,
+                               void (*row)(void *user, int64_t index, const float *output,
+                                           int64_t width),
+                               void *user) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(part);
+    SHOAL_NEED(row);
+    const sh_dataset *dataset = NULL;
+    SHOAL_TRY(sh_run_part(run, part, &dataset));
+    sh_loader_options options = {.batch = (size_t)run->config.batch, .epochs = 1, .depth = 2};
+    if (options.batch > dataset->info.count) options.batch = dataset->info.count;
+    sh_loader *loader = NULL;
+    SHOAL_TRY(sh_loader_create(dataset, &options, &loader));
+    sh_status status = SH_OK;
+    int64_t index = 0;
+    for (;;) {
+        const sh_batch *batch;
+        sh_executor *executor;
+        SH_TRY_OUT(sh_loader_next(loader, &batch));
+        if (batch == NULL) break;
+        SH_TRY_OUT(sh_model_executor(&run->model, (int64_t)batch->count, false, &executor));
+        sh_step_context step = {.seed = (uint64_t)run->config.seed};
+        SH_TRY_OUT(sh_executor_forward(executor, &step, batch->x));
+        int64_t width = (int64_t)(executor->output->count / batch->count);
+        for (size_t i = 0; i < batch->count; i++)
+            row(user, index++, (const float *)executor->output->data + (int64_t)i * width, width);
+        sh_loader_release(loader, batch);
+    }
+out:
+    sh_loader_destroy(loader);
+    return (shoal_status)status;
+}

@@ -1,0 +1,105 @@
+/* Steps timed one by one, as `shoal bench train` and bench/ print them. */
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "run/run.h"
+#include "run/need.h"
+
+static double peak_rss_mib(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss / 1024 : 0;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static sh_status timed_step(shoal_run *run, double *ms_out) {
+    const sh_batch *batch;
+    int64_t begin = sh_clock_now_ns(&sh_clock_real);
+    SH_TRY(sh_loader_next(run->loader, &batch));
+    sh_loss_result result;
+    sh_status status = sh_run_step(run, batch, &result);
+    sh_loader_release(run->loader, batch);
+    SH_TRY(status);
+    run->at.step++;
+    *ms_out = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-6;
+    if (run->hooks.progress != NULL)
+        run->hooks.progress(run->hooks.user, &(shoal_progress){.step = run->at.step});
+    return SH_OK;
+}
+
+/* Rank 0's watch counts. */
+static sh_status agree(sh_team *team, bool *enough) {
+    double says = sh_team_leads(team) && *enough ? 1 : 0;
+    SH_TRY(sh_team_sum(team, &says, 1));
+    *enough = says > 0;
+    return SH_OK;
+}
+
+static sh_status run_steps(shoal_run *run, int64_t warmup, int64_t steps, double seconds,
+                           double *times, int64_t *count_out) {
+    double ms = 0, spent = 0;
+    for (int64_t i = 0; i < warmup; i++) SH_TRY(timed_step(run, &ms));
+    int64_t count = 0;
+    for (bool enough = false; !enough;) {
+        SH_TRY(timed_step(run, &times[count++]));
+        spent += times[count - 1];
+        enough = count >= steps || (count >= 10 && spent >= seconds * 1e3);
+        SH_TRY(agree(&run->team, &enough));
+    }
+    *count_out = count;
+    return SH_OK;
+}
+
+/* Only steps whose gradients are summed can be timed one by one. */
+static sh_status check_scheme(const shoal_run *run) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+    bool acts = sh_scheme_acts(scheme, &run->config.scheme, run->team.ranks);
+    if (run->team.engine == NULL || !acts) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "in scheme '%s' workers do not step together, and this times steps",
+            scheme.kind->name);
+    return sh_error_hint("use --sync bsp here; 'shoal compare' compares schemes");
+}
+
+shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, double seconds,
+                             shoal_timing *timing_out) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(timing_out);
+    if (steps < 1) return (shoal_status)SH_FAIL(SH_E_USAGE, "a benchmark needs at least one step");
+    run->config.drop_last = true;
+    SHOAL_TRY(check_scheme(run));
+    SHOAL_TRY(sh_run_make_optimizer(run));
+    SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
+    SHOAL_TRY(sh_team_take_costs(run));
+    SHOAL_TRY(sh_team_broadcast_state(run));
+    SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
+    SHOAL_TRY(sh_team_prepare(run, false));
+    if (sh_team_leads(&run->team)) sh_run_save_kernels(run);
+    double *times = sh_alloc((size_t)steps, sizeof *times);
+    if (times == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for timings");
+    int64_t count = 0;
+    sh_status status = run_steps(run, warmup, steps, seconds, times, &count);
+    if (status == SH_OK) {
+        qsort(times, (size_t)count, sizeof *times, compare);
+        double per_sample = run->data.train->info.target == SH_TARGET_TOKENS
+                                ? (double)sh_shape_count(&run->data.train->info.sample)
+                                : 1.0;
+        double median = times[count / 2];
+        *timing_out = (shoal_timing){
+            .median_ms = median,
+            .p10_ms = times[count / 10],
+            .p90_ms = times[count * 9 / 10],
+            .samples_per_s = (double)run->config.batch * per_sample / median * 1e3,
+            .steps = count,
+            .exposed_ms = (double)run->stats.spent.exposed_ns * 1e-6 / (double)(count + warmup),
+            .rss_mib = peak_rss_mib(),
+            .workers = run->team.ranks,
+            .threads = sh_run_threads(run),
+        };
+    }
+    sh_free(times);
+    return (shoal_status)status;
+}

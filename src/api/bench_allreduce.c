@@ -1,0 +1,321 @@
+/* All-reduces between forked workers, as `shoal bench allreduce` prints them. Every sample starts
+ * after a barrier and counts the slowest rank; small buffers are summed several times per sample,
+ * so that the clock does not count. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "comm/engine.h"
+#include "comm/transports/mpi.h"
+#include "comm/transports/shm.h"
+#include "shoal/shoal.h"
+#include "host/launch.h"
+#include "run/need.h"
+
+enum {
+    WAIT_S_MOST = 60,
+    SIZES_MAX = 64,
+    SAMPLES_MAX = 1000,
+    SAMPLES_LEAST = 5,
+    WARM = 3,
+    AT_ONCE = 20,  // calls per sample of a small buffer
+    AT_ONCE_BYTES = 64 << 10,
+    RANKS_PER_CORE = 32,
+};
+
+typedef struct bench {
+    const shoal_allreduce_options *options;
+    int ranks;
+    size_t most_bytes;
+    shoal_allreduce_timing *timings;  // written by rank 0; shared with the parent of forked ranks
+    sh_shm *fabric;
+    pid_t *pids;
+} bench;
+
+/* One rank's side. */
+typedef struct side {
+    const bench *bench;
+    sh_engine *engine;
+    sh_shared shared;
+    float *data;
+    int rank, ranks;
+} side;
+
+static sh_call call_of(const side *s, size_t size) {
+    const shoal_allreduce_options *options = s->bench->options;
+    return (sh_call){.what = SH_ALLREDUCE,
+                     .algorithm = options->algorithm,
+                     .data = s->data,
+                     .count = (size_t)options->sizes[size] / sizeof(float),
+                     .shared = options->private_memory ? NULL : &s->shared,
+                     .bucket = -1};
+}
+
+static sh_status verify(side *s, size_t size) {
+    sh_call call = call_of(s, size);
+    for (size_t i = 0; i < call.count; i++) s->data[i] = (float)(s->rank + (int)(i % 7));
+    SH_TRY(sh_engine_run(s->engine, &call));
+    int pairs = s->ranks * (s->ranks - 1) / 2;
+    for (size_t i = 0; i < call.count; i++) {
+        float wanted = (float)(pairs + s->ranks * (int)(i % 7));
+        if (s->data[i] != wanted)
+            return SH_FAIL(SH_E_NUMERIC, "rank %d: element %zu of %zu is %g, not %g", s->rank, i,
+                           call.count, (double)s->data[i], (double)wanted);
+    }
+    memset(s->data, 0, call.count * sizeof *s->data);
+    return SH_OK;
+}
+
+/* One sample in microseconds per call. */
+static sh_status take_sample(side *s, size_t size, double *us_out) {
+    sh_call call = call_of(s, size);
+    int calls = s->bench->options->sizes[size] <= AT_ONCE_BYTES ? AT_ONCE : 1;
+    SH_TRY(sh_engine_barrier(s->engine));
+    int64_t start = sh_clock_now_ns(&sh_clock_real);
+    for (int i = 0; i < calls; i++) SH_TRY(sh_engine_run(s->engine, &call));
+    *us_out = (double)(sh_clock_now_ns(&sh_clock_real) - start) * 1e-3 / calls;
+    return SH_OK;
+}
+
+/* As many samples as fit the time, by rank 0's word. */
+static sh_status choose_samples(side *s, size_t size, double us, int32_t *samples_out) {
+    int calls = s->bench->options->sizes[size] <= AT_ONCE_BYTES ? AT_ONCE : 1;
+    double seconds = s->bench->options->seconds > 0 ? s->bench->options->seconds : 1;
+    double fit = seconds * 1e6 / (us * calls + 0.1);
+    *samples_out = fit > SAMPLES_MAX ? SAMPLES_MAX : fit < SAMPLES_LEAST ? SAMPLES_LEAST : (int)fit;
+    sh_call call = {
+        .what = SH_BROADCAST, .data = samples_out, .count = 1, .dtype = SH_DTYPE_I32, .bucket = -1};
+    return sh_engine_run(s->engine, &call);
+}
+
+static int compare(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void summarize(const side *s, size_t size, float *us, int samples) {
+    const shoal_allreduce_options *options = s->bench->options;
+    shoal_allreduce_timing *timing = &s->bench->timings[size];
+    qsort(us, (size_t)samples, sizeof *us, compare);
+    double median = (double)us[samples / 2], bytes = (double)options->sizes[size];
+    *timing = (shoal_allreduce_timing){
+        .size_bytes = options->sizes[size],
+        .ranks = s->ranks,
+        .median_us = median,
+        .p10_us = (double)us[samples / 10],
+        .p90_us = (double)us[samples * 9 / 10],
+        .gb_s = median > 0 ? bytes / median * 1e-3 : 0,
+        .samples = samples,
+    };
+    const char *name = options->algorithm;
+    if (name == NULL)
+        name = sh_engine_choice(s->engine, NULL, (size_t)options->sizes[size],
+                                !options->private_memory, NULL)
+                   ->name;
+    snprintf(timing->algorithm, sizeof timing->algorithm, "%s", name);
+}
+
+static sh_status measure_size(side *s, size_t size) {
+    double us = 0;
+    float times[SAMPLES_MAX];
+    int32_t samples = 0;
+    SH_TRY(verify(s, size));
+    for (int i = 0; i < WARM; i++) SH_TRY(take_sample(s, size, &us));
+    SH_TRY(choose_samples(s, size, us, &samples));
+    for (int i = 0; i < samples; i++) {
+        SH_TRY(take_sample(s, size, &us));
+        times[i] = (float)us;
+    }
+    sh_call slowest = {
+        .what = SH_ALLREDUCE, .data = times, .count = (size_t)samples, .op = SH_MAX, .bucket = -1};
+    SH_TRY(sh_engine_run(s->engine, &slowest));
+    if (s->rank == 0) summarize(s, size, times, samples);
+    return SH_OK;
+}
+
+static sh_status measure_all(side *s) {
+    const bench *b = s->bench;
+    SH_TRY(sh_engine_share(s->engine, b->most_bytes, &s->shared));
+    s->data = (float *)(void *)s->shared.base[s->rank];
+    void *own = NULL;
+    if (b->options->private_memory) {
+        if (posix_memalign(&own, 4096, b->most_bytes) != 0)
+            return SH_FAIL(SH_E_MEMORY, "out of memory for %zu bytes", b->most_bytes);
+        s->data = own;
+    }
+    sh_status status = SH_OK;
+    for (size_t i = 0; status == SH_OK && i < b->options->size_count; i++)
+        status = measure_size(s, i);
+    if (status == SH_OK) status = sh_engine_barrier(s->engine);
+    free(own);
+    return status;
+}
+
+static sh_status join_and_measure(const bench *b, sh_transport *transport, bool task,
+                                  sh_engine **engine_out) {
+    side s = {.bench = b, .rank = transport->rank, .ranks = transport->ranks};
+    sh_engine_options options = {.timeout_ns = WAIT_S_MOST * INT64_C(1000000000), .task = task};
+    SH_TRY(sh_engine_create(transport, &options, &s.engine));
+    *engine_out = s.engine;
+    sh_costs costs;
+    sh_status status = SH_OK;
+    if (b->options->algorithm == NULL) status = sh_engine_calibrate(s.engine, &costs);
+    if (status == SH_OK) status = measure_all(&s);
+    return status;
+}
+
+static sh_status work(const bench *b, int rank) {
+    int cores = sh_cores();
+    sh_transport *transport = NULL;
+    sh_engine *engine = NULL;
+    sh_take_cores(rank, b->ranks);
+    SH_TRY(sh_shm_attach(b->fabric, rank, cores, &transport));
+    return join_and_measure(b, transport, false, &engine);
+}
+
+/* Never returns; what went wrong stays on the board. */
+static _Noreturn void be_rank(const bench *b, int rank) {
+    sh_status status = work(b, rank);
+    sh_rank_status *board = &sh_shm_board(b->fabric)->rank[rank];
+    board->status = (int32_t)status;
+    if (status != SH_OK) {
+        snprintf(board->error, sizeof board->error, "%.500s", sh_error_last()->text);
+        snprintf(board->hint, sizeof board->hint, "%.500s", sh_error_last()->hint);
+    }
+    _exit(status == SH_OK ? 0 : 1);
+}
+
+static sh_status start_ranks(bench *b) {
+    for (int rank = 0; rank < b->ranks; rank++) {
+        pid_t parent = getpid(), pid = fork();
+        if (pid == 0) {
+            sh_die_with(parent);
+            be_rank(b, rank);
+        }
+        if (pid < 0) return SH_FAIL(SH_E_IO, "cannot start worker %d", rank);
+        b->pids[rank] = pid;
+    }
+    return SH_OK;
+}
+
+/* One has ended as `how` says; of several failures one with a reason of its own is what the caller
+ * hears. */
+static sh_status take_end(bench *b, int rank, int how, sh_status status) {
+    if (how == 0) return status;
+    sh_shm_mark_dead(b->fabric, rank);
+    const sh_rank_status *board = &sh_shm_board(b->fabric)->rank[rank];
+    if (status != SH_OK && (status != SH_E_PEER || board->status == SH_E_PEER)) return status;
+    if (WIFSIGNALED(how))
+        return SH_FAIL(SH_E_PEER, "worker %d was ended by signal %d", rank, WTERMSIG(how));
+    status =
+        SH_FAIL(board->status != SH_OK ? (sh_status)board->status : SH_E_PEER, "%s", board->error);
+    return board->hint[0] != '\0' ? sh_error_hint("%s", board->hint) : status;
+}
+
+/* In whatever order they end: the others are told of a death at once, and then end, too. */
+static sh_status await_ranks(bench *b) {
+    sh_status status = SH_OK;
+    for (int left = b->ranks; left > 0;) {
+        left = 0;
+        for (int rank = 0; rank < b->ranks; rank++) {
+            int how = 0;
+            if (b->pids[rank] <= 0) continue;
+            left++;
+            if (waitpid(b->pids[rank], &how, WNOHANG) != b->pids[rank]) continue;
+            b->pids[rank] = 0;
+            status = take_end(b, rank, how, status);
+        }
+        const struct timespec look = {.tv_nsec = 5000000};
+        if (left > 0) nanosleep(&look, NULL);
+    }
+    return status;
+}
+
+static sh_status check(const shoal_allreduce_options *options, bench *b) {
+    b->ranks = options->ranks > 0 ? (int)options->ranks : 2;
+    if (options->ranks < 0 || options->ranks > SH_SHM_RANKS_MAX)
+        return SH_FAIL(SH_E_USAGE, "%lld workers", (long long)options->ranks);
+    if (options->size_count < 1 || options->size_count > SIZES_MAX)
+        return SH_FAIL(SH_E_USAGE, "%zu sizes, not 1 to %d", options->size_count, SIZES_MAX);
+    for (size_t i = 0; i < options->size_count; i++) {
+        int64_t bytes = options->sizes[i];
+        if (bytes < 4 || bytes % 4 != 0 || bytes > (int64_t)1 << 40)
+            return SH_FAIL(SH_E_USAGE, "a buffer of %lld bytes: whole floats are summed",
+                           (long long)bytes);
+        if ((size_t)bytes > b->most_bytes) b->most_bytes = (size_t)bytes;
+    }
+    const char *name = options->algorithm;
+    if (name == NULL || sh_algorithm_find(SH_ALLREDUCE, name) != NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "there is no all-reduce '%s'", name);
+    return sh_error_hint("shoal list collectives");
+}
+
+/* A sum ends when the last worker had its turn on a core. */
+static sh_status check_cores(const bench *b) {
+    int cores = sh_cores();
+    if (b->ranks <= cores * RANKS_PER_CORE) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "%d workers on %d core%s would hardly ever get through a sum", b->ranks,
+            cores, cores == 1 ? "" : "s");
+    return sh_error_hint(
+        "-n %d at most; what a sum between %d would cost, 'shoal explain allreduce -n %d' computes",
+        cores * RANKS_PER_CORE, b->ranks, b->ranks);
+}
+
+static sh_status bench_forked(bench *b) {
+    SH_TRY(check_cores(b));
+    b->pids = sh_alloc((size_t)b->ranks, sizeof *b->pids);
+    if (b->pids == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for workers");
+    SH_TRY(sh_shm_create(b->ranks, &b->fabric));
+    sh_status started = start_ranks(b);
+    if (started != SH_OK)
+        for (int rank = 0; rank < b->ranks; rank++)
+            if (b->pids[rank] > 0) kill(b->pids[rank], SIGKILL);
+    sh_status ended = await_ranks(b);
+    SH_TRY(started);
+    return ended;
+}
+
+/* This process is a rank. After a failure MPI stays open, for shoal_abort to end it. */
+static sh_status bench_mpi(bench *b) {
+    sh_transport *transport = NULL;
+    sh_engine *engine = NULL;
+    double start_s = sh_watch_limit(&(sh_watch){0}, SH_PHASE_START);
+    SH_TRY(sh_launcher_join(b->options->launcher, 0, start_s, &transport));
+    transport->board->status = (int32_t)SH_E_PEER;  // closing waits for nobody unless all is well
+    SH_TRY(join_and_measure(b, transport, true, &engine));
+    transport->board->status = SH_OK;
+    sh_mpi_limit_end(transport, WAIT_S_MOST);
+    sh_engine_destroy(engine);
+    return sh_mpi_ended();
+}
+
+static sh_status bench_all(bench *b) {
+    bool under_mpi = false;
+    SH_TRY(sh_launcher_check(b->options->launcher, "auto", &under_mpi));
+    return under_mpi ? bench_mpi(b) : bench_forked(b);
+}
+
+shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
+                                   shoal_allreduce_timing *timings_out) {
+    SHOAL_NEED(options);
+    SHOAL_NEED(options->sizes);
+    SHOAL_NEED(timings_out);
+    bench b = {.options = options};
+    size_t bytes = SIZES_MAX * sizeof *b.timings;
+    SHOAL_TRY(check(options, &b));
+    b.timings = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b.timings == MAP_FAILED)
+        return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for timings");
+    sh_status status = bench_all(&b);
+    if (status == SH_OK) memcpy(timings_out, b.timings, options->size_count * sizeof *timings_out);
+    munmap(b.timings, bytes);
+    sh_free(b.pids);
+    sh_shm_destroy(b.fabric);
+    return (shoal_status)status;
+}

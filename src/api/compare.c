@@ -1,0 +1,325 @@
+#include "api/compare.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "host/launch.h"
+#include "run/scheme.h"
+#include "run/need.h"
+
+static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a comparison"); }
+
+static const int64_t CHECKPOINT_LAST = 1000000000000;  // steps: the one at the end alone
+
+/* What lasts as long as one call. */
+typedef struct comparing {
+    const shoal_compare_options *options;
+    const shoal_hooks *hooks;
+    sh_config config;  // of all variants
+    shoal_comparison *comparison;
+} comparing;
+
+/* ---- the folder ---- */
+
+static bool exists_in(const char *folder, const char *name, const char *file) {
+    char *path = sh_format("%s/%s%s%s", folder, name, *name != '\0' ? "/" : "", file);
+    bool exists = path != NULL && sh_file_exists(path);
+    sh_free(path);
+    return exists;
+}
+
+/* By a comparison, or by what would be a variant's run. */
+static bool is_taken(const shoal_comparison *comparison, const char *folder) {
+    bool taken = exists_in(folder, "", "compare.json");
+    for (size_t i = 0; i < comparison->count; i++)
+        taken = taken || exists_in(folder, comparison->rows[i].seen.folder, "run.yaml");
+    return taken;
+}
+
+/* runs/NAME-compare, or the next free runs/NAME-compare-2, -3, ... */
+static char *free_folder(const shoal_comparison *comparison, const char *name) {
+    for (int i = 1;; i++) {
+        char *folder =
+            i == 1 ? sh_format("runs/%s-compare", name) : sh_format("runs/%s-compare-%d", name, i);
+        if (folder == NULL || !is_taken(comparison, folder)) return folder;
+        sh_free(folder);
+    }
+}
+
+static sh_status choose_folder(comparing *c) {
+    shoal_comparison *comparison = c->comparison;
+    const sh_config *config = &c->config;
+    SH_TRY(sh_config_check_out(config));
+    comparison->folder = config->out != NULL
+                             ? sh_strdup(config->out)
+                             : free_folder(comparison, config->name != NULL ? config->name : "run");
+    if (comparison->folder == NULL) return no_memory();
+    if (is_taken(comparison, comparison->folder) && !config->overwrite) {
+        SH_FAIL(SH_E_USAGE, "'%s' already holds a comparison", comparison->folder);
+        return sh_error_hint("--overwrite starts afresh, --out DIR goes elsewhere");
+    }
+    return sh_make_folders(comparison->folder);
+}
+
+typedef sh_status (*printer)(const shoal_comparison *comparison, FILE *file);
+
+static sh_status write_file(const shoal_comparison *comparison, const char *name, printer print) {
+    char *path = sh_path_join(comparison->folder, name);
+    if (path == NULL) return no_memory();
+    sh_writer writer;
+    sh_status status = sh_writer_open_through(&writer, path);
+    sh_free(path);
+    SH_TRY(status);
+    status = print(comparison, writer.file);
+    if (status == SH_OK) return sh_writer_commit(&writer);
+    sh_writer_abandon(&writer);
+    return status;
+}
+
+static sh_status print_page(const shoal_comparison *comparison, FILE *file) {
+    char title[SH_ESCAPED];
+    fprintf(file, "# %s\n\n", sh_escaped(comparison->title, title));
+    SH_TRY(sh_compare_table(comparison, file));
+    fputs("\n![accuracy over time](compare.svg)\n", file);
+    return SH_OK;
+}
+
+/* After every variant, so that what is there survives whatever comes. */
+static sh_status write_all(const shoal_comparison *comparison) {
+    SH_TRY(write_file(comparison, "compare.json", sh_compare_json));
+    SH_TRY(write_file(comparison, "compare.md", print_page));
+    return write_file(comparison, "compare.svg", sh_compare_picture);
+}
+
+/* ---- one variant ---- */
+
+static sh_status set(sh_config *config, const char *key, const char *value) {
+    return sh_options_set(sh_config_table, key, value, config);
+}
+
+static sh_status configure(const comparing *c, const shoal_compared *row, sh_config *config) {
+    SH_TRY(sh_config_copy(&c->config, config));
+    char *out = sh_path_join(c->comparison->folder, row->folder);
+    if (out == NULL) return no_memory();
+    sh_status status = set(config, "out", out);
+    sh_free(out);
+    SH_TRY(status);
+    SH_TRY(set(config, "sync.name", row->sync));
+    SH_TRY(sh_scheme_forget_others(config));
+    SH_TRY(set(config, "compress.name", row->compress));
+    config->workers = row->workers;
+    return SH_OK;
+}
+
+static sh_status train_body(shoal_run *run, void *argument) {
+    (void)argument;
+    return (sh_status)shoal_run_train(run);
+}
+
+/* Also a single worker is a process of its own: this one must stay able to fork the next. */
+static sh_status train(const comparing *c, sh_config *config, bool *began_out) {
+    SH_TRY(sh_config_check(config));
+    sh_job job = {.config = config, .hooks = c->hooks, .body = train_body, .restarts = true};
+    sh_outcome outcome = {0};
+    sh_status status = sh_launch(&job, &outcome);
+    *began_out = outcome.folder != NULL;
+    sh_free(outcome.folder);
+    return status;
+}
+
+/* The workers are coroutines of this process: nothing is forked. */
+static sh_status simulate(const comparing *c, sh_config *config, bool *began_out) {
+    const shoal_config wrapped = {*config};
+    char *folder = NULL;
+    SH_TRY(sh_config_check(config));
+    shoal_status status = shoal_simulate(&wrapped, c->hooks, c->options->simulation, &folder, NULL);
+    *began_out = folder != NULL;
+    sh_free(folder);
+    return (sh_status)status;
+}
+
+static const char *outcome_of(sh_status status, bool began) {
+    if (status == SH_OK) return "done";
+    if (status == SH_E_INTERRUPTED) return "stopped";
+    if (status == SH_E_NUMERIC) return "diverged";
+    bool settings = status == SH_E_USAGE || status == SH_E_UNSUPPORTED;
+    return settings && !began ? "refused" : "failed";
+}
+
+static bool is(const shoal_compared *row, const char *outcome) {
+    return strcmp(row->outcome, outcome) == 0;
+}
+
+static void note_outcome(shoal_compared *row, sh_status status, bool began) {
+    const sh_error *error = sh_error_last();
+    row->status = (shoal_status)status;
+    snprintf(row->outcome, sizeof row->outcome, "%s", outcome_of(status, began));
+    if (status == SH_OK) return;
+    snprintf(row->reason, sizeof row->reason, "%s", error->text);
+    snprintf(row->hint, sizeof row->hint, "%s", error->hint);
+}
+
+static sh_status read_row(const comparing *c, sh_compared *row) {
+    char *path = sh_format("%s/%s/metrics.jsonl", c->comparison->folder, row->seen.folder);
+    if (path == NULL) return no_memory();
+    sh_status status = sh_compare_read(path, c->comparison->target, row);
+    sh_free(path);
+    return status;
+}
+
+static sh_status run_variant(const comparing *c, sh_compared *row) {
+    sh_config config = {0};
+    bool began = false;
+    sh_status status = configure(c, &row->seen, &config);
+    int64_t begin = sh_clock_now_ns(&sh_clock_real);
+    bool simulated = c->comparison->simulated;
+    if (status == SH_OK) status = (simulated ? simulate : train)(c, &config, &began);
+    sh_config_fini(&config);
+    note_outcome(&row->seen, status, began);
+    if (!began) return SH_OK;  // what lies there is an older run's
+    SH_TRY(read_row(c, row));
+    if (!simulated) return SH_OK;
+    row->seen.virtual_s = row->seen.seconds;  // the run's clock was virtual
+    row->seen.seconds = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-9;
+    return SH_OK;
+}
+
+/* ---- all of them ---- */
+
+static bool wants_stop(const comparing *c) {
+    return c->hooks->stop != NULL && c->hooks->stop(c->hooks->user);
+}
+
+static sh_status run_all(const comparing *c) {
+    shoal_comparison *comparison = c->comparison;
+    const shoal_compare_options *options = c->options;
+    void *user = c->hooks->user;
+    for (size_t i = 0; i < comparison->count && !wants_stop(c); i++) {
+        sh_compared *row = &comparison->rows[i];
+        if (options->begin != NULL) options->begin(user, i, comparison->count, row->seen.name);
+        SH_TRY(run_variant(c, row));
+        if (options->end != NULL) options->end(user, &row->seen);
+        SH_TRY(write_all(comparison));
+    }
+    return SH_OK;
+}
+
+static sh_status fail_as(const shoal_compared *row, sh_status code) {
+    SH_FAIL(code, "%s %s: %s", row->name, row->outcome, row->reason);
+    return row->hint[0] != '\0' ? sh_error_hint("%s", row->hint) : code;
+}
+
+/* What the whole comes to, by the rules of the public header. */
+static sh_status conclude(const shoal_comparison *comparison) {
+    const shoal_compared *first = NULL;
+    size_t refused = 0, left = 0;
+    for (size_t i = 0; i < comparison->count; i++) {
+        const shoal_compared *row = &comparison->rows[i].seen;
+        if (is(row, "failed") && first == NULL) first = row;
+        if (is(row, "refused")) refused++;
+        if (is(row, "stopped") || is(row, "not run")) left++;
+    }
+    if (refused == comparison->count) first = &comparison->rows[0].seen;
+    if (left > 0) {
+        SH_FAIL(SH_E_INTERRUPTED, "stopped; what has been compared is in '%s'", comparison->folder);
+        return sh_error_hint("start again with --overwrite");
+    }
+    return first != NULL ? fail_as(first, (sh_status)first->status) : SH_OK;
+}
+
+static const char *or_else(const char *text, const char *other) {
+    return text != NULL ? text : other;
+}
+
+static sh_status title(comparing *c) {
+    const sh_config *config = &c->config;
+    char workers[32] = "";
+    if (c->options->workers == NULL || strchr(c->options->workers, ',') == NULL)
+        snprintf(workers, sizeof workers, ", %ld worker%s",
+                 (long)c->comparison->rows[0].seen.workers,
+                 c->comparison->rows[0].seen.workers == 1 ? "" : "s");
+    c->comparison->title = sh_format("%s: %s, batch %ld, seed %ld%s", or_else(config->name, "run"),
+                                     or_else(config->data.train, "no data"), (long)config->batch,
+                                     (long)config->seed, workers);
+    return c->comparison->title != NULL ? SH_OK : no_memory();
+}
+
+static sh_status check(const comparing *c) {
+    bool under_mpi = false;
+    SH_TRY(sh_launcher_check(c->hooks->launcher, c->config.transport, &under_mpi));
+    if (under_mpi) {
+        SH_FAIL(SH_E_USAGE, "compare starts the workers itself, on this machine");
+        return sh_error_hint("leave mpirun out; on a cluster, train the variants one by one");
+    }
+    if (c->config.resume != NULL) {
+        SH_FAIL(SH_E_USAGE, "a comparison cannot be resumed");
+        return sh_error_hint("leave --resume out; --overwrite starts afresh in its folder");
+    }
+    return SH_OK;
+}
+
+static sh_status prepare(comparing *c, const shoal_config *config) {
+    SH_TRY(sh_config_copy(&config->config, &c->config));
+    SH_TRY(check(c));
+    c->comparison->target = c->config.target;
+    c->comparison->simulated = c->options->simulation != NULL;
+    c->config.target = 0;  // every variant gets the whole budget
+    if (c->config.eval_every == 0) c->config.eval_every = 0.05;
+    // Workers meet for a checkpoint, which would change schemes where they go alone for long.
+    if (c->config.checkpoint_every == 0) c->config.checkpoint_every = CHECKPOINT_LAST;
+    SH_TRY(sh_compare_list(&c->config, c->options, c->comparison));
+    SH_TRY(title(c));
+    SH_TRY(choose_folder(c));
+    return write_all(c->comparison);
+}
+
+shoal_status shoal_compare(const shoal_config *config, const shoal_hooks *hooks,
+                           const shoal_compare_options *options,
+                           shoal_comparison **comparison_out) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(comparison_out);
+    static const shoal_hooks no_hooks;
+    static const shoal_compare_options no_options;
+    comparing c = {.options = options != NULL ? options : &no_options,
+                   .hooks = hooks != NULL ? hooks : &no_hooks};
+    *comparison_out = NULL;
+    c.comparison = sh_alloc(1, sizeof *c.comparison);
+    if (c.comparison == NULL) return (shoal_status)no_memory();
+    sh_status status = prepare(&c, config);
+    if (status == SH_OK) {
+        *comparison_out = c.comparison;
+        status = run_all(&c);
+        if (status == SH_OK) status = conclude(c.comparison);
+    } else {
+        shoal_comparison_destroy(c.comparison);
+    }
+    sh_config_fini(&c.config);
+    return (shoal_status)status;
+}
+
+void shoal_comparison_destroy(shoal_comparison *comparison) {
+    if (comparison == NULL) return;
+    for (size_t i = 0; i < comparison->count; i++) sh_free(comparison->rows[i].points);
+    sh_free(comparison->rows);
+    sh_free(comparison->title);
+    sh_free(comparison->folder);
+    sh_free(comparison);
+}
+
+const char *shoal_comparison_folder(const shoal_comparison *comparison) {
+    SHOAL_NEED_OR(comparison, NULL);
+    return comparison->folder;
+}
+
+const shoal_compared *shoal_comparison_at(const shoal_comparison *comparison, size_t index) {
+    SHOAL_NEED_OR(comparison, NULL);
+    return index < comparison->count ? &comparison->rows[index].seen : NULL;
+}
+
+shoal_status shoal_comparison_print(const shoal_comparison *comparison, bool json, FILE *file) {
+    SHOAL_NEED(comparison);
+    SHOAL_NEED(file);
+    return (shoal_status)(json ? sh_compare_json : sh_compare_table)(comparison, file);
+}

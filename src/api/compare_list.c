@@ -1,0 +1,138 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "api/compare.h"
+
+enum { ITEMS_MOST = 64, ROWS_MOST = 1024, TEXT = 64 };
+
+/* One comma list, cut. */
+typedef struct entries {
+    const char *flag;
+    char items[ITEMS_MOST][TEXT];
+    size_t count;
+} entries;
+
+static sh_status add_item(entries *list, const char *item, size_t length) {
+    if (length == 0 || length >= TEXT) {
+        SH_FAIL(SH_E_USAGE, "--%s: '%.*s' is no entry of a list", list->flag,
+                (int)(length < 80 ? length : 80), item);
+        return sh_error_hint("separate entries by single commas, without blanks");
+    }
+    if (list->count == ITEMS_MOST)
+        return SH_FAIL(SH_E_USAGE, "--%s has more than %d entries", list->flag, ITEMS_MOST);
+    char *text = list->items[list->count];
+    snprintf(text, TEXT, "%.*s", (int)length, item);
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i], text) == 0)
+            return SH_FAIL(SH_E_USAGE, "--%s has '%s' twice", list->flag, text);
+    list->count++;
+    return SH_OK;
+}
+
+static sh_status cut(const char *text, entries *list) {
+    for (;; text++) {
+        size_t length = strcspn(text, ",");
+        SH_TRY(add_item(list, text, length));
+        text += length;
+        if (*text == '\0') return SH_OK;
+    }
+}
+
+static sh_status check_schemes(const entries *list) {
+    sh_scheme scheme;
+    for (size_t i = 0; i < list->count; i++) SH_TRY(sh_scheme_parse(list->items[i], &scheme));
+    return SH_OK;
+}
+
+static sh_status check_codecs(const entries *list) {
+    sh_codec codec;
+    for (size_t i = 0; i < list->count; i++) SH_TRY(sh_codec_parse(list->items[i], &codec));
+    return SH_OK;
+}
+
+static sh_status check_workers(const entries *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        const char *text = list->items[i];
+        long workers = text[strspn(text, "0123456789")] == '\0' ? strtol(text, NULL, 10) : 0;
+        if (workers >= 1 && workers <= 4096) continue;
+        SH_FAIL(SH_E_USAGE, "--workers: '%s' is no number of workers", text);
+        return sh_error_hint("give whole numbers from 1 to 4096, as in --workers 1,2,4");
+    }
+    return SH_OK;
+}
+
+/* What is the same in all rows needs no mention, except a codec. */
+static void name_row(shoal_compared *row, bool many_workers) {
+    size_t length = (size_t)snprintf(row->name, sizeof row->name, "%s", row->sync);
+    if (strcmp(row->compress, "none") != 0)
+        length +=
+            (size_t)snprintf(row->name + length, sizeof row->name - length, " %s", row->compress);
+    if (many_workers)
+        snprintf(row->name + length, sizeof row->name - length, ", %ld worker%s",
+                 (long)row->workers, row->workers == 1 ? "" : "s");
+}
+
+/* The name without what a path or a shell could take amiss. */
+static void name_folder(shoal_compared *row) {
+    size_t length = 0;
+    for (const char *c = row->name; *c != '\0' && length + 1 < sizeof row->folder; c++) {
+        if (*c == ',') continue;
+        row->folder[length++] = *c == ':' || *c == ' ' || *c == '/' ? '-' : *c;
+    }
+    row->folder[length] = '\0';
+}
+
+static sh_compared row_of(const entries *sync, const entries *compress, const entries *workers,
+                          size_t index) {
+    sh_compared row = {0};
+    shoal_compared *seen = &row.seen;
+    size_t codec = index % compress->count, team = index / compress->count % workers->count;
+    size_t scheme = index / compress->count / workers->count;
+    snprintf(seen->sync, sizeof seen->sync, "%s", sync->items[scheme]);
+    snprintf(seen->compress, sizeof seen->compress, "%s", compress->items[codec]);
+    seen->workers = strtol(workers->items[team], NULL, 10);
+    name_row(seen, workers->count > 1);
+    name_folder(seen);
+    sh_compare_clear(seen);
+    snprintf(seen->outcome, sizeof seen->outcome, "not run");
+    return row;
+}
+
+static sh_status make_rows(const entries *sync, const entries *compress, const entries *workers,
+                           shoal_comparison *comparison) {
+    size_t count = sync->count * compress->count * workers->count;
+    if (count > ROWS_MOST)
+        return SH_FAIL(SH_E_USAGE, "%zu combinations are too many (at most %d)", count, ROWS_MOST);
+    comparison->rows = sh_alloc(count, sizeof *comparison->rows);
+    if (comparison->rows == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu rows", count);
+    comparison->count = count;
+    for (size_t i = 0; i < count; i++) comparison->rows[i] = row_of(sync, compress, workers, i);
+    return SH_OK;
+}
+
+static sh_status fill(const sh_config *config, const shoal_compare_options *options,
+                      entries lists[3]) {
+    char workers[24];
+    snprintf(workers, sizeof workers, "%ld", (long)config->workers);
+    lists[0].flag = "sync";
+    lists[1].flag = "compress";
+    lists[2].flag = "workers";
+    SH_TRY(cut(options->sync != NULL ? options->sync : config->scheme.name, &lists[0]));
+    SH_TRY(cut(options->compress != NULL ? options->compress : config->compress, &lists[1]));
+    SH_TRY(cut(options->workers != NULL ? options->workers : workers, &lists[2]));
+    SH_TRY(check_schemes(&lists[0]));
+    SH_TRY(check_codecs(&lists[1]));
+    return check_workers(&lists[2]);
+}
+
+sh_status sh_compare_list(const sh_config *config, const shoal_compare_options *options,
+                          shoal_comparison *comparison) {
+    entries *lists = sh_alloc(3, sizeof *lists);
+    if (lists == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for lists");
+    sh_status status = fill(config, options, lists);
+    if (status == SH_OK) status = make_rows(&lists[0], &lists[1], &lists[2], comparison);
+    sh_free(lists);
+    return status;
+}

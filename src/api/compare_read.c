@@ -1,0 +1,72 @@
+#include <math.h>
+#include <string.h>
+
+#include "obs/metrics_read.h"
+#include "api/compare.h"
+
+/* A run that was started again after a worker's death counts its seconds anew; its steps go on from
+ * the checkpoint. The time before still passed. */
+typedef struct reader {
+    sh_compared *row;
+    double target;
+    double before_s, last_s;
+    sh_status status;
+} reader;
+
+static double time_of(reader *r, const json_t *object) {
+    double train_s = sh_metrics_number(object, "train_s");
+    if (isnan(train_s)) return NAN;
+    if (train_s + r->before_s < r->last_s) r->before_s = r->last_s;
+    r->last_s = r->before_s + train_s;
+    return r->last_s;
+}
+
+static int64_t step_of(const json_t *object) {
+    const json_t *step = json_object_get(object, "step");
+    return json_is_integer(step) ? json_integer_value(step) : 0;
+}
+
+static void read_eval(reader *r, const json_t *object) {
+    shoal_compared *seen = &r->row->seen;
+    shoal_point point = {.step = step_of(object),
+                         .train_s = r->last_s,
+                         .loss = sh_metrics_number(object, "test_loss"),
+                         .accuracy = sh_metrics_number(object, "test_accuracy")};
+    void *points = r->row->points;
+    if (r->status == SH_OK)
+        r->status = sh_grow(&points, &r->row->point_room, seen->point_count + 1, sizeof point);
+    if (r->status != SH_OK) return;
+    r->row->points = points;
+    r->row->points[seen->point_count++] = point;
+    seen->points = r->row->points;
+    seen->loss = point.loss;
+    seen->accuracy = point.accuracy;
+    if (isnan(seen->target_s) && r->target > 0 && point.accuracy >= r->target)
+        seen->target_s = point.train_s;
+}
+
+static void read_line(void *user, const char *event, const json_t *object) {
+    reader *r = user;
+    shoal_compared *seen = &r->row->seen;
+    if (!isnan(time_of(r, object))) seen->seconds = r->last_s;
+    if (step_of(object) > 0) seen->steps = (double)step_of(object);
+    if (strcmp(event, "eval") == 0) read_eval(r, object);
+    if (strcmp(event, "end") != 0) return;
+    seen->updates = sh_metrics_number(object, "updates");
+    seen->sent_bytes = sh_metrics_number(object, "all_sent_bytes");
+    seen->staleness_mean = sh_metrics_number(object, "staleness_mean");
+    seen->staleness_most = sh_metrics_number(object, "staleness_most");
+}
+
+void sh_compare_clear(shoal_compared *seen) {
+    seen->seconds = seen->virtual_s = seen->steps = seen->updates = seen->sent_bytes = NAN;
+    seen->staleness_mean = seen->staleness_most = seen->loss = seen->accuracy = NAN;
+    seen->target_s = NAN;
+    seen->point_count = 0;
+}
+
+sh_status sh_compare_read(const char *path, double target, sh_compared *row) {
+    reader r = {.row = row, .target = target};
+    SH_TRY(sh_metrics_read(path, read_line, &r));
+    return r.status;
+}

@@ -1,0 +1,20 @@
+/* Gossip's graphs through the public header. */
+#include "explain/gossip.h"
+#include "shoal/shoal.h"
+#include "run/need.h"
+
+enum { RANKS_DEFAULT = 4, RANKS_MOST = 4096 };
+
+shoal_status shoal_explain_gossip(const shoal_gossip_options *options, FILE *file) {
+    SHOAL_NEED(options);
+    SHOAL_NEED(file);
+    int64_t ranks = options->ranks != 0 ? options->ranks : RANKS_DEFAULT;
+    if (ranks < 2 || ranks > RANKS_MOST)
+        return (shoal_status)SH_FAIL(SH_E_USAGE, "%ld workers are not between 2 and %d",
+                                     (long)ranks, RANKS_MOST);
+    sh_graph graph;
+    sh_status status =
+        sh_graph_find(options->graph != NULL ? options->graph : "ring", (int)ranks, &graph);
+    if (status == SH_OK) status = (options->json ? sh_gossip_json : sh_gossip_text)(&graph, file);
+    return (shoal_status)status;
+}

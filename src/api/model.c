@@ -1,0 +1,304 @@
+/* shoal_model: a net that the caller feeds with arrays of its own. */
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/signals.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/safetensors.h"
+#include "optim/optim.h"
+#include "shoal/shoal.h"
+#include "tensor/kernels/loss.h"
+#include "run/config.h"
+#include "run/run.h"
+#include "run/need.h"
+
+struct shoal_model {
+    sh_model model;
+    sh_optim optim;
+    sh_data data;   // what it learns from; no part of it is open
+    float *scaled;  // samples, where they are normalised here
+    size_t scaled_room;
+    uint64_t seed;
+    int64_t step;
+};
+
+/* The optimizer's map is read through the run's own option rows. */
+static sh_status read_optimizer(const char *text, sh_config *config) {
+    SH_TRY(sh_config_init(config));
+    if (text == NULL) text = "{name: sgd, lr: 0.01}";
+    char *whole = sh_format("optimizer: %s", text);
+    if (whole == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    sh_node *node = NULL;
+    sh_status status = sh_node_parse("optimizer", whole, strlen(whole), &node);
+    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, config, NULL);
+    sh_node_destroy(node);
+    sh_free(whole);
+    return status;
+}
+
+static sh_status describe_data(const shoal_model_options *options, sh_data_info *info) {
+    if (options->sample_rank < 1 || options->sample_rank > 3)
+        return SH_FAIL(SH_E_USAGE, "a sample has 1 to 3 dimensions, not %d", options->sample_rank);
+    if (options->sample == NULL) return SH_FAIL(SH_E_USAGE, "a sample's dimensions are missing");
+    if (options->outputs < 1) return SH_FAIL(SH_E_USAGE, "a model needs at least one output");
+    *info = (sh_data_info){.sample = {.rank = options->sample_rank}, .tokens = options->tokens};
+    for (int i = 0; i < options->sample_rank; i++) info->sample.dim[i] = options->sample[i];
+    const sh_loss_kind *loss =
+        sh_loss_find(options->loss != NULL ? options->loss : "cross-entropy");
+    bool values = loss != NULL && !loss->classes;
+    info->target = options->tokens ? SH_TARGET_TOKENS : values ? SH_TARGET_VALUES : SH_TARGET_CLASS;
+    info->classes = values ? 0 : options->outputs;
+    info->values = values ? options->outputs : 0;
+    return SH_OK;
+}
+
+static sh_status make_model(shoal_model *model, const shoal_model_options *options,
+                            const char *text) {
+    const sh_data_info *info = &model->data.info;
+    bool values = info->target == SH_TARGET_VALUES;
+    sh_net_input input = {.sample = info->sample,
+                          .tokens = info->tokens,
+                          .outputs = values ? info->values : info->classes};
+    sh_node *node = NULL;
+    sh_net *net = NULL;
+    SH_TRY(sh_node_parse("model", text, strlen(text), &node));
+    sh_status status = sh_net_from_node(node, &input, &net);
+    sh_node_destroy(node);
+    SH_TRY(status);
+
+    static char usual[] = "auto";
+    char *name = options->loss != NULL ? (char *)(uintptr_t)options->loss : usual;
+    sh_loss_options loss_options = {.name = name, .ignore_index = -100, .delta = 1.0};
+    sh_loss loss;
+    sh_tuner *tuner = NULL;
+    int threads = options->threads > 0 ? options->threads : omp_get_max_threads();
+    sh_tuner_options tuning = {.clock = &sh_clock_real, .threads = threads};
+    status = sh_loss_init(&loss, &loss_options, &model->data.info, sh_net_output(net));
+    if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
+    if (status != SH_OK) {
+        sh_net_destroy(net);
+        return status;
+    }
+    sh_signals_start_team(threads);
+    SH_TRY(sh_model_init(&model->model, net, &loss, tuner, options->seed));
+    model->model.gradients_idle = true;
+    return SH_OK;
+}
+
+/* The model of `text` for the data it has; the rest is as the options say. */
+static sh_status fill_model(shoal_model *model, const shoal_model_options *options,
+                            const char *text) {
+    model->seed = options->seed;
+    sh_config config;
+    sh_status status = read_optimizer(options->optimizer, &config);
+    if (status == SH_OK) status = make_model(model, options, text);
+    if (status == SH_OK)
+        status = sh_optim_init(&model->optim, &config.optim, model->model.net->params.total);
+    sh_config_fini(&config);
+    return status;
+}
+
+shoal_status shoal_model_create(const shoal_model_options *options, shoal_model **model_out) {
+    SHOAL_NEED(options);
+    SHOAL_NEED(model_out);
+    shoal_model *model = sh_alloc(1, sizeof *model);
+    if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
+    sh_status status = describe_data(options, &model->data.info);
+    if (status == SH_OK)
+        status = fill_model(model, options, options->model != NULL ? options->model : "mlp");
+    if (status != SH_OK)
+        shoal_model_destroy(model);
+    else
+        *model_out = model;
+    return (shoal_status)status;
+}
+
+static sh_status open_model(shoal_model *model, const char *path,
+                            const shoal_model_options *options) {
+    bool has = false;
+    char *text = NULL;
+    SH_TRY(sh_model_known(path, NULL, &has, &model->data));
+    if (!has) {
+        SH_FAIL(SH_E_FORMAT, "'%s' does not tell which data its model takes", path);
+        return sh_error_hint("make the model with shoal_model_create, then shoal_model_load it");
+    }
+    SH_TRY(sh_checkpoint_model_text(path, NULL, &text));
+    sh_status status = fill_model(model, options, text);
+    sh_free(text);
+    SH_TRY(status);
+    return (sh_status)shoal_model_load(model, path);
+}
+
+shoal_status shoal_model_open(const char *path, const shoal_model_options *options,
+                              shoal_model **model_out) {
+    SHOAL_NEED(path);
+    SHOAL_NEED(model_out);
+    static const shoal_model_options usual;
+    shoal_model *model = sh_alloc(1, sizeof *model);
+    if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
+    sh_status status = open_model(model, path, options != NULL ? options : &usual);
+    if (status != SH_OK)
+        shoal_model_destroy(model);
+    else
+        *model_out = model;
+    return (shoal_status)status;
+}
+
+void shoal_model_destroy(shoal_model *model) {
+    if (model == NULL) return;
+    sh_model_fini(&model->model);
+    sh_optim_fini(&model->optim);
+    sh_data_close(&model->data);
+    sh_free(model->scaled);
+    sh_free(model);
+}
+
+int shoal_model_sample(const shoal_model *model, int64_t sample_out[3]) {
+    SHOAL_NEED_OR(model, 0);
+    const sh_shape *sample = &model->data.info.sample;
+    for (int i = 0; sample_out != NULL && i < sample->rank; i++) sample_out[i] = sample->dim[i];
+    return sample->rank;
+}
+
+int64_t shoal_model_outputs(const shoal_model *model) {
+    SHOAL_NEED_OR(model, 0);
+    const sh_net *net = model->model.net;
+    return (int64_t)sh_shape_count(sh_net_output(net));
+}
+
+const char *shoal_model_vocabulary(const shoal_model *model) {
+    SHOAL_NEED_OR(model, NULL);
+    return model->data.vocabulary;
+}
+
+int64_t shoal_model_param_count(const shoal_model *model) {
+    SHOAL_NEED_OR(model, 0);
+    return (int64_t)model->model.net->params.total;
+}
+
+/* Labels and tokens come straight from the caller: one outside the table would read past it. */
+static sh_status check_range(const char *what, const int32_t *values, int64_t count, int64_t most,
+                             const int64_t *ignore) {
+    for (int64_t i = 0; i < count; i++) {
+        bool ignored = ignore != NULL && values[i] == *ignore;
+        if (!ignored && (values[i] < 0 || values[i] >= most))
+            return SH_FAIL(SH_E_USAGE, "%s %ld is %d, not from 0 to %ld", what, (long)i, values[i],
+                           (long)most - 1);
+    }
+    return SH_OK;
+}
+
+/* Scales the caller's samples as the training data was: a copy, where there is anything to do. */
+static sh_status scale_batch(shoal_model *model, const void **x, int64_t count) {
+    const sh_normal *normal = &model->data.normal;
+    if (normal->count == 0) return SH_OK;
+    size_t cells = sh_shape_count(&model->data.info.sample), all = cells * (size_t)count;
+    SH_TRY(sh_grow((void **)&model->scaled, &model->scaled_room, all, sizeof *model->scaled));
+    const float *from = *x;
+    for (size_t i = 0; i < all; i++) {
+        size_t c = i % cells / (cells / normal->count);
+        model->scaled[i] = (from[i] - normal->mean[c]) * normal->scale[c];
+    }
+    *x = model->scaled;
+    return SH_OK;
+}
+
+static sh_status check_batch(const shoal_model *model, const void *x, const void *y,
+                             int64_t count) {
+    const sh_data_info *info = &model->data.info;
+    int64_t tokens = count * (int64_t)sh_shape_count(&info->sample);
+    if (count < 1) return SH_FAIL(SH_E_USAGE, "a batch needs at least one sample");
+    if (info->tokens) SH_TRY(check_range("token", x, tokens, info->classes, NULL));
+    if (y == NULL || info->target == SH_TARGET_VALUES) return SH_OK;
+    return check_range("label", y, info->tokens ? tokens : count, info->classes,
+                       &model->model.loss.options.ignore_index);
+}
+
+shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, int64_t count,
+                              double *loss_out) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(x);
+    SHOAL_NEED(y);
+    SHOAL_TRY(check_batch(model, x, y, count));
+    SHOAL_TRY(scale_batch(model, &x, count));
+    sh_executor *executor;
+    SHOAL_TRY(sh_model_executor(&model->model, count, true, &executor));
+    sh_step_context context = {.training = true, .seed = model->seed, .step = model->step};
+    int64_t rows = model->data.info.tokens ? count * model->data.info.sample.dim[0] : count;
+    int64_t ignore = model->model.loss.options.ignore_index;
+    if (model->data.info.target != SH_TARGET_VALUES)
+        rows = (int64_t)sh_loss_counted(y, (size_t)rows, (int32_t)ignore);
+    if (rows == 0)
+        return (shoal_status)SH_FAIL(
+            SH_E_USAGE, "every label of the batch is %ld, which does not count", (long)ignore);
+    SHOAL_TRY(sh_executor_forward(executor, &context, x));
+    sh_loss_result result = sh_executor_loss(executor, y, 1.0 / (double)rows);
+    double loss = result.sum / (double)result.counted;
+    if (!isfinite(loss))
+        return (shoal_status)sh_model_explain_bad(&model->model, executor, &context, x, loss);
+    SHOAL_TRY(sh_executor_backward(executor, NULL, NULL));
+    sh_optim_apply(&model->optim, &(sh_optim_step){.params = &model->model.net->params,
+                                                   .unused = executor->param_unused,
+                                                   .count = model->model.net->params.count,
+                                                   .weights = model->model.blocks.weights,
+                                                   .gradients = model->model.blocks.gradients,
+                                                   .gradient_scale = 1.0f,
+                                                   .lr = model->optim.options.lr,
+                                                   .step = ++model->step});
+    if (loss_out != NULL) *loss_out = loss;
+    return SHOAL_OK;
+}
+
+/* Forward without training; `y` NULL: none is needed. */
+static shoal_status look(shoal_model *model, const void *x, const void *y, int64_t count,
+                         sh_executor **executor_out) {
+    SHOAL_TRY(check_batch(model, x, y, count));
+    SHOAL_TRY(scale_batch(model, &x, count));
+    SHOAL_TRY(sh_model_executor(&model->model, count, false, executor_out));
+    sh_step_context context = {.seed = model->seed};
+    return (shoal_status)sh_executor_forward(*executor_out, &context, x);
+}
+
+shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,
+                                  shoal_result *result_out) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(x);
+    SHOAL_NEED(y);
+    SHOAL_NEED(result_out);
+    sh_executor *executor;
+    SHOAL_TRY(look(model, x, y, count, &executor));
+    sh_loss_result result = sh_executor_loss(executor, y, 1.0);
+    bool classes = model->model.loss.kind->classes;
+    double counted = (double)result.counted;
+    *result_out = (shoal_result){.loss = result.sum / counted,
+                                 .accuracy = classes ? (double)result.correct / counted : NAN,
+                                 .samples = count};
+    return SHOAL_OK;
+}
+
+shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
+                                 float *output_out) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(x);
+    SHOAL_NEED(output_out);
+    sh_executor *executor;
+    SHOAL_TRY(look(model, x, NULL, count, &executor));
+    memcpy(output_out, executor->output->data, executor->output->count * sizeof(float));
+    return SHOAL_OK;
+}
+
+shoal_status shoal_model_save(shoal_model *model, const char *path) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(path);
+    return (shoal_status)sh_model_save(&model->model, &model->data, path);
+}
+
+shoal_status shoal_model_load(shoal_model *model, const char *path) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(path);
+    const sh_net *net = model->model.net;
+    return (shoal_status)sh_checkpoint_load_model(path, NULL, &net->params,
+                                                  model->model.blocks.weights, &net->states,
+                                                  model->model.blocks.states);
+}

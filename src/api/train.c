@@ -1,0 +1,72 @@
+/* shoal_train: the whole of a training run, on as many workers as its config says. */
+#include "host/launch.h"
+#include "run/need.h"
+
+static sh_status train_body(shoal_run *run, void *argument) {
+    (void)argument;
+    return (sh_status)shoal_run_train(run);
+}
+
+static sh_status run_alone(const sh_job *job, sh_outcome *outcome) {
+    shoal_run *run = NULL;
+    SH_TRY(sh_run_open(job->config, job->hooks, NULL, &run));
+    sh_status status = job->body(run, job->argument);
+    const char *folder = shoal_run_folder(run);
+    if (folder != NULL) outcome->folder = sh_strdup(folder);
+    shoal_run_close(run);
+    return status;
+}
+
+static sh_status run_job(const sh_job *job, sh_outcome *outcome) {
+    bool under_mpi = false;
+    SH_TRY(sh_launcher_check(job->hooks->launcher, job->config->transport, &under_mpi));
+    if (under_mpi) return sh_rank_run(job, outcome);
+    SH_TRY(sh_config_check(job->config));
+    bool many = job->config->workers > 1 || sh_sync_apart(&job->config->scheme);
+    return many ? sh_launch(job, outcome) : run_alone(job, outcome);
+}
+
+shoal_status shoal_train(const shoal_config *config, const shoal_hooks *hooks, char **folder_out) {
+    SHOAL_NEED(config);
+    static const shoal_hooks none;
+    sh_job job = {.config = &config->config,
+                  .hooks = hooks != NULL ? hooks : &none,
+                  .body = train_body,
+                  .restarts = true};
+    sh_outcome outcome = {0};
+    sh_status status = run_job(&job, &outcome);
+    if (folder_out != NULL)
+        *folder_out = outcome.folder;
+    else
+        sh_free(outcome.folder);
+    return (shoal_status)status;
+}
+
+typedef struct bench_request {
+    int64_t warmup, steps;
+    double seconds;
+    shoal_timing *timing;  // of this process
+} bench_request;
+
+static sh_status bench_body(shoal_run *run, void *argument) {
+    const bench_request *request = argument;
+    return (sh_status)shoal_run_bench(run, request->warmup, request->steps, request->seconds,
+                                      request->timing);
+}
+
+shoal_status shoal_bench(const shoal_config *config, const shoal_hooks *hooks, int64_t warmup,
+                         int64_t steps, double seconds, shoal_timing *timing_out) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(timing_out);
+    static const shoal_hooks none;
+    sh_outcome outcome = {0};
+    bench_request request = {warmup, steps, seconds, &outcome.timing};
+    sh_job job = {.config = &config->config,
+                  .hooks = hooks != NULL ? hooks : &none,
+                  .body = bench_body,
+                  .argument = &request,
+                  .timing = &outcome.timing};
+    sh_status status = run_job(&job, &outcome);
+    if (status == SH_OK) *timing_out = outcome.timing;
+    return (shoal_status)status;
+}

@@ -1,0 +1,116 @@
+/* Terms of a cost, the cheapest algorithm, and where that changes. */
+#include <math.h>
+
+#include "explain/collective.h"
+
+static const double SIZE_LEAST = 4, SIZE_MOST = 0x1p32;
+
+/* Both links with only some of their terms; `one` counts instead of taking seconds. */
+static sh_links only(const sh_links *links, char term, bool one) {
+    sh_links part = {0};
+    const sh_link *from[] = {&links->between, &links->inside};
+    sh_link *to[] = {&part.between, &part.inside};
+    for (int i = 0; i < 2; i++) {
+        if (term == 'a') to[i]->alpha_s = one ? 1 : from[i]->alpha_s;
+        if (term == 'b') to[i]->beta_s = one ? 1 : from[i]->beta_s;
+        if (term == 'g') to[i]->gamma_s = one ? 1 : from[i]->gamma_s;
+    }
+    return part;
+}
+
+sh_terms sh_terms_of(const sh_algorithm *algorithm, const sh_topology *topology, double bytes,
+                     const sh_links *links) {
+    double *parts[2][3];
+    sh_terms terms = {0};
+    parts[0][0] = &terms.messages, parts[0][1] = &terms.sent, parts[0][2] = &terms.reduced;
+    parts[1][0] = &terms.latency_s, parts[1][1] = &terms.bandwidth_s;
+    parts[1][2] = &terms.reduction_s;
+    for (int i = 0; i < 3; i++) {
+        sh_links ones = only(links, "abg"[i], true), seconds = only(links, "abg"[i], false);
+        *parts[0][i] = sh_algorithm_price(algorithm, topology, 1, &ones);
+        *parts[1][i] = sh_algorithm_price(algorithm, topology, bytes, &seconds);
+    }
+    terms.total_s = sh_algorithm_price(algorithm, topology, bytes, links);
+    return terms;
+}
+
+const sh_algorithm *sh_cheapest(sh_collective does, const sh_topology *topology, double bytes,
+                                const sh_links *links) {
+    const sh_algorithm *best = NULL, *row;
+    double least = INFINITY;
+    for (size_t i = 0; (row = sh_algorithm_at(i)) != NULL; i++) {
+        if (row->does != does || row->native) continue;
+        double seconds = sh_algorithm_price(row, topology, bytes, links);
+        // Equal costs may differ in the last bits: a later row must be truly cheaper.
+        if (best != NULL && !(seconds < least * (1 - 1e-9))) continue;
+        best = row;
+        least = seconds;
+    }
+    return best;
+}
+
+/* Halves [low, high], whose ends have different winners, down to a byte. */
+static double find_border(sh_collective does, const sh_topology *topology, const sh_links *links,
+                          double low, double high) {
+    const sh_algorithm *below = sh_cheapest(does, topology, low, links);
+    while (high - low > 1 && high / low > 1.0001) {
+        double middle = sqrt(low * high);
+        if (sh_cheapest(does, topology, middle, links) == below)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+int sh_size_ranges(sh_collective does, const sh_topology *topology, const sh_links *links,
+                   sh_size_range ranges_out[SH_RANGES_MOST]) {
+    int count = 1;
+    ranges_out[0] = (sh_size_range){sh_cheapest(does, topology, SIZE_LEAST, links), 0, INFINITY};
+    double step = does == SH_BARRIER ? SIZE_MOST : 2, low = SIZE_LEAST;
+    for (double size = low * step; size <= SIZE_MOST && count < SH_RANGES_MOST; size *= step) {
+        const sh_algorithm *best = sh_cheapest(does, topology, size, links);
+        if (best != ranges_out[count - 1].algorithm) {
+            double border = find_border(does, topology, links, low, size);
+            ranges_out[count - 1].to_bytes = border;
+            ranges_out[count++] = (sh_size_range){best, border, INFINITY};
+        }
+        low = size;
+    }
+    return count;
+}
+
+int sh_moves_count(const sh_shown *shown) {
+    const sh_algorithm *algorithm = shown->algorithm;
+    int count = 0, steps = algorithm->native ? 0 : algorithm->steps(&shown->topology);
+    for (int s = 0; s < steps; s++)
+        for (int r = 0; r < shown->topology.ranks && count <= SH_SHOWN_MOVES; r++)
+            count += algorithm->step(&shown->topology, r, s).send.peer >= 0;
+    return count;
+}
+
+sh_traffic sh_traffic_of(const sh_shown *shown) {
+    const sh_algorithm *algorithm = shown->algorithm;
+    const sh_topology *topology = &shown->topology;
+    int blocks = algorithm->blocks(topology), steps = algorithm->steps(topology);
+    sh_traffic t = {.least = steps, .bytes_least = INFINITY};
+    for (int r = 0; r < topology->ranks; r++) {
+        int messages = 0;
+        double bytes = 0;
+        for (int s = 0; s < steps; s++) {
+            sh_move send = algorithm->step(topology, r, s).send;
+            if (send.peer < 0) continue;
+            messages++;
+            bytes +=
+                4. *
+                (double)sh_stretch_range(shown->elements, blocks, send.first, send.count).count;
+        }
+        t.messages += messages;
+        t.bytes += bytes;
+        if (messages < t.least) t.least = messages;
+        if (messages > t.most) t.most = messages;
+        t.bytes_least = fmin(t.bytes_least, bytes);
+        t.bytes_most = fmax(t.bytes_most, bytes);
+    }
+    return t;
+}

@@ -1,0 +1,340 @@
+/* Adding up what the shards found. Every number here is a maximum, an integer sum, or is taken in
+ * the order of the shards, so no result depends on which thread or worker had which shard. */
+#include <math.h>
+#include <string.h>
+
+#include "tensor/kernels/fixed.h"
+#include "run/exact_internal.h"
+#include "run/scheme.h"
+
+enum { BLOCK = 2048 };
+
+static int64_t bits_of(double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static double value_of(int64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void write_notes(sh_exact *exact) {
+    size_t tensors = sh_exact_tensors(exact);
+    for (size_t i = 0; i < tensors; i++) {
+        exact->notes[i] = -1;
+        for (int k = 0; k < sh_thread_pool_size(exact->pool); k++)
+            if (exact->lanes[k].notes[i] > exact->notes[i])
+                exact->notes[i] = exact->lanes[k].notes[i];
+    }
+    for (int s = 0; s < exact->shards; s++) {
+        int64_t *note = sh_exact_note(exact, s);
+        bool mine = s >= exact->first && s < exact->last;
+        const sh_loss_result *loss = mine ? &exact->own[s - exact->first].loss : NULL;
+        note[0] = mine ? bits_of(loss->sum) : SH_NOTE_NOT_MINE;
+        note[1] = mine ? loss->counted : SH_NOTE_NOT_MINE;
+        note[2] = mine ? loss->correct : SH_NOTE_NOT_MINE;
+    }
+}
+
+/* What everyone must know: one maximum over the workers, in which each note of a shard has one
+ * owner. */
+static sh_status share_notes(sh_exact *exact) {
+    shoal_run *run = exact->run;
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return SH_OK;
+    int64_t begin = sh_run_now(run), *stops = exact->notes + sh_exact_notes(exact) - 1;
+    *stops = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .data = exact->notes,
+                    .count = sh_exact_notes(exact),
+                    .dtype = SH_DTYPE_I64,
+                    .op = SH_MAX,
+                    .step = run->at.step,
+                    .bucket = -1};
+    SH_TRY(sh_engine_run(team->engine, &call));
+    team->stops = *stops > 0;
+    run->stats.sent_bytes += call.sent_bytes;
+    run->stats.dense_bytes += call.sent_bytes;
+    run->stats.spent.exposed_ns += sh_run_now(run) - begin;
+    return SH_OK;
+}
+
+/* An error record as it travels; all of it is text. */
+typedef struct words {
+    char text[sizeof((sh_error *)0)->text];
+    char hint[sizeof((sh_error *)0)->hint];
+} words;
+
+static int owner_of(const sh_exact *exact, int shard) {
+    int rank = 0, ranks = exact->run->team.ranks;
+    while (shard >= (int)sh_exact_share(exact->shards, rank, ranks).high) rank++;
+    return rank;
+}
+
+/* Whoever has the shard says where it began, and everyone says the same: it does not matter whose
+ * end is seen first. */
+static sh_status explain_loss(sh_exact *exact, const sh_exact_batch *batch, int shard) {
+    sh_team *team = &exact->run->team;
+    int owner = owner_of(exact, shard);
+    words said = {0};
+    if (owner == team->rank) {
+        sh_status status = sh_exact_explain(exact, batch, &exact->own[shard - exact->first]);
+        if (team->engine == NULL) return status;
+        const sh_error *error = sh_error_last();
+        memcpy(said.text, error->text, sizeof said.text);
+        memcpy(said.hint, error->hint, sizeof said.hint);
+    }
+    sh_call call = {.what = SH_BROADCAST,
+                    .data = &said,
+                    .count = sizeof said,
+                    .dtype = SH_DTYPE_BYTE,
+                    .root = owner,
+                    .step = exact->run->at.step,
+                    .bucket = -1};
+    SH_TRY(sh_engine_run(team->engine, &call));
+    SH_FAIL(SH_E_NUMERIC, "%.*s", (int)sizeof said.text - 1, said.text);
+    return sh_error_hint("%.*s", (int)sizeof said.hint - 1, said.hint);
+}
+
+static sh_status check_loss(sh_exact *exact, const sh_exact_batch *batch) {
+    for (int s = 0; s < exact->shards; s++)
+        if (!isfinite(value_of(sh_exact_note(exact, s)[0]))) return explain_loss(exact, batch, s);
+    return SH_OK;
+}
+
+static sh_status bad_tensor(const sh_exact *exact, const char *what, const char *name) {
+    const shoal_run *run = exact->run;
+    SH_FAIL(SH_E_NUMERIC, "step %ld: %s '%s' is not finite", (long)run->at.step + 1, what, name);
+    return sh_error_hint("lower --lr or add a warm-up%s",
+                         run->results.saved ? "; the last good checkpoint is kept" : "");
+}
+
+static sh_status check_tensors(const sh_exact *exact) {
+    const sh_net *net = exact->run->model.net;
+    for (size_t i = 0; i < net->params.count; i++)
+        if (exact->notes[i] == SH_FIXED_NOT_FINITE)
+            return bad_tensor(exact, "the gradient of", net->params.items[i].name);
+    for (size_t i = 0; i < net->states.count; i++)
+        if (exact->notes[net->params.count + i] == SH_FIXED_NOT_FINITE)
+            return bad_tensor(exact, "the state", net->states.items[i].name);
+    return SH_OK;
+}
+
+static sh_loss_result add_losses(const sh_exact *exact) {
+    sh_loss_result total = {0};
+    for (int s = 0; s < exact->shards; s++) {
+        const int64_t *note = sh_exact_note(exact, s);
+        total.sum += value_of(note[0]);
+        total.counted += note[1];
+        total.correct += note[2];
+    }
+    return total;
+}
+
+/* What the sums of one step need to know. */
+typedef struct summing {
+    const sh_exact *exact;
+    double per_row;     // 1 / rows counted
+    double per_sample;  // 1 / samples of the global batch
+    int largest_bits;   // of the samples of a shard
+    size_t first;       // piece of the bucket at hand
+} summing;
+
+/* A range of one tensor: its terms, and how they become integers and floats again. Pieces are the
+ * ranges of the parameters, then the states. */
+typedef struct piece {
+    const float *const *terms;
+    const double *weights;
+    float *out;        // where the range begins
+    size_t at, count;  // in the terms
+    int64_t *sum;      // common memory of the workers; NULL: one worker
+    double scale, factor;
+    bool unused;
+} piece;
+
+static piece gradient_piece(const summing *s, size_t index) {
+    const sh_exact *exact = s->exact;
+    const sh_param *range = &exact->sums.list.items[index];
+    int64_t note = exact->notes[exact->sums.param[index]];
+    double scale = sh_fixed_scale((int)note);
+    return (piece){
+        .terms = exact->gradients,
+        .out = exact->run->model.blocks.gradients + range->offset,
+        .at = range->offset,
+        .count = range->count,
+        .sum = exact->common != NULL ? exact->common + range->offset : NULL,
+        .scale = scale,
+        .factor = s->per_row / scale,
+        .unused = note < 0,
+    };
+}
+
+/* Shards weigh as many samples as they have; the weight takes its bits from the scale. */
+static piece state_piece(const summing *s, size_t index) {
+    const sh_exact *exact = s->exact;
+    const sh_net *net = exact->run->model.net;
+    const sh_param *state = &net->states.items[index];
+    int64_t note = exact->notes[net->params.count + index];
+    double scale = ldexp(sh_fixed_scale((int)note), -s->largest_bits);
+    return (piece){
+        .terms = exact->states,
+        .weights = exact->weights,
+        .out = exact->run->model.blocks.states + state->offset,
+        .at = state->offset,
+        .count = state->count,
+        .sum = exact->common != NULL ? exact->common + net->params.total + state->offset : NULL,
+        .scale = scale,
+        .factor = s->per_sample / scale,
+    };
+}
+
+static piece piece_at(const summing *s, size_t index) {
+    size_t ranges = s->exact->sums.list.count;
+    return index < ranges ? gradient_piece(s, index) : state_piece(s, index - ranges);
+}
+
+static void zero(const piece *p) {
+    memset(p->out, 0, p->count * sizeof *p->out);
+    if (p->sum != NULL) memset(p->sum, 0, p->count * sizeof *p->sum);
+}
+
+/* One worker: integers live for a block only. */
+static void sum_alone(void *user, int member, size_t index) {
+    (void)member;
+    const summing *s = user;
+    piece p = piece_at(s, index);
+    int64_t sum[BLOCK];
+    if (p.unused) zero(&p);
+    for (size_t i = 0; i < p.count && !p.unused; i += BLOCK) {
+        size_t some = p.count - i < BLOCK ? p.count - i : BLOCK;
+        sh_fixed()->sum(sum, p.terms, p.weights, s->exact->terms, p.at + i, some, p.scale);
+        sh_fixed()->to_float(p.out + i, sum, some, p.factor);
+    }
+}
+
+static void sum_own(void *user, int member, size_t index) {
+    (void)member;
+    const summing *s = user;
+    piece p = piece_at(s, s->first + index);
+    if (p.unused)
+        zero(&p);
+    else
+        sh_fixed()->sum(p.sum, p.terms, p.weights, s->exact->terms, p.at, p.count, p.scale);
+}
+
+static void take_sum(void *user, int member, size_t index) {
+    (void)member;
+    const summing *s = user;
+    piece p = piece_at(s, s->first + index);
+    if (!p.unused) sh_fixed()->to_float(p.out, p.sum, p.count, p.factor);
+}
+
+static sh_status start_bucket(sh_exact *exact, summing *s, size_t index) {
+    shoal_run *run = exact->run;
+    sh_exact_bucket *bucket = &exact->buckets[index];
+    s->first = bucket->first;
+    sh_thread_pool_run(exact->pool, sum_own, s, bucket->pieces);
+    bucket->call = (sh_call){.what = SH_ALLREDUCE,
+                             .data = exact->common + bucket->low,
+                             .count = bucket->high - bucket->low,
+                             .dtype = SH_DTYPE_I64,
+                             .op = SH_SUM,
+                             .shared = &exact->shared,
+                             .step = run->at.step,
+                             .bucket = (int)index};
+    int64_t begin = sh_run_now(run);
+    sh_status status = sh_engine_start(run->team.engine, &bucket->call);
+    run->stats.spent.exposed_ns += sh_run_now(run) - begin;
+    return status;
+}
+
+static sh_status take_bucket(sh_exact *exact, summing *s, size_t index) {
+    shoal_run *run = exact->run;
+    sh_exact_bucket *bucket = &exact->buckets[index];
+    int64_t begin = sh_run_now(run);
+    sh_status status = sh_engine_wait(run->team.engine, &bucket->call);
+    run->stats.spent.exposed_ns += sh_run_now(run) - begin;
+    run->stats.sent_bytes += bucket->call.sent_bytes;
+    run->stats.dense_bytes += bucket->call.sent_bytes;
+    s->first = bucket->first;
+    if (status == SH_OK) sh_thread_pool_run(exact->pool, take_sum, s, bucket->pieces);
+    return status;
+}
+
+/* Each bucket of own sums travels while the next is made. What was started is waited for, also
+ * after a failure: the engine borrows the calls. */
+static sh_status sum_together(sh_exact *exact, summing *s) {
+    sh_status status = SH_OK;
+    size_t started = 0;
+    for (; started < exact->bucket_count && status == SH_OK; started++)
+        status = start_bucket(exact, s, started);
+    if (status != SH_OK) started--;
+    for (size_t b = 0; b < started; b++) {
+        sh_status taken = take_bucket(exact, s, b);
+        if (status == SH_OK) status = taken;
+    }
+    return status;
+}
+
+static int bits_for(int64_t value) {
+    int bits = 0;
+    while ((int64_t)1 << bits < value) bits++;
+    return bits;
+}
+
+/* The notes are common: checks them, and says what the sums need to know. */
+static sh_status read_notes(sh_exact *exact, const sh_exact_batch *batch,
+                            sh_loss_result *result_out, summing *summing_out) {
+    const sh_net *net = exact->run->model.net;
+    SH_TRY(check_loss(exact, batch));
+    SH_TRY(check_tensors(exact));
+    sh_loss_result total = add_losses(exact);
+    for (size_t i = 0; i < net->params.count; i++) exact->unused[i] = exact->notes[i] < 0;
+    // A shard that adds to a gradient has a row at least, so finite terms have a finite mean.
+    *summing_out = (summing){
+        .exact = exact,
+        .per_row = total.counted > 0 ? 1.0 / (double)total.counted : 0.0,
+        .per_sample = 1.0 / (double)batch->count,
+        .largest_bits = bits_for((batch->count + exact->shards - 1) / exact->shards),
+    };
+    *result_out = total;
+    return SH_OK;
+}
+
+sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out) {
+    const sh_net *net = exact->run->model.net;
+    summing s;
+    write_notes(exact);
+    SH_TRY(share_notes(exact));
+    SH_TRY(read_notes(exact, batch, result_out, &s));
+    if (exact->common != NULL) return sum_together(exact, &s);
+    sh_thread_pool_run(exact->pool, sum_alone, &s, exact->sums.list.count + net->states.count);
+    return SH_OK;
+}
+
+/* ---- Where servers add up ---- */
+
+sh_status sh_exact_sum_own(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out,
+                           bool *over_out) {
+    const sh_net *net = exact->run->model.net;
+    size_t ranges = exact->sums.list.count, states = net->states.total;
+    summing s;
+    write_notes(exact);
+    exact->notes[sh_exact_notes(exact) - 1] = 0;  // the servers know who wants to stop
+    SH_TRY(sh_scheme_combine(exact->run, SH_MAX, exact->notes, sh_exact_notes(exact), over_out));
+    if (*over_out) return SH_OK;
+    SH_TRY(read_notes(exact, batch, result_out, &s));
+    sh_thread_pool_run(exact->pool, sum_own, &s, ranges + net->states.count);
+    exact->fixed = (sh_fixed_gradient){
+        .sums = exact->common, .notes = exact->notes, .counted = result_out->counted};
+    if (states == 0) return SH_OK;
+    SH_TRY(
+        sh_scheme_combine(exact->run, SH_SUM, exact->common + net->params.total, states, over_out));
+    if (*over_out) return SH_OK;
+    s.first = ranges;
+    sh_thread_pool_run(exact->pool, take_sum, &s, net->states.count);
+    return SH_OK;
+}

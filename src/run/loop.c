@@ -1,0 +1,355 @@
+/* The training loop: batches in, metrics and checkpoints out. */
+#include "run/loop.h"
+
+#include <math.h>
+
+#include "tensor/kernels/reduce.h"
+#include "run/regroup.h"
+#include "run/scheme.h"
+
+double sh_run_training_s(const shoal_run *run, int64_t now_ns) {
+    int64_t aside_ns = run->stats.spent.eval_ns + run->stats.spent.checkpoint_ns;
+    return sh_seconds_between(run->stats.loop_ns + aside_ns, now_ns);
+}
+
+static sh_interval interval_from(const shoal_run *run, int64_t begin_ns) {
+    return (sh_interval){.begin_ns = begin_ns, .told = run->at.step, .used = 1};
+}
+
+static int64_t end_of(const shoal_run *run, const sh_interval *since) {
+    return since->end_ns > 0 ? since->end_ns : sh_run_now(run);
+}
+
+/* A multiple of --log-every has been reached since; a free worker may leap over it. */
+static bool line_is_due(const shoal_run *run, const sh_interval *since) {
+    int64_t every = run->config.log_every;
+    return run->at.step / every != since->told / every;
+}
+
+/* An epoch ended since. */
+static bool epoch_ended(const shoal_run *run, const sh_interval *since) {
+    return run->at.step / run->length.steps_per_epoch != since->told / run->length.steps_per_epoch;
+}
+
+/* Samples in the batches of steps `from` to `to`; of data in parts about as many. */
+static double samples_between(const shoal_run *run, int64_t from, int64_t to) {
+    int64_t batch = run->config.batch, each = run->length.steps_per_epoch * batch;
+    int64_t all = (int64_t)sh_loader_samples(run->loader);
+    if (all < each) each = all;  // the last batch of an epoch is short
+    int64_t begin = from % run->length.steps_per_epoch * batch,
+            end = to % run->length.steps_per_epoch * batch;
+    int64_t epochs = to / run->length.steps_per_epoch - from / run->length.steps_per_epoch;
+    return (double)(epochs * each + end - begin);
+}
+
+static double part(int64_t some, int64_t all) { return all > 0 ? (double)some / (double)all : NAN; }
+
+static double rate(const shoal_run *run, const sh_interval *since) {
+    double seconds = sh_seconds_between(since->begin_ns, end_of(run, since));
+    double samples = since->used * samples_between(run, since->told, run->at.step);
+    return seconds > 0 ? samples / seconds : 0.0;
+}
+
+/* The epoch, from 1, that the last finished step belongs to. */
+static int64_t epoch_of_step(const shoal_run *run) {
+    return (run->at.step - 1) / run->length.steps_per_epoch + 1;
+}
+
+static sh_status write_step(shoal_run *run, const sh_interval *since) {
+    if (!sh_team_leads(&run->team)) return SH_OK;
+    bool classes = run->model.loss.kind->classes;
+    int64_t end = end_of(run, since);
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = run->at.step},
+        {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
+        {"train_loss", SH_METRIC_REAL, .r = since->loss_sum / (double)since->counted},
+        {"train_accuracy", SH_METRIC_REAL,
+         .r = classes ? part(since->correct, since->counted) : NAN},
+        {"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->at.step - 1)},
+        {"samples_per_s", SH_METRIC_REAL, .r = rate(run, since)},
+        {"seconds", SH_METRIC_REAL, .r = sh_seconds_between(run->stats.start_ns, end)},
+        {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run, end)},
+        {"sent_bytes", SH_METRIC_INT, .i = (int64_t)run->stats.sent_bytes},
+        {"dense_bytes", SH_METRIC_INT, .i = (int64_t)run->stats.dense_bytes},
+        {"grad_norm", SH_METRIC_REAL, .r = run->config.clip_norm > 0 ? run->stats.grad_norm : NAN},
+    };
+    // The gradient norm is known only when clipping asks for it.
+    size_t count = SH_COUNT(fields) - (run->config.clip_norm > 0 ? 0 : 1);
+    return sh_metrics_write(run->files.metrics, "step", fields, count);
+}
+
+static sh_status write_eval(shoal_run *run) {
+    if (!sh_team_leads(&run->team)) return SH_OK;
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = run->at.step},
+        {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
+        {"seconds", SH_METRIC_REAL, .r = sh_seconds_between(run->stats.start_ns, sh_run_now(run))},
+        {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run, sh_run_now(run))},
+        {"test_loss", SH_METRIC_REAL, .r = run->results.test.loss},
+        {"test_accuracy", SH_METRIC_REAL, .r = run->results.test.accuracy},
+        {"validation_loss", SH_METRIC_REAL, .r = run->results.validation.loss},
+        {"validation_accuracy", SH_METRIC_REAL, .r = run->results.validation.accuracy},
+    };
+    size_t count = SH_COUNT(fields) - (run->results.validation.samples > 0 ? 0 : 2);
+    return sh_metrics_write(run->files.metrics, "eval", fields, count);
+}
+
+static sh_status evaluate(shoal_run *run) {
+    if (run->data.test == NULL && run->data.validation == NULL) return SH_OK;
+    int64_t begin = sh_run_now(run);
+    sh_team_phase(&run->team, SH_PHASE_EVALUATE, run->at.step);
+    if (run->data.validation != NULL)
+        SH_TRY(sh_run_evaluate(run, run->data.validation, &run->results.validation));
+    if (run->data.test == run->data.validation || run->data.test == NULL)
+        run->results.test = run->results.validation;
+    else
+        SH_TRY(sh_run_evaluate(run, run->data.test, &run->results.test));
+    double score =
+        isnan(run->results.test.accuracy) ? -run->results.test.loss : run->results.test.accuracy;
+    if (isnan(run->results.best) || score > run->results.best) run->results.best = score;
+    run->stats.spent.eval_ns += sh_run_now(run) - begin;
+    sh_trace_end(run->model.trace, "eval", "evaluation", run->at.step, begin);
+    sh_team_phase(&run->team, SH_PHASE_STEP, run->at.step);  // what follows waits as a step does
+    return write_eval(run);
+}
+
+static sh_status save(shoal_run *run) {
+    if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total)) {
+        SH_FAIL(SH_E_NUMERIC, "step %ld: parameters are not finite; no checkpoint is written",
+                (long)run->at.step);
+        return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)");
+    }
+    int64_t begin = sh_run_now(run);
+    SH_TRY(sh_team_gather_slots(run));
+    SH_TRY(sh_team_settle_states(&run->team));
+    sh_team_writing(&run->team, run->at.step);
+    if (sh_team_leads(&run->team)) {
+        SH_TRY(sh_run_save(run));
+        sh_team_saved(&run->team, run->at.step);
+    }
+    SH_TRY(sh_team_wrote(&run->team, run->at.step));
+    sh_team_drop_slots(run);
+    run->results.saved = true;
+    run->stats.spent.checkpoint_ns += sh_run_now(run) - begin;
+    sh_trace_end(run->model.trace, "checkpoint", "checkpoint", run->at.step, begin);
+    return SH_OK;
+}
+
+static shoal_progress progress_of(const shoal_run *run, double loss, double samples_per_s) {
+    return (shoal_progress){
+        .step = run->at.step,
+        .steps = run->length.steps,
+        .epoch = epoch_of_step(run),
+        .epochs =
+            (run->length.steps + run->length.steps_per_epoch - 1) / run->length.steps_per_epoch,
+        .samples = run->at.samples_here,
+        .train_loss = loss,
+        .test_loss = run->results.test.samples > 0 ? run->results.test.loss : NAN,
+        .test_accuracy = run->results.test.samples > 0 ? run->results.test.accuracy : NAN,
+        .lr = sh_schedule_lr(&run->schedule, run->at.step - 1),
+        .samples_per_s = samples_per_s,
+    };
+}
+
+static void report(const shoal_run *run, double loss, double samples_per_s, bool epoch_end) {
+    if (run->hooks.progress == NULL) return;
+    shoal_progress progress = progress_of(run, loss, samples_per_s);
+    progress.epoch_end = epoch_end;
+    run->hooks.progress(run->hooks.user, &progress);
+}
+
+/* Told before the checkpoint is written: a launcher that was stopped itself passes on no words of
+ * the last moments. */
+static void report_stop(const shoal_run *run, double loss, double samples_per_s) {
+    if (run->hooks.progress == NULL) return;
+    shoal_progress progress = progress_of(run, loss, samples_per_s);
+    progress.stops = true;
+    run->hooks.progress(run->hooks.user, &progress);
+}
+
+static void add_result(sh_interval *since, const sh_loss_result *result) {
+    since->loss_sum += result->sum;
+    since->counted += result->counted;
+    since->correct += result->correct;
+}
+
+/* Takes one batch through; the position moves past it. */
+static sh_status one_step(shoal_run *run, sh_interval *since, double *loss_out,
+                          bool *epoch_end_out) {
+    const sh_batch *batch;
+    int64_t begin = sh_run_now(run);
+    SH_TRY(sh_regroup_check(run));
+    sh_team_phase(&run->team, SH_PHASE_STEP, run->at.step + 1);
+    SH_TRY(sh_loader_next(run->loader, &batch));
+    run->stats.spent.data_ns += sh_run_now(run) - begin;
+    sh_trace_end(run->model.trace, "data", "wait for batch", run->at.step, begin);
+    SH_ASSERT(batch != NULL);
+    sh_loss_result result;
+    int64_t computed = run->stats.spent.compute_ns;
+    sh_status status = sh_run_step(run, batch, &result);
+    int64_t count = (int64_t)batch->whole, own = (int64_t)batch->count;
+    sh_loader_release(run->loader, batch);
+    SH_TRY(status);
+    run->at.step++;
+    run->at.samples += count;
+    run->at.samples_here += count;
+    add_result(since, &result);
+    if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
+    *epoch_end_out = ++run->at.batch == run->length.steps_per_epoch;
+    if (*epoch_end_out) {
+        run->at.batch = 0;
+        run->at.epoch++;
+    }
+    return sh_team_balance(run, own, run->stats.spent.compute_ns - computed);
+}
+
+/* The step after which the workers of a scheme meet again: something is due, or the run ends. */
+static int64_t next_meeting(const shoal_run *run) {
+    int64_t next = run->length.steps,
+            every[] = {run->length.eval_every, run->config.checkpoint_every};
+    for (size_t i = 0; i < SH_COUNT(every); i++) {
+        int64_t stride = every[i] > 0 ? every[i] : run->length.steps_per_epoch;
+        int64_t due = (run->at.step / stride + 1) * stride;
+        if (due < next) next = due;
+    }
+    return next;
+}
+
+/* Between meetings each worker knows its own loss alone; rank 0 tells its. Where they are to meet
+ * after `to`, the meeting tells that of all. */
+static sh_status tell(shoal_run *run, sh_interval *since, int64_t to, double loss) {
+    bool has_news = since->counted > 0;  // else it had no samples, or its gradients were broken off
+    double samples_per_s = rate(run, since);
+    bool epoch_end = epoch_ended(run, since) && run->at.step < to;
+    if (epoch_end || (line_is_due(run, since) && run->at.step < to && has_news)) {
+        SH_TRY(write_step(run, since));
+        *since = interval_from(run, end_of(run, since));
+    }
+    if (run->at.step > 0) report(run, loss, samples_per_s, epoch_end);
+    return SH_OK;
+}
+
+/* Where workers meet, the loss is that of all of them: in a free scheme rank 0 may have done no
+ * step since it last told. */
+static sh_status add_losses(shoal_run *run, sh_interval *since, double *loss_out) {
+    double sums[] = {since->loss_sum, (double)since->counted, (double)since->correct};
+    SH_TRY(sh_team_sum(&run->team, sums, SH_COUNT(sums)));
+    if (sums[1] > 0) *loss_out = sums[0] / sums[1];
+    bool tells = sh_team_leads(&run->team);  // the others begin anew
+    since->loss_sum = tells ? sums[0] : 0;
+    since->counted = tells ? (int64_t)sums[1] : 0;
+    since->correct = tells ? (int64_t)sums[2] : 0;
+    return SH_OK;
+}
+
+/* The steps of a scheme's worker up to the next meeting, and the meeting. */
+static sh_status span(shoal_run *run, sh_interval *since, double *loss_out, bool *epoch_end_out) {
+    int64_t to = next_meeting(run), from = run->at.step;
+    int64_t samples = run->at.samples_here;
+    // A free worker hears of its step when it has leave for the next one: that is not in it yet.
+    bool late = sh_scheme_is_free(run);
+    sh_scheme_aim(run, to);
+    for (bool meets = false; !meets;) {
+        sh_loss_result result = {0};
+        sh_team_phase(&run->team, SH_PHASE_STEP, run->at.step + 1);
+        int64_t begin = sh_run_now(run);
+        SH_TRY(sh_scheme_step(run, &result, &meets));
+        since->end_ns = late ? begin : 0;
+        if (!late) add_result(since, &result);
+        if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
+        if (!meets) SH_TRY(tell(run, since, to, *loss_out));
+        if (late) add_result(since, &result);
+    }
+    SH_TRY(sh_scheme_meet(run));
+    since->end_ns = 0;
+    double dealt = samples_between(run, from, run->at.step);
+    if (dealt > 0) since->used = (double)(run->at.samples_here - samples) / dealt;
+    *epoch_end_out = epoch_ended(run, since);
+    return add_losses(run, since, loss_out);
+}
+
+static bool is_due(int64_t step, int64_t every, bool epoch_end, bool last) {
+    return last || (every > 0 ? step % every == 0 : epoch_end);
+}
+
+static bool reached_target(const shoal_run *run) {
+    return run->config.target > 0 && run->results.test.samples > 0 &&
+           run->results.test.accuracy >= run->config.target;
+}
+
+static sh_status interrupted(shoal_run *run, bool saved) {
+    if (!saved) SH_TRY(save(run));
+    const char *folder = run->files.folder != NULL ? run->files.folder : "the run's folder";
+    SH_FAIL(SH_E_INTERRUPTED, "stopped after step %ld of %ld; the checkpoint is in '%s'",
+            (long)run->at.step, (long)run->length.steps, folder);
+    return sh_error_hint("shoal train --resume %s goes on from there", folder);
+}
+
+/* Alone it asks; in a team all have agreed during the step. */
+static bool wants_stop(const shoal_run *run) {
+    if (run->team.engine != NULL) return run->team.stops;
+    return run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
+}
+
+/* What is due after a step, or after the workers have met. */
+static sh_status pay_dues(shoal_run *run, sh_loop *at, bool *saved_out) {
+    bool last = run->at.step == run->length.steps, epoch_end = at->epoch_end;
+    double samples_per_s = rate(run, &at->since);
+    bool moved = run->at.step > at->since.told;  // else they met again before anybody did a step
+    if (moved && (line_is_due(run, &at->since) || epoch_end || last)) {
+        // Without losses there is no line: whoever knew them has died.
+        if (at->since.counted > 0) SH_TRY(write_step(run, &at->since));
+        at->since = interval_from(run, sh_run_now(run));
+    }
+    int64_t aside = sh_run_now(run);
+    if (is_due(run->at.step, run->length.eval_every, epoch_end, last)) SH_TRY(evaluate(run));
+    bool done = reached_target(run);
+    if (is_due(run->at.step, run->config.checkpoint_every, epoch_end, last || done)) {
+        SH_TRY(save(run));
+        *saved_out = true;
+    }
+    at->since.begin_ns += sh_run_now(run) - aside;  // neither counts in the speed
+    report(run, at->loss, samples_per_s, epoch_end || last || done);
+    return SH_OK;
+}
+
+static bool is_over(const shoal_run *run) {
+    return run->at.paid == run->at.step &&
+           (run->at.step >= run->length.steps || reached_target(run));
+}
+
+/* All have met, and somebody joins: alone it sees for itself, in a team all have agreed. */
+static sh_status let_join(shoal_run *run) {
+    bool joins = run->team.engine != NULL ? run->team.regroups : sh_regroup_wished(run);
+    if (!joins) return SH_OK;
+    SH_TRY(sh_scheme_finish(run));
+    return sh_regroup(run);
+}
+
+sh_loop sh_loop_begin(const shoal_run *run) {
+    return (sh_loop){.since = interval_from(run, sh_run_now(run)), .loss = NAN};
+}
+
+sh_status sh_loop_run(shoal_run *run, sh_loop *at) {
+    while (!is_over(run)) {
+        bool saved = false;
+        if (run->at.paid == run->at.step)
+            SH_TRY((run->scheme != NULL ? span : one_step)(run, &at->since, &at->loss,
+                                                           &at->epoch_end));
+        else
+            at->epoch_end =
+                run->at.step % run->length.steps_per_epoch == 0;  // a death came in between
+        SH_TRY(pay_dues(run, at, &saved));
+        run->at.paid = run->at.step;
+        if (is_over(run)) break;
+        if (wants_stop(run)) {
+            SH_TRY(sh_scheme_finish(run));
+            SH_TRY(sh_team_report(run));
+            report_stop(run, at->loss, rate(run, &at->since));
+            return interrupted(run, saved);
+        }
+        SH_TRY(sh_team_check_replicas(run));
+        SH_TRY(let_join(run));
+    }
+    return sh_scheme_finish(run);
+}

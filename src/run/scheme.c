@@ -1,0 +1,314 @@
+#include "run/scheme_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "run/regroup.h"
+#include "run/states.h"
+#include "run/server_snapshots.h"
+
+enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on whether to stop
+
+static sh_sync_terms terms_of(const shoal_run *run, const sh_codec *codec) {
+    const sh_config *config = &run->config;
+    return (sh_sync_terms){
+        .workers = run->team.ranks,
+        .planned = run->team.env.planned,
+        .optim = run->optim.kind,
+        .codec = codec,
+        .exact = config->exact,
+        .shard_optimizer = config->shard_optimizer,
+        .balance = config->balance,
+        .clips = config->clip_norm > 0 || config->clip_value > 0,
+        .parts = run->data.train->parts.ranks > 0,
+        .drops_paths = run->drops_paths,
+        .sync_batchnorm = config->sync_batchnorm,
+        .simulated = run->team.env.spend != NULL || run->team.env.timing_only,
+    };
+}
+
+/* ---- Options of other schemes ---- */
+
+/* The key without "sync."; NULL: the row is no option of a scheme. */
+static const char *option_of(const sh_option *row) {
+    bool is = strncmp(row->key, "sync.", 5) == 0 && strcmp(row->key, "sync.name") != 0;
+    return is ? row->key + 5 : NULL;
+}
+
+static sh_status refuse_option(sh_scheme scheme, const sh_option *row) {
+    const sh_sync_kind *kind;
+    char readers[256] = "";
+    for (size_t i = 0, used = 0; (kind = sh_sync_at(i)) != NULL; i++)
+        if (sh_sync_reads(kind, option_of(row)) && used < sizeof readers)
+            used += (size_t)snprintf(readers + used, sizeof readers - used, "%s%s",
+                                     used > 0 ? ", " : "", kind->name);
+    SH_FAIL(SH_E_USAGE, "--%s means nothing to scheme '%s'", sh_option_flag(row),
+            scheme.kind->name);
+    return sh_error_hint("leave it out, or use a scheme that reads it: %s", readers);
+}
+
+static sh_status check_options(const sh_config *config, sh_scheme scheme) {
+    for (size_t i = 0; i < sh_config_table.count; i++) {
+        const sh_option *row = &sh_config_table.rows[i];
+        const char *option = option_of(row);
+        if (option == NULL || sh_sync_reads(scheme.kind, option)) continue;
+        if (!sh_option_is_initial(row, config)) return refuse_option(scheme, row);
+    }
+    return SH_OK;
+}
+
+sh_status sh_scheme_forget_others(sh_config *config) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
+    for (size_t i = 0; i < sh_config_table.count; i++) {
+        const sh_option *row = &sh_config_table.rows[i];
+        const char *option = option_of(row);
+        if (option != NULL && !sh_sync_reads(scheme.kind, option))
+            SH_TRY(sh_options_unset(sh_config_table, row->key, config));
+    }
+    return SH_OK;
+}
+
+sh_status sh_scheme_check_momentum(const shoal_run *run) {
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    if (run->team.ranks == 1 || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
+    const char *name = run->optim.kind->name;
+    static const char *const fitting[] = {"sgd", "momentum", "nesterov"};
+    for (size_t i = 0; i < SH_COUNT(fitting); i++)
+        if (strcmp(name, fitting[i]) == 0) return SH_OK;
+    SH_FAIL(SH_E_USAGE,
+            "'%s' applies momentum itself and goes with sgd, momentum or nesterov, not with '%s'",
+            run->config.compress, name);
+    return sh_error_hint("use --optimizer momentum");
+}
+
+sh_status sh_scheme_check_run(const shoal_run *run) {
+    sh_scheme scheme;
+    sh_codec codec;
+    SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    sh_sync_terms terms = terms_of(run, &codec);
+    SH_TRY(sh_scheme_check(scheme, &run->config.scheme, &terms));
+    bool acts = sh_sync_acts(&run->config.scheme, run->team.ranks);
+    return acts ? check_options(&run->config, scheme) : SH_OK;
+}
+
+static const sh_sync_family *family_of(const struct sh_scheme_run *s) {
+    return s->sync.scheme.kind->family;
+}
+
+static sh_status open_mail(shoal_run *run) {
+    const sh_worker_env *env = &run->team.env;
+    if (!family_of(run->scheme)->mails) return SH_OK;
+    SH_ASSERT(env->open_mail != NULL);
+    return env->open_mail(env->self, run->team.rank, &run->scheme->replica.mail.transport);
+}
+
+/* Gradients are what is sent most; an exact run sends integers. */
+static void lend_gradients(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    bool mails = s->replica.mail.transport != NULL && !run->config.exact;
+    if (!mails || s->replica.gradients == NULL) return;
+    s->lent = sh_lend(s->replica.mail.transport, run->model.net->params.total * sizeof(float));
+    if (s->lent == NULL) return;
+    sh_model_place_gradients(&run->model, s->lent);
+    s->replica.gradients = s->lent;
+}
+
+static void unlend_gradients(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s->lent == NULL) return;
+    sh_model_place_gradients(&run->model, NULL);
+    sh_unlend(s->replica.mail.transport, s->lent);
+}
+
+sh_status sh_scheme_begin(shoal_run *run) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+    bool acts = sh_scheme_acts(scheme, &run->config.scheme, run->team.ranks);
+    if (!acts || run->team.engine == NULL) return SH_OK;
+    run->scheme = sh_alloc(1, sizeof *run->scheme);
+    if (run->scheme == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
+    struct sh_scheme_run *s = run->scheme;
+    s->sums = sh_alloc(1 + run->model.net->states.total, sizeof *s->sums);
+    if (s->sums == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
+    SH_TRY(sh_team_codec(run, &s->codec));
+    s->replica = scheme_replica_of(run);
+    s->samples_met = run->at.samples;
+    s->here_met = run->at.samples_here;
+    for (size_t i = 0; i < run->scheme_state.count; i++)
+        s->replica.state[i] = run->scheme_state.slots[i].values;
+    s->sync = (sh_sync){.scheme = scheme, .options = &run->config.scheme, .replica = &s->replica};
+    SH_TRY(open_mail(run));
+    int services = sh_scheme_services(scheme, &run->config.scheme, run->team.ranks);
+    sh_service like = scheme_service_of(run, 0, services);
+    SH_TRY(sh_server_snapshots_open(run, &like));
+    lend_gradients(run);
+    SH_TRY(scheme_start_services(run));
+    s->created = true;
+    sh_status status = scheme.kind->family->create(&s->sync);
+    s->sync.failed = status != SH_OK;
+    return status;
+}
+
+bool sh_scheme_is_free(const shoal_run *run) { return family_of(run->scheme)->free; }
+
+void sh_scheme_aim(shoal_run *run, int64_t to) {
+    run->scheme->to = to;
+    run->scheme->replica.goal = to * run->team.ranks;
+}
+
+static sh_status wait_for_control(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    // A peer that still waits for mail would not come.
+    if (family_of(s)->settle != NULL) SH_TRY(family_of(s)->settle(&s->sync));
+    return sh_engine_wait(run->team.engine, &s->control);
+}
+
+/* Free workers learn from a service that they are to stop; in lockstep they agree now and then,
+ * without waiting: the answer of one time is read the next time. */
+static sh_status agree_to_stop(shoal_run *run, bool *stops_out) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s->replica.step % CONTROL_STEPS != 0 && *stops_out == false) return SH_OK;
+    if (s->asks) SH_TRY(wait_for_control(run));
+    *stops_out = s->asks && s->stop > 0;
+    s->stop = scheme_stops(run) ? 1 : 0;
+    s->control = (sh_call){.what = SH_ALLREDUCE,
+                           .data = &s->stop,
+                           .count = 1,
+                           .dtype = SH_DTYPE_F64,
+                           .op = SH_SUM,
+                           .step = run->at.step,
+                           .bucket = -1};
+    s->asks = !*stops_out;
+    return s->asks ? sh_engine_start(run->team.engine, &s->control) : SH_OK;
+}
+
+static sh_status lockstep(shoal_run *run, bool *meets_out) {
+    struct sh_scheme_run *s = run->scheme;
+    bool stops = false;
+    s->replica.done += run->team.ranks;
+    SH_TRY(agree_to_stop(run, &stops));
+    *meets_out = stops || s->replica.done >= s->replica.goal;
+    return SH_OK;
+}
+
+/* Where no parent watches over the workers, each watches its own waits. */
+static void set_wait_limits(shoal_run *run) {
+    const sh_wait_limits *wait_limits = run->team.wait_limits;
+    if (wait_limits != NULL) {
+        run->scheme->replica.mail.timeout_ns = (int64_t)(wait_limits->limit_s * 1e9);
+        run->scheme->replica.mail.mention = &wait_limits->mention;
+    }
+}
+
+sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out) {
+    struct sh_scheme_run *s = run->scheme;
+    SH_TRY(sh_regroup_check(run));
+    set_wait_limits(run);
+    uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
+    int64_t waited = s->replica.waited_ns;
+    int64_t begin = sh_run_now(run);
+    sh_status status = family_of(s)->step(&s->sync, result_out, meets_out);
+    if (run->sparse != NULL)  // otherwise `compute` counts
+        run->stats.spent.compute_ns += sh_run_now(run) - begin - (s->replica.waited_ns - waited);
+    if (status == SH_OK && (!family_of(s)->free || !*meets_out)) s->replica.step++;
+    if (status == SH_OK && !family_of(s)->free) status = lockstep(run, meets_out);
+    if (status == SH_OK) status = sh_regroup_check(run);
+    run->stats.sent_bytes += s->replica.sent_bytes - sent;
+    run->stats.dense_bytes += s->replica.dense_bytes - dense;
+    run->stats.spent.exposed_ns += s->replica.waited_ns - waited;
+    s->sync.failed = s->sync.failed || status != SH_OK;
+    scheme_move_on(run);
+    return status;
+}
+
+void sh_run_move_to(shoal_run *run, int64_t step) {
+    run->at.step = step;
+    run->at.epoch = step / run->length.steps_per_epoch;
+    run->at.batch = step % run->length.steps_per_epoch;
+}
+
+/* Samples as they were: batches may be short, broken off, or left to others. The running statistics
+ * become those of all of them. */
+static sh_status count_samples(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    size_t states = sh_states_sums(run->model.net);
+    s->sums[0] = (double)s->samples;
+    sh_states_weigh(run, s->samples, s->sums);
+    SH_TRY(sh_team_sum(&run->team, s->sums, states > 0 ? states : 1));
+    sh_states_take(run, s->sums);
+    s->samples = 0;
+    run->at.samples = s->samples_met += (int64_t)s->sums[0];
+    run->at.samples_here = s->here_met += (int64_t)s->sums[0];
+    return SH_OK;
+}
+
+sh_status sh_scheme_meet(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    s->sync.failed = true;  // unless all of this goes well
+    set_wait_limits(run);
+    if (s->asks) SH_TRY(wait_for_control(run));
+    double most[] = {(double)s->replica.done, scheme_user_stops(run), sh_regroup_wished(run)};
+    s->asks = false;
+    uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
+    SH_TRY(family_of(s)->meet(&s->sync));
+    run->stats.sent_bytes += s->replica.sent_bytes - sent;
+    run->stats.dense_bytes += s->replica.dense_bytes - dense;
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .data = most,
+                    .count = SH_COUNT(most),
+                    .dtype = SH_DTYPE_F64,
+                    .op = SH_MAX,
+                    .bucket = -1};
+    SH_TRY(sh_engine_run(run->team.engine, &call));
+    s->replica.done = (int64_t)most[0];
+    run->team.stops = most[1] > 0;
+    run->team.regroups = most[2] > 0;
+    sh_run_move_to(run, s->replica.done / run->team.ranks);
+    if (!run->team.env.timing_only) SH_TRY(count_samples(run));
+    s->sync.failed = false;
+    return SH_OK;
+}
+
+sh_status sh_scheme_finish(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s == NULL) return SH_OK;
+    family_of(s)->destroy(&s->sync);
+    s->created = false;
+    SH_TRY(scheme_hear_services(run));
+    return scheme_wait_for_services(s);
+}
+
+/* After a failure nobody waits for services: the process ends, and they with it. */
+void sh_scheme_end(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s == NULL) return;
+    s->sync.failed = true;  // otherwise it has finished
+    if (s->created) family_of(s)->destroy(&s->sync);
+    bool waits = false;
+    for (int i = 0; i < s->service_count; i++) waits = waits || s->services[i].task != NULL;
+    if (waits) return;  // they still use what is here
+    for (int i = 0; i < s->service_count; i++)
+        sh_transport_close(s->services[i].service.mail.transport);
+    unlend_gradients(run);
+    sh_transport_close(s->replica.mail.transport);
+    sh_free(s->services);
+    sh_free(s->sums);
+    sh_free(s);
+    run->scheme = NULL;
+}
+
+/* The services end by themselves, since a peer has left or they are told to. */
+void sh_scheme_leave(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    run->counts = sh_scheme_count(run);
+    if (run->team.engine != NULL) sh_engine_abandon(run->team.engine);  // calls may be in `s`
+    if (s == NULL) return;
+    s->sync.failed = s->sync.failed || s->created;
+    atomic_store_explicit(&s->quits, true, memory_order_relaxed);
+    (void)scheme_wait_for_services(s);
+    s->sync.silent = true;
+    sh_scheme_end(run);
+}

@@ -1,0 +1,58 @@
+#include "run/scheme_state.h"
+
+#include "run/run.h"
+
+static sh_status add(sh_scheme_state *kept, const sh_sync_state *state, const char *scheme,
+                     const sh_param_list *params) {
+    sh_checkpoint_slot *slot = &kept->slots[kept->count];
+    sh_param_list *list = &kept->lists[kept->count];
+    size_t total = state->count > 0 ? state->count : params->total;
+    slot->name = state->name;
+    slot->optional = state->feedback;  // of a codec, which may change on resume
+    if (state->count > 0) {
+        SH_TRY(sh_param_list_add(list, scheme, SH_SHAPE((int64_t)total), false, NULL));
+        slot->params = list;
+    }
+    slot->values = sh_alloc(total, sizeof *slot->values);
+    if (slot->values == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu floats of the scheme", total);
+    kept->count++;
+    return SH_OK;
+}
+
+sh_status sh_scheme_state_init(shoal_run *run) {
+    sh_scheme scheme;
+    SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
+    if (run->model.blocks.weights == NULL) return SH_OK;  // timing only
+    sh_codec codec;
+    SH_TRY(sh_team_codec(run, &codec));
+    bool feeds_back = codec.kind != NULL && sh_codec_states(&codec) > 0;
+    for (size_t i = 0; i < SH_SYNC_STATES && scheme.kind->states[i].name != NULL; i++) {
+        const sh_sync_state *state = &scheme.kind->states[i];
+        if (state->feedback && !feeds_back) continue;
+        SH_TRY(add(&run->scheme_state, state, scheme.kind->name, &run->model.net->params));
+    }
+    return SH_OK;
+}
+
+sh_status sh_scheme_state_broadcast(shoal_run *run) {
+    for (size_t i = 0; i < run->scheme_state.count; i++) {
+        const sh_checkpoint_slot *slot = &run->scheme_state.slots[i];
+        const sh_param_list *params = slot->params != NULL ? slot->params : &run->model.net->params;
+        sh_call call = {.what = SH_BROADCAST,
+                        .data = slot->values,
+                        .count = params->total,
+                        .dtype = SH_DTYPE_F32,
+                        .bucket = -1};
+        SH_TRY(sh_engine_run(run->team.engine, &call));
+    }
+    return SH_OK;
+}
+
+void sh_scheme_state_fini(sh_scheme_state *kept) {
+    for (size_t i = 0; i < SH_SYNC_STATES; i++) {
+        sh_free(kept->slots[i].values);
+        sh_param_list_fini(&kept->lists[i]);
+    }
+    *kept = (sh_scheme_state){0};
+}

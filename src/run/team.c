@@ -1,0 +1,444 @@
+#include "run/team.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "run/run.h"
+#include "run/states.h"
+
+enum { TEXT_MOST = 1 << 26 };   // bytes of a text that rank 0 sends around
+enum { FOLDER_MOST = 4096 };    // PATH_MAX
+enum { FUSE_LEAST = 8 << 20 };  // bytes of parameters, measured (docs/data-parallel.md)
+
+sh_batch_share sh_team_share(const sh_team *team) {
+    if (team->engine == NULL) return (sh_batch_share){0};
+    uint32_t rank = (uint32_t)team->rank;
+    return (sh_batch_share){.low = rank, .high = rank + 1, .of = (uint32_t)team->ranks};
+}
+
+/* A step that this rank has finished does not tell: outside of bulk-synchronous training it may be
+ * ahead of rank 0. */
+static bool is_written(sh_team *team) {
+    if (team->writes && sh_engine_test(team->engine, &team->written)) team->writes = false;
+    return !team->writes;
+}
+
+static sh_status await_written(sh_team *team) {
+    if (is_written(team)) return SH_OK;
+    team->writes = false;
+    return sh_engine_wait(team->engine, &team->written);
+}
+
+/* Rank 0 knows when it writes; the barrier, which waits for all, tells the others. */
+static void set_wait_limits(sh_team *team, sh_phase phase, int64_t now_ns) {
+    team->wait_limits->writes = !is_written(team) && !sh_team_leads(team);
+    double limit_s = sh_wait_limits_turn(team->wait_limits, phase, now_ns);
+    if (limit_s > 0) sh_engine_set_timeout(team->engine, (int64_t)(limit_s * 1e9));
+}
+
+void sh_team_phase(sh_team *team, sh_phase phase, int64_t step) {
+    if (team->board == NULL) return;
+    atomic_store_explicit(&team->board->step, step, memory_order_relaxed);
+    int64_t now_ns = sh_clock_now_ns(team->env.clock);
+    sh_board_phase(team->board, phase, now_ns);
+    if (team->wait_limits != NULL) set_wait_limits(team, phase, now_ns);
+}
+
+/* A parent that watches takes the most patient phase on the board: only rank 0's is this one. */
+void sh_team_writing(sh_team *team, int64_t step) {
+    if (sh_team_leads(team) || team->wait_limits != NULL)
+        sh_team_phase(team, SH_PHASE_CHECKPOINT, step);
+}
+
+void sh_team_saved(const sh_team *team, int64_t step) {
+    if (team->board != NULL) atomic_store_explicit(&team->board->saved, step, memory_order_relaxed);
+}
+
+sh_status sh_team_wrote(sh_team *team, int64_t step) {
+    if (sh_team_leads(team)) sh_team_phase(team, SH_PHASE_STEP, step);
+    if (team->engine == NULL) return SH_OK;
+    if (team->wait_limits == NULL) return sh_engine_barrier(team->engine);
+    SH_TRY(await_written(team));
+    team->written = (sh_call){.what = SH_BARRIER, .step = step, .bucket = -1};
+    team->writes = true;
+    return sh_engine_start(team->engine, &team->written);
+}
+
+void sh_team_beat(const sh_team *team) {
+    if (team->board != NULL)  // relaxed: only its age matters
+        atomic_store_explicit(&team->board->beat_ns, sh_clock_now_ns(team->env.clock),
+                              memory_order_relaxed);
+}
+
+static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
+    sh_team *team = self;
+    SH_TRY(sh_engine_share(team->engine, bytes, &team->gradients));
+    *memory_out = team->gradients.base[team->rank];
+    return SH_OK;
+}
+
+/* The memory that holds the parameters; NULL: they are private. */
+static const sh_shared *mapped_weights(const sh_team *team) {
+    return team->weights.base != NULL ? &team->weights : NULL;
+}
+
+static bool sums_steps(const shoal_run *run, int workers) {
+    sh_scheme scheme;
+    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK &&
+           !sh_scheme_acts(scheme, &run->config.scheme, workers);
+}
+
+/* Where peers sum gradients they map them; a scheme sends what it wants them to have. */
+void sh_team_attach(shoal_run *run) {
+    if (run->team.engine == NULL || !sums_steps(run, run->team.ranks)) return;
+    run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
+}
+
+static sh_status broadcast(sh_team *team, void *data, size_t bytes, const sh_shared *shared) {
+    if (team->engine == NULL) return SH_OK;
+    sh_call call = {.what = SH_BROADCAST,
+                    .data = data,
+                    .count = bytes,
+                    .dtype = SH_DTYPE_BYTE,
+                    .shared = shared,
+                    .bucket = -1};
+    return bytes > 0 ? sh_engine_run(team->engine, &call) : SH_OK;
+}
+
+sh_status sh_team_broadcast(sh_team *team, void *data, size_t bytes) {
+    return broadcast(team, data, bytes, NULL);
+}
+
+sh_status sh_team_tell(sh_team *team, const char *text, char **text_out) {
+    uint64_t bytes = sh_team_leads(team) ? strlen(text) + 1 : 0;
+    SH_TRY(sh_team_broadcast(team, &bytes, sizeof bytes));
+    if (bytes == 0 || bytes > TEXT_MOST)
+        return SH_FAIL(SH_E_PEER, "rank 0 sends a text of %llu bytes", (unsigned long long)bytes);
+    char *copy = sh_alloc(bytes, 1);
+    if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a text of rank 0");
+    if (sh_team_leads(team)) memcpy(copy, text, bytes);
+    sh_status status = sh_team_broadcast(team, copy, bytes);
+    if (status == SH_OK && copy[bytes - 1] != '\0')
+        status = SH_FAIL(SH_E_PEER, "a text of rank 0 has no end");
+    if (status != SH_OK) {
+        sh_free(copy);
+        return status;
+    }
+    *text_out = copy;
+    return SH_OK;
+}
+
+static sh_status reduce(sh_team *team, double *values, size_t count, sh_reduce_op op) {
+    if (team->engine == NULL) return SH_OK;
+    sh_call call = {.what = SH_ALLREDUCE,
+                    .data = values,
+                    .count = count,
+                    .dtype = SH_DTYPE_F64,
+                    .op = op,
+                    .bucket = -1};
+    return sh_engine_run(team->engine, &call);
+}
+
+sh_status sh_team_sum(sh_team *team, double *values, size_t count) {
+    return reduce(team, values, count, SH_SUM);
+}
+
+sh_status sh_team_max(sh_team *team, double *values, size_t count) {
+    return reduce(team, values, count, SH_MAX);
+}
+
+/* As long as nobody holds the model, this is the start of the run. */
+static sh_status agree(sh_team *team, double *values, size_t count, sh_reduce_op op) {
+    const sh_worker_env *env = &team->env;
+    SH_TRY(reduce(team, values, count, op));
+    bool starts = sh_team_leads(team) && !team->holds;
+    if (starts && env->regroup != NULL && env->regroup->note != NULL)
+        env->regroup->note(env->self, values, count);
+    return SH_OK;
+}
+
+static sh_status data_sum(void *self, double *values, size_t count) {
+    return agree(self, values, count, SH_SUM);
+}
+
+static sh_status data_max(void *self, double *values, size_t count) {
+    return agree(self, values, count, SH_MAX);
+}
+
+static sh_status data_recall(void *self, double *values, size_t count) {
+    const sh_worker_env *env = &((const sh_team *)self)->env;
+    return env->regroup->recall(env->self, values, count);
+}
+
+sh_data_team sh_team_for_data(sh_team *team) {
+    if (team->rank < 0)
+        return (sh_data_team){team->env.slot, team->env.slots, data_recall, data_recall, team};
+    return (sh_data_team){team->rank, team->ranks, data_sum, data_max, team};
+}
+
+typedef struct position {
+    int64_t step, epoch, batch, samples;
+    double best;
+} position;
+
+sh_status sh_team_broadcast_state(shoal_run *run) {
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return SH_OK;
+    position at = {run->at.step, run->at.epoch, run->at.batch, run->at.samples, run->results.best};
+    SH_TRY(sh_team_broadcast(team, &at, sizeof at));
+    run->at.step = at.step;
+    run->at.epoch = at.epoch;
+    run->at.batch = at.batch;
+    run->at.samples = at.samples;
+    run->results.best = at.best;
+    const sh_net *net = run->model.net;
+    SH_TRY(broadcast(team, run->model.blocks.weights, net->params.total * sizeof(float),
+                     mapped_weights(team)));
+    SH_TRY(sh_team_broadcast(team, run->model.blocks.states, net->states.total * sizeof(float)));
+    bool common = team->slots.base != NULL;  // rank 0 has loaded them for all
+    for (int i = 0; at.step > 0 && !common && i < run->optim.slot_count; i++)
+        SH_TRY(sh_team_broadcast(team, run->optim.slots[i], run->optim.total * sizeof(float)));
+    sh_exchange_state states[SH_EXCHANGE_STATES];
+    size_t count = at.step > 0 ? sh_team_states(team, states) : 0;
+    for (size_t i = 0; i < count; i++)
+        SH_TRY(sh_team_broadcast(team, states[i].block, states[i].params->total * sizeof(float)));
+    if (at.step > 0) SH_TRY(sh_scheme_state_broadcast(run));
+    sh_team_drop_slots(run);
+    return SH_OK;
+}
+
+/* In virtual time the length of a name must not show, so it travels with the room behind it. */
+sh_status sh_team_broadcast_folder(shoal_run *run) {
+    sh_team *team = &run->team;
+    char text[FOLDER_MOST] = "";
+    if (team->engine == NULL) return SH_OK;
+    if (sh_team_leads(team)) snprintf(text, sizeof text, "%s", run->files.folder);
+    SH_TRY(sh_team_broadcast(team, text, sizeof text));
+    text[sizeof text - 1] = '\0';
+    char *folder = sh_strdup(text);
+    if (folder == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for names");
+    sh_free(run->files.folder);
+    run->files.folder = folder;
+    return SH_OK;
+}
+
+/* Whatever was chosen by measurement is the same everywhere, so that a run can be repeated. */
+sh_status sh_team_broadcast_kernels(shoal_run *run) {
+    sh_team *team = &run->team;
+    char *mine = sh_team_leads(team) ? sh_tuner_print(run->model.tuner, false) : NULL, *first;
+    if (sh_team_leads(team) && mine == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for kernel choices");
+    sh_status status = sh_team_tell(team, mine, &first);
+    sh_free(mine);
+    SH_TRY(status);
+    if (!sh_team_leads(team))
+        status = sh_tuner_load(run->model.tuner, "rank 0", first, strlen(first), false);
+    sh_free(first);
+    return status;
+}
+
+sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return sh_run_prepare(run, evaluates);
+    if (run->config.exact) {  // nothing is measured
+        SH_TRY(sh_run_prepare(run, evaluates));
+        return sh_engine_barrier(team->engine);
+    }
+    if (sh_team_leads(team)) SH_TRY(sh_run_prepare(run, evaluates));
+    SH_TRY(sh_team_broadcast_kernels(run));
+    if (!sh_team_leads(team)) {
+        sh_tuner_forbid(run->model.tuner);
+        SH_TRY(sh_run_prepare(run, evaluates));
+    }
+    return sh_engine_barrier(team->engine);
+}
+
+sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
+    SH_TRY(sh_codec_parse(run->config.compress, codec_out));
+    if (codec_out->kind == NULL) return SH_OK;
+    if (!run->config.feedback) codec_out->options.error_feedback = false;
+    if (codec_out->kind->owns_momentum) {
+        codec_out->options.momentum = run->codec_momentum;
+        codec_out->options.nesterov = run->codec_nesterov;
+        codec_out->options.warmup_steps =
+            run->config.compress_warmup >= 1
+                ? (int64_t)run->config.compress_warmup
+                : (int64_t)(run->config.compress_warmup * (double)run->length.steps);
+    }
+    return sh_codec_check(codec_out);
+}
+
+bool sh_team_clips_own(const sh_config *config, const sh_codec *codec) {
+    return (config->clip_norm > 0 || config->clip_value > 0) && sh_codec_states(codec) > 0;
+}
+
+/* Peers read and write the parameters where they lie. */
+static sh_status map_weights(shoal_run *run) {
+    sh_team *team = &run->team;
+    if (!sh_engine_maps(team->engine)) return SH_OK;
+    SH_TRY(sh_engine_share(team->engine, run->model.net->params.total * sizeof(float),
+                           &team->weights));
+    sh_model_move_weights(&run->model, (float *)(void *)team->weights.base[team->rank]);
+    return SH_OK;
+}
+
+bool sh_team_may_fuse_update(const shoal_run *run, int workers) {
+    sh_codec codec;
+    return sh_codec_parse(run->config.compress, &codec) == SH_OK && codec.kind == NULL &&
+           !run->config.exact && sums_steps(run, workers) && !run->optim.kind->adaptive &&
+           !sh_run_updates_at_end(run) && run->optim.total * sizeof(float) >= FUSE_LEAST;
+}
+
+/* One block over the parts of all ranks: one optimizer state that all of them work on. */
+static sh_status share_slots(shoal_run *run) {
+    sh_team *team = &run->team;
+    size_t bytes = sh_optim_floats(&run->optim) * sizeof(float), ranks = (size_t)team->ranks;
+    if (bytes == 0) return SH_OK;
+    SH_TRY(sh_engine_share(team->engine, (bytes + ranks - 1) / ranks, &team->slots));
+    SH_ASSERT(team->slots.stride * ranks >= bytes);  // where sh_engine_maps
+    sh_optim_place(&run->optim, (float *)(void *)team->slots.base[0]);
+    return SH_OK;
+}
+
+sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
+    sh_team *team = &run->team;
+    if (team->engine == NULL) return SH_OK;
+    if (sums_steps(run, team->ranks)) SH_TRY(map_weights(run));
+    if (run->config.exact) return SH_OK;
+    SH_TRY(sh_model_take_gradients(&run->model));
+    if (!sums_steps(run, run->team.ranks)) return SH_OK;  // its scheme works on them
+    team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
+    team->unused = sh_alloc(run->model.net->params.count + 1, sizeof *team->unused);
+    size_t control = SH_CONTROL_COUNT + sh_states_sums(run->model.net);
+    team->control = sh_alloc(control, sizeof *team->control);
+    if (team->used == NULL || team->unused == NULL || team->control == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
+    sh_codec codec;
+    SH_TRY(sh_team_codec(run, &codec));
+    team->clips_own = sh_team_clips_own(&run->config, &codec);
+    // One thread does it; several update faster when all sums are there.
+    team->fuses_update = mapped_weights(team) != NULL && sh_run_threads(run) == 1 &&
+                         sh_team_may_fuse_update(run, team->ranks);
+    team->shards = run->config.shard_optimizer && !team->fuses_update;
+    if (team->fuses_update) SH_TRY(share_slots(run));
+    double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : SH_BUCKET_MIB;
+    sh_reducer_options options = {.engine = team->engine,
+                                  .params = &run->model.net->params,
+                                  .gradients = run->model.blocks.gradients,
+                                  .shared = &team->gradients,
+                                  .bucket_bytes = (size_t)(mib * 0x1p20),
+                                  .codec = &codec,
+                                  .seed = (uint64_t)run->config.seed,
+                                  .shards = team->shards,
+                                  .weights = run->model.blocks.weights,
+                                  .weights_shared = mapped_weights(team),
+                                  .fuses_update = team->fuses_update,
+                                  // Clipping needs the whole gradient before any is sent.
+                                  .overlap = run->config.overlap && !team->clips_own,
+                                  .arrived = arrived,
+                                  .user = run,
+                                  .clock = run->clock};
+    return sh_reducer_create(&options, &team->reducer);
+}
+
+size_t sh_team_states(const sh_team *team, sh_exchange_state *states_out) {
+    sh_exchange_state states[SH_EXCHANGE_STATES];
+    const sh_exchange *exchange = team->reducer != NULL ? sh_reducer_exchange(team->reducer) : NULL;
+    if (exchange == NULL) return 0;
+    return sh_exchange_states(exchange, states_out != NULL ? states_out : states);
+}
+
+void sh_team_adopt_states(sh_team *team, int64_t workers) {
+    if (workers > 0 && sh_team_states(team, NULL) > 0)
+        sh_exchange_adopt(sh_reducer_exchange(team->reducer), (int)workers);
+}
+
+sh_status sh_team_settle_states(sh_team *team) {
+    if (sh_team_states(team, NULL) == 0) return SH_OK;
+    return sh_exchange_settle(sh_reducer_exchange(team->reducer));
+}
+
+sh_status sh_team_gather_slots(shoal_run *run) {
+    if (run->team.reducer == NULL || !run->team.shards) return SH_OK;
+    for (int i = 0; i < run->optim.slot_count; i++)
+        SH_TRY(sh_reducer_gather_block(run->team.reducer, run->optim.slots[i]));
+    return SH_OK;
+}
+
+/* Whole pages between the parts of this rank go back to the system: the blocks stay whole in their
+ * addresses, but cost memory only where this rank keeps state. */
+void sh_team_drop_slots(shoal_run *run) {
+    if (run->team.reducer == NULL || !run->team.shards) return;
+    for (int i = 0; i < run->optim.slot_count; i++) {
+        size_t end = run->optim.total;  // buckets lie from the last to the first
+        for (size_t b = 0; b < sh_reducer_buckets(run->team.reducer); b++) {
+            const sh_bucket *bucket = sh_reducer_bucket(run->team.reducer, b);
+            sh_arena_drop(run->optim.slots[i] + bucket->high, (end - bucket->high) * sizeof(float));
+            end = bucket->low;
+        }
+        sh_arena_drop(run->optim.slots[i], end * sizeof(float));
+    }
+}
+
+/* Whether all ranks but rank 0 have the same parameters: then rank 0 is the one that drifted. */
+static sh_status others_agree(sh_team *team, const char *hash, bool *agree_out) {
+    double number = 0, ends[2] = {-INFINITY, -INFINITY};
+    for (int i = 0; i < 8; i++) number = number * 64 + (hash[i] & 63);  // 48 bits: exact
+    if (!sh_team_leads(team)) {
+        ends[0] = number;
+        ends[1] = -number;
+    }
+    SH_TRY(reduce(team, ends, 2, SH_MAX));
+    *agree_out = team->ranks > 2 && ends[0] == -ends[1];
+    return SH_OK;
+}
+
+sh_status sh_team_check_replicas(shoal_run *run) {
+    sh_team *team = &run->team;
+    int64_t every = run->config.check_every;
+    if (team->engine == NULL || every == 0 || run->at.step % every != 0) return SH_OK;
+    char hash[SH_BLAKE2_HEX], first[SH_BLAKE2_HEX];
+    sh_blake2_hex(run->model.blocks.weights, run->model.net->params.total * sizeof(float), hash);
+    memcpy(first, hash, sizeof first);
+    SH_TRY(sh_team_broadcast(team, first, sizeof first));
+    double drifted = memcmp(first, hash, sizeof first) != 0 ? team->rank : 0;
+    double others = drifted > 0 ? 1 : 0, sums[2] = {others, drifted};
+    SH_TRY(sh_team_sum(team, sums, 2));
+    if (sums[0] == 0) return SH_OK;
+    bool agree = false;
+    if (sums[0] == team->ranks - 1) SH_TRY(others_agree(team, hash, &agree));
+    if (sums[0] == 1 || agree)
+        SH_FAIL(SH_E_NUMERIC, "step %ld: the parameters of rank %.0f differ from the others'",
+                (long)run->at.step, agree ? 0.0 : sums[1]);
+    else
+        SH_FAIL(SH_E_NUMERIC, "step %ld: the parameters of %.0f of %d ranks differ from rank 0's",
+                (long)run->at.step, sums[0], team->ranks);
+    return sh_error_hint(
+        "go on from the last checkpoint with --resume; if it happens again, "
+        "suspect that machine's memory");
+}
+
+void sh_team_fini(sh_team *team) {
+    (void)await_written(team);  // the comm task looks at it until then
+    sh_reducer_destroy(team->reducer);
+    sh_free(team->control);
+    sh_free(team->used);
+    sh_free(team->unused);
+    sh_free(team->cuts);
+    sh_free(team->speeds);
+    sh_free(team->spare);
+    sh_free(team->costs);
+    if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
+    if (team->weights.base != NULL) sh_engine_unshare(team->engine, &team->weights);
+    if (team->slots.base != NULL) sh_engine_unshare(team->engine, &team->slots);
+    team->reducer = NULL;
+    team->control = NULL;
+    team->used = NULL;
+    team->unused = NULL;
+    team->cuts = NULL;
+    team->speeds = NULL;
+    team->spare = NULL;
+    team->costs = NULL;
+}
