@@ -8,7 +8,7 @@ BENCHES ?= run ddp allreduce cluster async hogwild staleness simulator faults
 CTEST   := ctest --output-on-failure --parallel $(JOBS) --tests-regex '$(TESTS)'
 
 .DEFAULT_GOAL := build
-.PHONY: build packages demo check bench lint format asan tsan clang fuzz install clean help
+.PHONY: build packages demo check bench lint format asan tsan clang fuzz mutants install clean help
 
 # Each sanitizer or compiler has a folder of its own, so that switching rebuilds nothing.
 configure = @cmake --preset $(1) $(2) >/dev/null
@@ -71,6 +71,9 @@ fuzz: ## libFuzzer on every parser, SECONDS=30 each
 	$(call configure,fuzz)
 	$(call compile,fuzz) --target fuzzers
 	@tools/fuzz build/fuzz $(SECONDS)
+
+mutants: packages ## break the code in small ways; reports where no test notices (slow)
+	@tools/mutate $(MUTANTS)
 
 install: build ## install below PREFIX=/usr/local; DESTDIR= for packaging
 	@DESTDIR="$(DESTDIR)" cmake --install build/release
