@@ -183,6 +183,7 @@ static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
     }
     if (known != NULL) run->data = *known;
     run->results.best = NAN;
+    run->learner = (sh_learner){.kind = &sh_learner_net, .run = run};
     run->team = team_of(env);
     if (run->team.env.clock == NULL) run->team.env.clock = &sh_clock_real;
     run->clock = run->team.env.clock;

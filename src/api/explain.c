@@ -162,11 +162,11 @@ static sh_status explain(shoal_run *run, int threads, FILE *file) {
     const sh_net *net = run->model.net;
     print_head(run, &d, file);
     print_layers(net, executor, file);
-    double flops = 0;
-    for (size_t i = 0; i < net->layer_count; i++) flops += net->layers[i]->flops;
+    const sh_learner_cost cost = run->learner.kind->cost(&run->learner);
     sh_fprintf(file,
                "\n%zu parameters; %.1f MFLOP per sample forward, %.2f GFLOP per training step\n",
-               net->params.total, flops * 1e-6, 3 * flops * (double)run->config.batch * 1e-9);
+               net->params.total, cost.forward_flops * 1e-6,
+               cost.flops * (double)run->config.batch * 1e-9);
     print_memory(run, executor, &d, file);
     sh_explain_team(run, file);
     return SH_OK;

@@ -109,6 +109,16 @@ bool sh_engine_maps(const sh_engine *engine);
  * Ranks outside it get NULL. */
 sh_status sh_group_create(sh_engine *engine, const int *ranks, int count, sh_group **group_out);
 void sh_group_destroy(sh_group *group);
+/* The group of all ranks, in their order; the engine's own. */
+sh_group *sh_engine_world(const sh_engine *engine);
+/* This rank's place in the group, from 0, and how many ranks it has. */
+int sh_group_rank(const sh_group *group);
+int sh_group_ranks(const sh_group *group);
+sh_engine *sh_group_engine(const sh_group *group);
+/* Starts the call, or runs it, among the ranks of the group. */
+sh_status sh_group_start(sh_group *group, sh_call *call);
+sh_status sh_group_run(sh_group *group, sh_call *call);
+sh_status sh_group_barrier(sh_group *group);
 
 /* The schedule that an all-reduce of so many bytes would take, and what it should cost. */
 const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,

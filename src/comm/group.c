@@ -196,3 +196,26 @@ static sh_status destroy(sh_engine *engine, void *argument) {
 void sh_group_destroy(sh_group *group) {
     if (group != NULL) sh_engine_job(group->engine, destroy, group);
 }
+
+sh_group *sh_engine_world(const sh_engine *engine) { return engine->world; }
+
+int sh_group_rank(const sh_group *group) { return group->rank; }
+
+int sh_group_ranks(const sh_group *group) { return group->ranks; }
+
+sh_engine *sh_group_engine(const sh_group *group) { return group->engine; }
+
+sh_status sh_group_start(sh_group *group, sh_call *call) {
+    call->group = group;
+    return sh_engine_start(group->engine, call);
+}
+
+sh_status sh_group_run(sh_group *group, sh_call *call) {
+    call->group = group;
+    return sh_engine_run(group->engine, call);
+}
+
+sh_status sh_group_barrier(sh_group *group) {
+    sh_call call = {.what = SH_BARRIER, .bucket = -1};
+    return sh_group_run(group, &call);
+}

@@ -199,43 +199,8 @@ static sh_status open_trace(shoal_run *run) {
     return SH_OK;
 }
 
-enum { SLOTS_MOST = 2 + SH_EXCHANGE_STATES + SH_SYNC_STATES };
-
-static bool is_momentum(const char *slot) { return strcmp(slot, "momentum") == 0; }
-
-/* What a codec keeps comes and goes with it and with the workers: a single one has none. A codec
- * that applies momentum itself keeps a velocity in its place. */
-static sh_checkpoint checkpoint_of(const shoal_run *run, sh_checkpoint_slot slots[SLOTS_MOST]) {
-    static const char *const of_codecs[] = {"residual", "velocity", "factors", NULL};
-    static const char *const and_momentum[] = {"residual", "velocity", "factors", "momentum", NULL};
-    size_t count = 0;
-    bool has_velocity = false;
-    for (int i = 0; i < run->optim.slot_count; i++) {
-        const char *name = run->optim.kind->slot_names[i];
-        slots[count++] = (sh_checkpoint_slot){.name = name,
-                                              .values = run->optim.slots[i],
-                                              .instead = is_momentum(name) ? "velocity" : NULL};
-    }
-    sh_exchange_state states[SH_EXCHANGE_STATES];
-    size_t state_count = sh_team_states(&run->team, states);
-    for (size_t i = 0; i < state_count; i++) {
-        slots[count++] = (sh_checkpoint_slot){.name = states[i].name,
-                                              .values = states[i].block,
-                                              .params = states[i].params,
-                                              .optional = true};
-        has_velocity = has_velocity || strcmp(states[i].name, "velocity") == 0;
-    }
-    for (size_t i = 0; i < run->scheme_state.count; i++)
-        slots[count++] = run->scheme_state.slots[i];
-    return (sh_checkpoint){
-        .params = &run->model.net->params,
-        .weights = run->model.blocks.weights,
-        .state = &run->model.net->states,
-        .state_values = run->model.blocks.states,
-        .slots = slots,
-        .slot_count = count,
-        .left_out = has_velocity ? and_momentum : of_codecs,
-    };
+static sh_checkpoint blocks_of(const shoal_run *run, sh_checkpoint_slot slots[SH_LEARNER_SLOTS]) {
+    return run->learner.kind->blocks(&run->learner, slots);
 }
 
 /* Which data a checkpoint belongs to. Data in parts belongs to as many workers. */
@@ -302,8 +267,8 @@ sh_status sh_run_resume(shoal_run *run) {
         return SH_OK;
     }
     const char *source = resumes_itself(run) ? run->files.folder : run->config.resume;
-    sh_checkpoint_slot slots[SLOTS_MOST];
-    sh_checkpoint checkpoint = checkpoint_of(run, slots);
+    sh_checkpoint_slot slots[SH_LEARNER_SLOTS];
+    sh_checkpoint checkpoint = blocks_of(run, slots);
     SH_TRY(sh_checkpoint_load(source, &run->log, &checkpoint));
     sh_checkpoint_info *info = &checkpoint.info;
     sh_status status = check_same_data(run, info, source);
@@ -366,8 +331,8 @@ static sh_status write_snapshot(shoal_run *run) {
     char fingerprint[48], *folder;
     data_text(run, fingerprint);
     SH_TRY(in_folder(run, "checkpoints", &folder));
-    sh_checkpoint_slot slots[SLOTS_MOST];
-    sh_checkpoint checkpoint = checkpoint_of(run, slots);
+    sh_checkpoint_slot slots[SH_LEARNER_SLOTS];
+    sh_checkpoint checkpoint = blocks_of(run, slots);
     char *facts = NULL;
     sh_status status = sh_facts_print(&run->data, &facts);
     checkpoint.info = (sh_checkpoint_info){
@@ -378,9 +343,9 @@ static sh_status write_snapshot(shoal_run *run) {
         .of_batch = run->config.batch,
         .seed = (uint64_t)run->config.seed,
         .best = run->results.best,
-        .workers = sh_team_states(&run->team, NULL) > 0 ? run->team.ranks : 0,
+        .workers = checkpoint.info.workers,
         .data = fingerprint,
-        .model = run->model.net->text,
+        .model = checkpoint.info.model,
         .kernels = sh_tuner_print(run->model.tuner, true),
         .facts = facts,
     };
@@ -421,6 +386,16 @@ sh_status sh_run_save(shoal_run *run) {
         status = write_snapshot(run);
     }
     return status == SH_E_IO ? tell_how_to_go_on(run) : status;
+}
+
+sh_status sh_run_save_together(shoal_run *run) {
+    sh_team *team = &run->team;
+    sh_team_writing(team, run->at.step);
+    if (sh_team_leads(team)) {
+        SH_TRY(sh_run_save(run));
+        sh_team_saved(team, run->at.step);
+    }
+    return sh_team_wrote(team, run->at.step);
 }
 
 void sh_run_load_kernels(shoal_run *run) {

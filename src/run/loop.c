@@ -2,10 +2,10 @@
 #include "run/loop.h"
 
 #include <math.h>
+#include <string.h>
 
-#include "tensor/kernels/reduce.h"
+#include "run/learner.h"
 #include "run/regroup.h"
-#include "run/scheme.h"
 
 double sh_run_training_s(const shoal_run *run, int64_t now_ns) {
     int64_t aside_ns = run->stats.spent.eval_ns + run->stats.spent.checkpoint_ns;
@@ -31,8 +31,7 @@ static bool epoch_ended(const shoal_run *run, const sh_interval *since) {
     return run->at.step / run->length.steps_per_epoch != since->told / run->length.steps_per_epoch;
 }
 
-/* Samples in the batches of steps `from` to `to`; of data in parts about as many. */
-static double samples_between(const shoal_run *run, int64_t from, int64_t to) {
+double sh_run_samples_between(const shoal_run *run, int64_t from, int64_t to) {
     int64_t batch = run->config.batch, each = run->length.steps_per_epoch * batch;
     int64_t all = (int64_t)sh_loader_samples(run->loader);
     if (all < each) each = all;  // the last batch of an epoch is short
@@ -42,11 +41,9 @@ static double samples_between(const shoal_run *run, int64_t from, int64_t to) {
     return (double)(epochs * each + end - begin);
 }
 
-static double part(int64_t some, int64_t all) { return all > 0 ? (double)some / (double)all : NAN; }
-
 static double rate(const shoal_run *run, const sh_interval *since) {
     double seconds = sh_seconds_between(since->begin_ns, end_of(run, since));
-    double samples = since->used * samples_between(run, since->told, run->at.step);
+    double samples = since->used * sh_run_samples_between(run, since->told, run->at.step);
     return seconds > 0 ? samples / seconds : 0.0;
 }
 
@@ -57,25 +54,25 @@ static int64_t epoch_of_step(const shoal_run *run) {
 
 static sh_status write_step(shoal_run *run, const sh_interval *since) {
     if (!sh_team_leads(&run->team)) return SH_OK;
-    bool classes = run->model.loss.kind->classes;
+    const sh_learner *learner = &run->learner;
     int64_t end = end_of(run, since);
-    const sh_metric fields[] = {
+    const sh_metric before[] = {
         {"step", SH_METRIC_INT, .i = run->at.step},
         {"epoch", SH_METRIC_INT, .i = epoch_of_step(run)},
-        {"train_loss", SH_METRIC_REAL, .r = since->loss_sum / (double)since->counted},
-        {"train_accuracy", SH_METRIC_REAL,
-         .r = classes ? part(since->correct, since->counted) : NAN},
-        {"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->at.step - 1)},
+    };
+    const sh_metric after[] = {
         {"samples_per_s", SH_METRIC_REAL, .r = rate(run, since)},
         {"seconds", SH_METRIC_REAL, .r = sh_seconds_between(run->stats.start_ns, end)},
         {"train_s", SH_METRIC_REAL, .r = sh_run_training_s(run, end)},
         {"sent_bytes", SH_METRIC_INT, .i = (int64_t)run->stats.sent_bytes},
         {"dense_bytes", SH_METRIC_INT, .i = (int64_t)run->stats.dense_bytes},
-        {"grad_norm", SH_METRIC_REAL, .r = run->config.clip_norm > 0 ? run->stats.grad_norm : NAN},
     };
-    // The gradient norm is known only when clipping asks for it.
-    size_t count = SH_COUNT(fields) - (run->config.clip_norm > 0 ? 0 : 1);
-    return sh_metrics_write(run->files.metrics, "step", fields, count);
+    sh_metric fields[SH_COUNT(before) + SH_LEARNER_METRICS + SH_COUNT(after)];
+    size_t count = SH_COUNT(before);
+    memcpy(fields, before, sizeof before);
+    count += learner->kind->metrics(learner, &since->loss, fields + count);
+    memcpy(fields + count, after, sizeof after);
+    return sh_metrics_write(run->files.metrics, "step", fields, count + SH_COUNT(after));
 }
 
 static sh_status write_eval(shoal_run *run) {
@@ -97,13 +94,14 @@ static sh_status write_eval(shoal_run *run) {
 static sh_status evaluate(shoal_run *run) {
     if (run->data.test == NULL && run->data.validation == NULL) return SH_OK;
     int64_t begin = sh_run_now(run);
+    sh_learner *learner = &run->learner;
     sh_team_phase(&run->team, SH_PHASE_EVALUATE, run->at.step);
     if (run->data.validation != NULL)
-        SH_TRY(sh_run_evaluate(run, run->data.validation, &run->results.validation));
+        SH_TRY(learner->kind->evaluate(learner, run->data.validation, &run->results.validation));
     if (run->data.test == run->data.validation || run->data.test == NULL)
         run->results.test = run->results.validation;
     else
-        SH_TRY(sh_run_evaluate(run, run->data.test, &run->results.test));
+        SH_TRY(learner->kind->evaluate(learner, run->data.test, &run->results.test));
     double score =
         isnan(run->results.test.accuracy) ? -run->results.test.loss : run->results.test.accuracy;
     if (isnan(run->results.best) || score > run->results.best) run->results.best = score;
@@ -114,21 +112,8 @@ static sh_status evaluate(shoal_run *run) {
 }
 
 static sh_status save(shoal_run *run) {
-    if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total)) {
-        SH_FAIL(SH_E_NUMERIC, "step %ld: parameters are not finite; no checkpoint is written",
-                (long)run->at.step);
-        return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)");
-    }
     int64_t begin = sh_run_now(run);
-    SH_TRY(sh_team_gather_slots(run));
-    SH_TRY(sh_team_settle_states(&run->team));
-    sh_team_writing(&run->team, run->at.step);
-    if (sh_team_leads(&run->team)) {
-        SH_TRY(sh_run_save(run));
-        sh_team_saved(&run->team, run->at.step);
-    }
-    SH_TRY(sh_team_wrote(&run->team, run->at.step));
-    sh_team_drop_slots(run);
+    SH_TRY(run->learner.kind->save(&run->learner));
     run->results.saved = true;
     run->stats.spent.checkpoint_ns += sh_run_now(run) - begin;
     sh_trace_end(run->model.trace, "checkpoint", "checkpoint", run->at.step, begin);
@@ -167,43 +152,22 @@ static void report_stop(const shoal_run *run, double loss, double samples_per_s)
     run->hooks.progress(run->hooks.user, &progress);
 }
 
-static void add_result(sh_interval *since, const sh_loss_result *result) {
-    since->loss_sum += result->sum;
-    since->counted += result->counted;
-    since->correct += result->correct;
+static void add_loss(sh_interval *since, const sh_loss_result *loss) {
+    since->loss.sum += loss->sum;
+    since->loss.counted += loss->counted;
+    since->loss.correct += loss->correct;
 }
 
-/* Takes one batch through; the position moves past it. */
-static sh_status one_step(shoal_run *run, sh_interval *since, double *loss_out,
-                          bool *epoch_end_out) {
-    const sh_batch *batch;
-    int64_t begin = sh_run_now(run);
-    SH_TRY(sh_regroup_check(run));
-    sh_team_phase(&run->team, SH_PHASE_STEP, run->at.step + 1);
-    SH_TRY(sh_loader_next(run->loader, &batch));
-    run->stats.spent.data_ns += sh_run_now(run) - begin;
-    sh_trace_end(run->model.trace, "data", "wait for batch", run->at.step, begin);
-    SH_ASSERT(batch != NULL);
-    sh_loss_result result;
-    int64_t computed = run->stats.spent.compute_ns;
-    sh_status status = sh_run_step(run, batch, &result);
-    int64_t count = (int64_t)batch->whole, own = (int64_t)batch->count;
-    sh_loader_release(run->loader, batch);
-    SH_TRY(status);
+void sh_run_step_done(shoal_run *run, int64_t samples) {
     run->at.step++;
-    run->at.samples += count;
-    run->at.samples_here += count;
-    add_result(since, &result);
-    if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
-    *epoch_end_out = ++run->at.batch == run->length.steps_per_epoch;
-    if (*epoch_end_out) {
-        run->at.batch = 0;
-        run->at.epoch++;
-    }
-    return sh_team_balance(run, own, run->stats.spent.compute_ns - computed);
+    run->at.samples += samples;
+    run->at.samples_here += samples;
+    if (++run->at.batch < run->length.steps_per_epoch) return;
+    run->at.batch = 0;
+    run->at.epoch++;
 }
 
-/* The step after which the workers of a scheme meet again: something is due, or the run ends. */
+/* The step after which the workers must have met: something is due, or the run ends. */
 static int64_t next_meeting(const shoal_run *run) {
     int64_t next = run->length.steps,
             every[] = {run->length.eval_every, run->config.checkpoint_every};
@@ -218,7 +182,8 @@ static int64_t next_meeting(const shoal_run *run) {
 /* Between meetings each worker knows its own loss alone; rank 0 tells its. Where they are to meet
  * after `to`, the meeting tells that of all. */
 static sh_status tell(shoal_run *run, sh_interval *since, int64_t to, double loss) {
-    bool has_news = since->counted > 0;  // else it had no samples, or its gradients were broken off
+    bool has_news =
+        since->loss.counted > 0;  // else it had no samples, or its gradients were broken off
     double samples_per_s = rate(run, since);
     bool epoch_end = epoch_ended(run, since) && run->at.step < to;
     if (epoch_end || (line_is_due(run, since) && run->at.step < to && has_news)) {
@@ -229,43 +194,38 @@ static sh_status tell(shoal_run *run, sh_interval *since, int64_t to, double los
     return SH_OK;
 }
 
-/* Where workers meet, the loss is that of all of them: in a free scheme rank 0 may have done no
- * step since it last told. */
-static sh_status add_losses(shoal_run *run, sh_interval *since, double *loss_out) {
-    double sums[] = {since->loss_sum, (double)since->counted, (double)since->correct};
-    SH_TRY(sh_team_sum(&run->team, sums, SH_COUNT(sums)));
-    if (sums[1] > 0) *loss_out = sums[0] / sums[1];
-    bool tells = sh_team_leads(&run->team);  // the others begin anew
-    since->loss_sum = tells ? sums[0] : 0;
-    since->counted = tells ? (int64_t)sums[1] : 0;
-    since->correct = tells ? (int64_t)sums[2] : 0;
+static sh_status merge(shoal_run *run, sh_loop *at) {
+    sh_learner *learner = &run->learner;
+    sh_interval *since = &at->since;
+    sh_learner_merge merged = {.since = since->loss, .loss = at->loss, .used = since->used};
+    if (learner->kind->merge == NULL) return SH_OK;
+    SH_TRY(learner->kind->merge(learner, &merged));
+    since->loss = merged.since;
+    since->used = merged.used;
+    at->loss = merged.loss;
     return SH_OK;
 }
 
-/* The steps of a scheme's worker up to the next meeting, and the meeting. */
-static sh_status span(shoal_run *run, sh_interval *since, double *loss_out, bool *epoch_end_out) {
-    int64_t to = next_meeting(run), from = run->at.step;
-    int64_t samples = run->at.samples_here;
-    // A free worker hears of its step when it has leave for the next one: that is not in it yet.
-    bool late = sh_scheme_is_free(run);
-    sh_scheme_aim(run, to);
-    for (bool meets = false; !meets;) {
-        sh_loss_result result = {0};
+/* Steps up to the next meeting, and the meeting. */
+static sh_status advance(shoal_run *run, sh_loop *at) {
+    sh_learner *learner = &run->learner;
+    sh_interval *since = &at->since;
+    int64_t to = next_meeting(run);
+    sh_learner_step step = {0};
+    while (!step.meets) {
         sh_team_phase(&run->team, SH_PHASE_STEP, run->at.step + 1);
         int64_t begin = sh_run_now(run);
-        SH_TRY(sh_scheme_step(run, &result, &meets));
-        since->end_ns = late ? begin : 0;
-        if (!late) add_result(since, &result);
-        if (result.counted > 0) *loss_out = result.sum / (double)result.counted;
-        if (!meets) SH_TRY(tell(run, since, to, *loss_out));
-        if (late) add_result(since, &result);
+        SH_TRY(learner->kind->step(learner, to, &step));
+        since->end_ns = step.late ? begin : 0;
+        if (!step.late) add_loss(since, &step.loss);
+        if (step.loss.counted > 0) at->loss = step.loss.sum / (double)step.loss.counted;
+        if (!step.meets) SH_TRY(tell(run, since, to, at->loss));
+        if (step.late) add_loss(since, &step.loss);
     }
-    SH_TRY(sh_scheme_meet(run));
+    SH_TRY(merge(run, at));
     since->end_ns = 0;
-    double dealt = samples_between(run, from, run->at.step);
-    if (dealt > 0) since->used = (double)(run->at.samples_here - samples) / dealt;
-    *epoch_end_out = epoch_ended(run, since);
-    return add_losses(run, since, loss_out);
+    at->epoch_end = epoch_ended(run, since);
+    return SH_OK;
 }
 
 static bool is_due(int64_t step, int64_t every, bool epoch_end, bool last) {
@@ -298,7 +258,7 @@ static sh_status pay_dues(shoal_run *run, sh_loop *at, bool *saved_out) {
     bool moved = run->at.step > at->since.told;  // else they met again before anybody did a step
     if (moved && (line_is_due(run, &at->since) || epoch_end || last)) {
         // Without losses there is no line: whoever knew them has died.
-        if (at->since.counted > 0) SH_TRY(write_step(run, &at->since));
+        if (at->since.loss.counted > 0) SH_TRY(write_step(run, &at->since));
         at->since = interval_from(run, sh_run_now(run));
     }
     int64_t aside = sh_run_now(run);
@@ -322,7 +282,7 @@ static bool is_over(const shoal_run *run) {
 static sh_status let_join(shoal_run *run) {
     bool joins = run->team.engine != NULL ? run->team.regroups : sh_regroup_wished(run);
     if (!joins) return SH_OK;
-    SH_TRY(sh_scheme_finish(run));
+    SH_TRY(run->learner.kind->finish(&run->learner));
     return sh_regroup(run);
 }
 
@@ -334,8 +294,7 @@ sh_status sh_loop_run(shoal_run *run, sh_loop *at) {
     while (!is_over(run)) {
         bool saved = false;
         if (run->at.paid == run->at.step)
-            SH_TRY((run->scheme != NULL ? span : one_step)(run, &at->since, &at->loss,
-                                                           &at->epoch_end));
+            SH_TRY(advance(run, at));
         else
             at->epoch_end =
                 run->at.step % run->length.steps_per_epoch == 0;  // a death came in between
@@ -343,7 +302,7 @@ sh_status sh_loop_run(shoal_run *run, sh_loop *at) {
         run->at.paid = run->at.step;
         if (is_over(run)) break;
         if (wants_stop(run)) {
-            SH_TRY(sh_scheme_finish(run));
+            SH_TRY(run->learner.kind->finish(&run->learner));
             SH_TRY(sh_team_report(run));
             report_stop(run, at->loss, rate(run, &at->since));
             return interrupted(run, saved);
@@ -351,5 +310,5 @@ sh_status sh_loop_run(shoal_run *run, sh_loop *at) {
         SH_TRY(sh_team_check_replicas(run));
         SH_TRY(let_join(run));
     }
-    return sh_scheme_finish(run);
+    return run->learner.kind->finish(&run->learner);
 }

@@ -7,8 +7,8 @@
 
 /* What has been summed up since the last line of metrics. */
 typedef struct sh_interval {
-    double loss_sum;
-    int64_t counted, correct, begin_ns;
+    sh_loss_result loss;
+    int64_t begin_ns;
     int64_t told;    // the step of that line
     int64_t end_ns;  // when the last step of the next line had ended; 0: now
     double used;  // of the samples in the steps since, the part that a scheme has learnt from, as
@@ -26,6 +26,11 @@ sh_loop sh_loop_begin(const shoal_run *run);
 /* Steps, evaluations and checkpoints until the run has all its steps, reaches its target or is
  * stopped. SH_E_PEER: a worker has left. */
 sh_status sh_loop_run(shoal_run *run, sh_loop *at);
+
+/* One batch of so many samples, of all workers, is done: the position moves past it. */
+void sh_run_step_done(shoal_run *run, int64_t samples);
+/* Samples in the batches of steps `from` to `to`; of data in parts about as many. */
+double sh_run_samples_between(const shoal_run *run, int64_t from, int64_t to);
 
 static inline double sh_seconds_between(int64_t begin_ns, int64_t end_ns) {
     return (double)(end_ns - begin_ns) * 1e-9;

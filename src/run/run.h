@@ -9,6 +9,7 @@
 #include "obs/run_log.h"
 #include "shoal/shoal.h"
 #include "run/config.h"
+#include "run/learner.h"
 #include "sync/sync.h"
 #include "run/scheme_state.h"
 #include "run/model.h"
@@ -95,6 +96,7 @@ struct shoal_run {
     sh_log log;                        // to the hooks, and into the run's log once it has a folder
     const sh_clock *clock;
     sh_data data;
+    sh_learner learner;
     sh_model model;
     sh_optim optim;  // made when training begins
     sh_schedule schedule;
@@ -165,6 +167,8 @@ sh_status sh_run_resume(shoal_run *run);
 sh_status sh_run_take_over_folder(shoal_run *run);
 bool sh_run_measured_mib(const shoal_run *run, double *mib_out);
 sh_status sh_run_save(shoal_run *run);
+/* Collective: rank 0 saves, and the others are patient meanwhile. */
+sh_status sh_run_save_together(shoal_run *run);
 /* Kernel choices remembered on this machine. */
 void sh_run_load_kernels(shoal_run *run);
 void sh_run_save_kernels(shoal_run *run);

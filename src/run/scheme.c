@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "run/loop.h"
 #include "run/regroup.h"
 #include "run/states.h"
 #include "run/server_snapshots.h"
@@ -135,6 +136,7 @@ sh_status sh_scheme_begin(shoal_run *run) {
     if (s->sums == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
     SH_TRY(sh_team_codec(run, &s->codec));
     s->replica = scheme_replica_of(run);
+    s->step_met = run->at.step;
     s->samples_met = run->at.samples;
     s->here_met = run->at.samples_here;
     for (size_t i = 0; i < run->scheme_state.count; i++)
@@ -232,7 +234,7 @@ void sh_run_move_to(shoal_run *run, int64_t step) {
 
 /* Samples as they were: batches may be short, broken off, or left to others. The running statistics
  * become those of all of them. */
-static sh_status count_samples(shoal_run *run) {
+static sh_status count_samples(shoal_run *run, double *used_inout) {
     struct sh_scheme_run *s = run->scheme;
     size_t states = sh_states_sums(run->model.net);
     s->sums[0] = (double)s->samples;
@@ -240,12 +242,14 @@ static sh_status count_samples(shoal_run *run) {
     SH_TRY(sh_team_sum(&run->team, s->sums, states > 0 ? states : 1));
     sh_states_take(run, s->sums);
     s->samples = 0;
+    double dealt = sh_run_samples_between(run, s->step_met, run->at.step);
+    if (dealt > 0) *used_inout = s->sums[0] / dealt;
     run->at.samples = s->samples_met += (int64_t)s->sums[0];
     run->at.samples_here = s->here_met += (int64_t)s->sums[0];
     return SH_OK;
 }
 
-sh_status sh_scheme_meet(shoal_run *run) {
+sh_status sh_scheme_meet(shoal_run *run, double *used_inout) {
     struct sh_scheme_run *s = run->scheme;
     s->sync.failed = true;  // unless all of this goes well
     set_wait_limits(run);
@@ -267,7 +271,8 @@ sh_status sh_scheme_meet(shoal_run *run) {
     run->team.stops = most[1] > 0;
     run->team.regroups = most[2] > 0;
     sh_run_move_to(run, s->replica.done / run->team.ranks);
-    if (!run->team.env.timing_only) SH_TRY(count_samples(run));
+    if (!run->team.env.timing_only) SH_TRY(count_samples(run, used_inout));
+    s->step_met = run->at.step;
     s->sync.failed = false;
     return SH_OK;
 }

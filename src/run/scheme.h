@@ -33,8 +33,10 @@ bool sh_scheme_unwanted(void *self);
 /* Exact runs: sh_replica.combine. */
 sh_status sh_scheme_combine(shoal_run *run, sh_reduce_op op, int64_t *values, size_t count,
                             bool *over_out);
-/* Collective: all replicas get the common model, and the run's position is that of all workers. */
-sh_status sh_scheme_meet(shoal_run *run);
+/* Collective: all replicas get the common model, and the run's position is that of all workers.
+ * `*used_inout`: the part that they have learnt from of the samples dealt out since they last met;
+ * stays as it is where none were. */
+sh_status sh_scheme_meet(shoal_run *run, double *used_inout);
 /* At the end of a run that went well: waits for the services. */
 sh_status sh_scheme_finish(shoal_run *run);
 

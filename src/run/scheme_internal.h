@@ -31,7 +31,8 @@ struct sh_scheme_run {
     atomic_bool quits;              // the services are not needed any more
     int64_t samples;                // that this worker has learnt from since the last meeting,
     int64_t samples_met, here_met;  // and those of all as they were counted there
-    double *sums;                   // room for sh_states_sums, at least for the samples
+    int64_t step_met;
+    double *sums;  // room for sh_states_sums, at least for the samples
 };
 
 /* scheme_replica.c */

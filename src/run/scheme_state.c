@@ -35,20 +35,6 @@ sh_status sh_scheme_state_init(shoal_run *run) {
     return SH_OK;
 }
 
-sh_status sh_scheme_state_broadcast(shoal_run *run) {
-    for (size_t i = 0; i < run->scheme_state.count; i++) {
-        const sh_checkpoint_slot *slot = &run->scheme_state.slots[i];
-        const sh_param_list *params = slot->params != NULL ? slot->params : &run->model.net->params;
-        sh_call call = {.what = SH_BROADCAST,
-                        .data = slot->values,
-                        .count = params->total,
-                        .dtype = SH_DTYPE_F32,
-                        .bucket = -1};
-        SH_TRY(sh_engine_run(run->team.engine, &call));
-    }
-    return SH_OK;
-}
-
 void sh_scheme_state_fini(sh_scheme_state *kept) {
     for (size_t i = 0; i < SH_SYNC_STATES; i++) {
         sh_free(kept->slots[i].values);

@@ -183,6 +183,14 @@ typedef struct position {
     double best;
 } position;
 
+/* In the optimizer's state that all workers share, one block over the parts of all ranks. */
+static bool is_common(const sh_team *team, const float *values) {
+    const sh_shared *slots = &team->slots;
+    if (slots->base == NULL) return false;
+    const char *at = (const char *)values, *begin = slots->base[0];
+    return at >= begin && at < begin + slots->stride * (size_t)team->ranks;
+}
+
 sh_status sh_team_broadcast_state(shoal_run *run) {
     sh_team *team = &run->team;
     if (team->engine == NULL) return SH_OK;
@@ -193,18 +201,16 @@ sh_status sh_team_broadcast_state(shoal_run *run) {
     run->at.batch = at.batch;
     run->at.samples = at.samples;
     run->results.best = at.best;
-    const sh_net *net = run->model.net;
-    SH_TRY(broadcast(team, run->model.blocks.weights, net->params.total * sizeof(float),
+    sh_checkpoint_slot slots[SH_LEARNER_SLOTS];
+    sh_checkpoint blocks = run->learner.kind->blocks(&run->learner, slots);
+    SH_TRY(broadcast(team, blocks.weights, blocks.params->total * sizeof(float),
                      mapped_weights(team)));
-    SH_TRY(sh_team_broadcast(team, run->model.blocks.states, net->states.total * sizeof(float)));
-    bool common = team->slots.base != NULL;  // rank 0 has loaded them for all
-    for (int i = 0; at.step > 0 && !common && i < run->optim.slot_count; i++)
-        SH_TRY(sh_team_broadcast(team, run->optim.slots[i], run->optim.total * sizeof(float)));
-    sh_exchange_state states[SH_EXCHANGE_STATES];
-    size_t count = at.step > 0 ? sh_team_states(team, states) : 0;
-    for (size_t i = 0; i < count; i++)
-        SH_TRY(sh_team_broadcast(team, states[i].block, states[i].params->total * sizeof(float)));
-    if (at.step > 0) SH_TRY(sh_scheme_state_broadcast(run));
+    SH_TRY(sh_team_broadcast(team, blocks.state_values, blocks.state->total * sizeof(float)));
+    for (size_t i = 0; at.step > 0 && i < blocks.slot_count; i++) {
+        size_t bytes = sh_checkpoint_slot_params(&blocks, i)->total * sizeof(float);
+        if (is_common(team, slots[i].values)) continue;  // rank 0 has loaded it for all
+        SH_TRY(sh_team_broadcast(team, slots[i].values, bytes));
+    }
     sh_team_drop_slots(run);
     return SH_OK;
 }

@@ -85,11 +85,7 @@ static void tell_begin(const shoal_run *run) {
 
 static sh_status begin(shoal_run *run) {
     bool leads = sh_team_leads(&run->team);
-    SH_TRY(sh_run_begin_sparse(run));
-    SH_TRY(sh_run_loader(run, 0, &run->loader));
-    SH_TRY(sh_team_prepare(run, true));
-    SH_TRY(sh_regroup_prepare(run));
-    SH_TRY(sh_scheme_begin(run));
+    SH_TRY(run->learner.kind->begin(&run->learner));
     if (leads) SH_TRY(sh_run_begin_files(run));
     // Nobody holds the model before an older run's files are gone: the others could go on in them.
     SH_TRY(sh_team_wrote(&run->team, run->at.step));

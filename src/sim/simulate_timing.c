@@ -185,7 +185,8 @@ static sh_status run_scheme(shoal_run *run) {
         sh_team_phase(&run->team, SH_PHASE_STEP, run->at.step + 1);
         SH_TRY(sh_scheme_step(run, &result, &meets));
     }
-    SH_TRY(sh_scheme_meet(run));
+    double used = 1;
+    SH_TRY(sh_scheme_meet(run, &used));
     return sh_scheme_finish(run);
 }
 

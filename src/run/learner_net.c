@@ -1,0 +1,174 @@
+/* The learner `net`: a net with a loss and an optimizer. How its workers agree on the parameters is
+ * the run's scheme. */
+#include <math.h>
+#include <string.h>
+
+#include "tensor/kernels/reduce.h"
+#include "run/learner.h"
+#include "run/loop.h"
+#include "run/regroup.h"
+#include "run/run.h"
+#include "run/scheme.h"
+#include "run/sparse.h"
+
+static sh_status net_begin(sh_learner *learner) {
+    shoal_run *run = learner->run;
+    SH_TRY(sh_run_begin_sparse(run));
+    SH_TRY(sh_run_loader(run, 0, &run->loader));
+    SH_TRY(sh_team_prepare(run, true));
+    SH_TRY(sh_regroup_prepare(run));
+    return sh_scheme_begin(run);
+}
+
+/* Takes one batch through, whose gradients all workers sum; the position moves past it. */
+static sh_status summed_step(shoal_run *run, sh_loss_result *result_out) {
+    const sh_batch *batch;
+    int64_t begin = sh_run_now(run);
+    SH_TRY(sh_regroup_check(run));
+    SH_TRY(sh_loader_next(run->loader, &batch));
+    run->stats.spent.data_ns += sh_run_now(run) - begin;
+    sh_trace_end(run->model.trace, "data", "wait for batch", run->at.step, begin);
+    SH_ASSERT(batch != NULL);
+    int64_t computed = run->stats.spent.compute_ns;
+    sh_status status = sh_run_step(run, batch, result_out);
+    int64_t count = (int64_t)batch->whole, own = (int64_t)batch->count;
+    sh_loader_release(run->loader, batch);
+    SH_TRY(status);
+    sh_run_step_done(run, count);
+    return sh_team_balance(run, own, run->stats.spent.compute_ns - computed);
+}
+
+static sh_status net_step(sh_learner *learner, int64_t to, sh_learner_step *step_out) {
+    shoal_run *run = learner->run;
+    *step_out = (sh_learner_step){0};
+    if (run->scheme == NULL) {
+        step_out->meets = true;
+        return summed_step(run, &step_out->loss);
+    }
+    sh_scheme_aim(run, to);
+    // A free worker hears of its step when it has leave for the next one: that is not in it yet.
+    step_out->late = sh_scheme_is_free(run);
+    return sh_scheme_step(run, &step_out->loss, &step_out->meets);
+}
+
+/* Where workers meet, the loss is that of all of them: in a free scheme rank 0 may have done no
+ * step since it last told. */
+static sh_status net_merge(sh_learner *learner, sh_learner_merge *merge) {
+    shoal_run *run = learner->run;
+    if (run->scheme == NULL) return SH_OK;
+    SH_TRY(sh_scheme_meet(run, &merge->used));
+    sh_loss_result *since = &merge->since;
+    double sums[] = {since->sum, (double)since->counted, (double)since->correct};
+    SH_TRY(sh_team_sum(&run->team, sums, SH_COUNT(sums)));
+    if (sums[1] > 0) merge->loss = sums[0] / sums[1];
+    bool tells = sh_team_leads(&run->team);  // the others begin anew
+    *since = (sh_loss_result){.sum = tells ? sums[0] : 0,
+                              .counted = tells ? (int64_t)sums[1] : 0,
+                              .correct = tells ? (int64_t)sums[2] : 0};
+    return SH_OK;
+}
+
+static sh_status net_evaluate(sh_learner *learner, const sh_dataset *dataset,
+                              shoal_result *result_out) {
+    return sh_run_evaluate(learner->run, dataset, result_out);
+}
+
+static sh_status refuse_weights(const shoal_run *run) {
+    SH_FAIL(SH_E_NUMERIC, "step %ld: parameters are not finite; no checkpoint is written",
+            (long)run->at.step);
+    return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)");
+}
+
+static sh_status net_save(sh_learner *learner) {
+    shoal_run *run = learner->run;
+    if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total))
+        return refuse_weights(run);
+    SH_TRY(sh_team_gather_slots(run));
+    SH_TRY(sh_team_settle_states(&run->team));
+    SH_TRY(sh_run_save_together(run));
+    sh_team_drop_slots(run);
+    return SH_OK;
+}
+
+static bool is_momentum(const char *slot) { return strcmp(slot, "momentum") == 0; }
+
+/* What a codec keeps comes and goes with it and with the workers: a single one has none. A codec
+ * that applies momentum itself keeps a velocity in its place. */
+static sh_checkpoint net_blocks(const sh_learner *learner, sh_checkpoint_slot *slots) {
+    static const char *const of_codecs[] = {"residual", "velocity", "factors", NULL};
+    static const char *const and_momentum[] = {"residual", "velocity", "factors", "momentum", NULL};
+    const shoal_run *run = learner->run;
+    size_t count = 0;
+    bool has_velocity = false;
+    for (int i = 0; i < run->optim.slot_count; i++) {
+        const char *name = run->optim.kind->slot_names[i];
+        slots[count++] = (sh_checkpoint_slot){.name = name,
+                                              .values = run->optim.slots[i],
+                                              .instead = is_momentum(name) ? "velocity" : NULL};
+    }
+    sh_exchange_state states[SH_EXCHANGE_STATES];
+    size_t state_count = sh_team_states(&run->team, states);
+    for (size_t i = 0; i < state_count; i++) {
+        slots[count++] = (sh_checkpoint_slot){.name = states[i].name,
+                                              .values = states[i].block,
+                                              .params = states[i].params,
+                                              .optional = true};
+        has_velocity = has_velocity || strcmp(states[i].name, "velocity") == 0;
+    }
+    for (size_t i = 0; i < run->scheme_state.count; i++)
+        slots[count++] = run->scheme_state.slots[i];
+    return (sh_checkpoint){
+        .params = &run->model.net->params,
+        .weights = run->model.blocks.weights,
+        .state = &run->model.net->states,
+        .state_values = run->model.blocks.states,
+        .slots = slots,
+        .slot_count = count,
+        .left_out = has_velocity ? and_momentum : of_codecs,
+        .info = {.workers = state_count > 0 ? run->team.ranks : 0, .model = run->model.net->text},
+    };
+}
+
+_Static_assert(2 + SH_EXCHANGE_STATES + SH_SYNC_STATES <= SH_LEARNER_SLOTS, "too few slots");
+
+static size_t net_metrics(const sh_learner *learner, const sh_loss_result *since,
+                          sh_metric *fields) {
+    const shoal_run *run = learner->run;
+    bool classes = run->model.loss.kind->classes && since->counted > 0;
+    double counted = (double)since->counted;
+    size_t count = 0;
+    fields[count++] = (sh_metric){"train_loss", SH_METRIC_REAL, .r = since->sum / counted};
+    fields[count++] = (sh_metric){"train_accuracy", SH_METRIC_REAL,
+                                  .r = classes ? (double)since->correct / counted : NAN};
+    fields[count++] =
+        (sh_metric){"lr", SH_METRIC_REAL, .r = sh_schedule_lr(&run->schedule, run->at.step - 1)};
+    if (run->config.clip_norm > 0)  // otherwise nobody computes it
+        fields[count++] = (sh_metric){"grad_norm", SH_METRIC_REAL, .r = run->stats.grad_norm};
+    return count;
+}
+
+static sh_learner_cost net_cost(const sh_learner *learner) {
+    const sh_net *net = learner->run->model.net;
+    double flops = 0, bytes = (double)net->params.total * sizeof(float);
+    for (size_t i = 0; i < net->layer_count; i++) flops += net->layers[i]->flops;
+    return (sh_learner_cost){.forward_flops = flops,
+                             .flops = 3 * flops,  // backward: by input, and by parameters
+                             .parameter_bytes = bytes,
+                             .exchanged_bytes = bytes};
+}
+
+static sh_status net_finish(sh_learner *learner) { return sh_scheme_finish(learner->run); }
+
+const sh_learner_kind sh_learner_net = {
+    .name = "net",
+    .help = "a net with a loss, trained by gradients",
+    .begin = net_begin,
+    .step = net_step,
+    .merge = net_merge,
+    .evaluate = net_evaluate,
+    .save = net_save,
+    .blocks = net_blocks,
+    .metrics = net_metrics,
+    .cost = net_cost,
+    .finish = net_finish,
+};
