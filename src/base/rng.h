@@ -23,6 +23,7 @@ typedef enum sh_rng_use {
     SH_RNG_SIM_COMPUTE,
     SH_RNG_SIM_FAULT,
     SH_RNG_GOSSIP,
+    SH_RNG_LEARN,
 } sh_rng_use;
 
 typedef struct sh_rng {

@@ -1,0 +1,73 @@
+#include "learn/exact_sum.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+enum { BITS = 40 };
+
+static double scale_of(double bound) {
+    int exponent;
+    frexp(bound, &exponent);  // bound < 2^exponent
+    return bound > 0 ? ldexp(1.0, BITS - exponent) : 1.0;
+}
+
+sh_status sh_exact_sum_init(sh_exact_sum *sum, size_t count, double bound) {
+    *sum = (sh_exact_sum){.count = count, .bound = bound, .scale = scale_of(bound)};
+    sum->words = sh_alloc(2 * count + 1, sizeof *sum->words);
+    return sum->words != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for %zu sums", count);
+}
+
+void sh_exact_sum_fini(sh_exact_sum *sum) {
+    sh_free(sum->words);
+    *sum = (sh_exact_sum){0};
+}
+
+void sh_exact_sum_reset(sh_exact_sum *sum, double bound) {
+    sum->bound = bound;
+    sum->scale = scale_of(bound);
+    memset(sum->words, 0, (2 * sum->count + 1) * sizeof *sum->words);
+}
+
+/* To the nearest whole number, for magnitudes below 2^51: the sum has no bits left behind the
+ * point. */
+static double round_whole(double x) {
+    const double shift = 0x1.8p52;
+    return (x + shift) - shift;
+}
+
+void sh_exact_sum_add_one(sh_exact_sum *sum, size_t index, double term) {
+    if (!(fabs(term) <= sum->bound)) {
+        sum->words[2 * sum->count]++;
+        return;
+    }
+    double scaled = term * sum->scale, high = round_whole(scaled);
+    double low = round_whole((scaled - high) * 0x1p40);
+    sum->words[index] += (int64_t)high;
+    sum->words[sum->count + index] += (int64_t)low;
+}
+
+void sh_exact_sum_add(sh_exact_sum *sum, const double *terms) {
+    for (size_t i = 0; i < sum->count; i++) sh_exact_sum_add_one(sum, i, terms[i]);
+}
+
+void sh_exact_sum_join(sh_exact_sum *sum, const sh_exact_sum *other) {
+    for (size_t i = 0; i < 2 * sum->count + 1; i++) sum->words[i] += other->words[i];
+}
+
+sh_status sh_exact_sum_meet(sh_exact_sum *sum, sh_learn_team *team, double *values_out) {
+    SH_TRY(sh_learn_sum(team, sum->words, 2 * sum->count + 1));
+    if (sum->words[2 * sum->count] != 0) {
+        SH_FAIL(SH_E_NUMERIC, "%ld numbers are not finite, or too large to be summed",
+                (long)sum->words[2 * sum->count]);
+        return sh_error_hint(
+            "look for values in the data that are not finite, or scale it: "
+            "--data.normalise auto");
+    }
+    for (size_t i = 0; i < sum->count; i++) {
+        double high = (double)sum->words[i], low = (double)sum->words[sum->count + i];
+        values_out[i] = (high + low * 0x1p-40) / sum->scale;
+    }
+    return SH_OK;
+}

@@ -1,0 +1,47 @@
+/* The workers that learn together, seen from one of them, and the few collectives that learners
+ * need. All of them are collective: every worker calls them in the same order. */
+#ifndef SH_LEARN_TEAM_H
+#define SH_LEARN_TEAM_H
+
+#include <stdint.h>
+
+#include "comm/engine.h"
+
+typedef struct sh_learn_team {
+    sh_engine *engine;  // borrowed; NULL: one worker
+    sh_group *group;    // borrowed; NULL: all ranks of the engine
+    int rank, ranks;
+    int threads;          // that this worker computes with
+    uint64_t sent_bytes;  // by this worker, so far
+} sh_learn_team;
+
+/* One worker of so many threads. */
+sh_learn_team sh_learn_alone(int threads);
+/* All ranks of an engine. */
+sh_learn_team sh_learn_team_of(sh_engine *engine, int threads);
+
+sh_status sh_learn_sum(sh_learn_team *team, int64_t *values, size_t count);
+sh_status sh_learn_max(sh_learn_team *team, double *values, size_t count);
+/* Puts `words` 64-bit words of every worker one behind the other, by rank: (ranks, words). */
+sh_status sh_learn_gather(sh_learn_team *team, const int64_t *own, size_t words, int64_t *all_out);
+/* The same for floats of which every worker has its own number; `*all_out` is the caller's to free
+ * with sh_free, and `*count_out` their number. */
+sh_status sh_learn_collect(sh_learn_team *team, const float *own, size_t count, float **all_out,
+                           size_t *count_out);
+
+/* A value and the row that has it. */
+typedef struct sh_learn_best {
+    double value;
+    int64_t row;  // counted over all workers; -1: none
+} sh_learn_best;
+
+/* The greater value, and of equal ones the lower row. */
+bool sh_learn_beats(sh_learn_best a, sh_learn_best b);
+/* The best of all workers. */
+sh_status sh_learn_best_of(sh_learn_team *team, sh_learn_best *best_inout);
+
+/* Fails on all workers where it has failed on one, so that none waits for another. `status` is what
+ * this worker has. */
+sh_status sh_learn_agree(sh_learn_team *team, sh_status status);
+
+#endif
