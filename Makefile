@@ -4,7 +4,7 @@ DESTDIR ?=
 SECONDS ?= 30
 JOBS    ?= $(shell nproc)
 TESTS   ?= .
-BENCHES ?= run ddp allreduce cluster async hogwild staleness simulator faults
+BENCHES ?= run ddp allreduce cluster async hogwild staleness simulator faults pipelines
 CTEST   := ctest --output-on-failure --parallel $(JOBS) --tests-regex '$(TESTS)'
 
 .DEFAULT_GOAL := build

@@ -94,12 +94,19 @@ _shoal() {
     data,get) _shoal_offer "$(_shoal_names "$program" data)" "$word" ;;
     bench,bench) _shoal_offer "train allreduce hogwild" "$word" ;;
     explain,explain)
-        _shoal_offer "gossip $(_shoal_names "$program" collectives | sort -u)" "$word"
+        _shoal_offer "gossip pipeline $(_shoal_names "$program" collectives | sort -u)" "$word"
         _shoal_offer_files "$word"
         ;;
     explain,--algorithm | bench,--algorithm)
         _shoal_offer "$("$program" list collectives 2>/dev/null |
             sed -nE "s/^  ${COMP_WORDS[2]} ([a-z-]+) .*/\\1/p")" "$word"
+        ;;
+    explain,--schedule)
+        if [ "${COMP_WORDS[2]}" = pipeline ]; then
+            _shoal_offer "naive gpipe 1f1b interleaved:2 zb-h1 zb-h2" "$word"
+        else
+            _shoal_offer_value "$previous" "$word" "${asked[@]}"
+        fi
         ;;
     *,--*) _shoal_offer_value "$previous" "$word" "${asked[@]}" ;;
     *) _shoal_offer_files "$word" ;;

@@ -356,6 +356,20 @@ typedef struct shoal_gossip_options {
 
 SHOAL_API shoal_status shoal_explain_gossip(const shoal_gossip_options *options, FILE *file);
 
+/* When each rank of a pipeline computes which micro-batch: chart, idle time, live activations. */
+typedef struct shoal_pipeline_options {
+    const char *schedule;  /* "1f1b", "interleaved:2"; NULL: 1f1b */
+    int64_t ranks;         /* 0: 4 */
+    int64_t micro_batches; /* 0: 8 */
+    const char *times; /* "F,B,W" of a rank and micro-batch, all with a unit or none; NULL: 1,1,1 */
+    int64_t size_bytes; /* what a stage sends for a micro-batch; 0: 1 MiB */
+    const char *link;   /* "1Gbit,50us"; NULL: messages take no time */
+    const char *svg;    /* file for a picture; NULL: none */
+    bool json;
+} shoal_pipeline_options;
+
+SHOAL_API shoal_status shoal_explain_pipeline(const shoal_pipeline_options *options, FILE *file);
+
 /* All-reduces timed between workers of this machine, or between those that mpirun started. */
 typedef struct shoal_allreduce_options {
     int64_t ranks;                  /* 0: 2 */

@@ -1,15 +1,17 @@
-/* shoal explain: what a run would do, without training; or what a collective or gossip does. */
+/* shoal explain: what a run would do, without training; or what a collective, gossip or a pipeline
+ * does. */
 #include "base/file.h"
 #include "cli/explain.h"
 
 #include <string.h>
 
-/* A word that names a collective or gossip, and is no run file, asks about it. */
+/* A word that names something else than a run, and is no value of a flag, asks about it. */
 static const sh_command *instead_of_run(int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         if (shoal_is_collective(argv[i])) return &sh_command_explain_collective;
-        if (strcmp(argv[i], "gossip") == 0 && (i == 0 || strncmp(argv[i - 1], "--", 2) != 0))
-            return &sh_command_explain_gossip;
+        if (i > 0 && strncmp(argv[i - 1], "--", 2) == 0) continue;
+        if (strcmp(argv[i], "gossip") == 0) return &sh_command_explain_gossip;
+        if (strcmp(argv[i], "pipeline") == 0) return &sh_command_explain_pipeline;
     }
     return NULL;
 }
@@ -26,14 +28,14 @@ static shoal_status run_explain(sh_args *args) {
 
 const sh_command sh_command_explain = {
     .name = "explain",
-    .help =
-        "show layers, work, memory and kernels of a run, a collective's steps, or gossip's graph",
+    .help = "show layers, work, memory and kernels of a run, or a collective, gossip or a pipeline",
     .usage =
         "  shoal explain RUN.yaml [--key value]...\n"
         "  shoal explain runs/NAME\n"
         "  shoal explain --model lenet --data mnist\n"
         "  shoal explain allreduce --algorithm ring -n 4   (see: shoal explain allreduce --help)\n"
-        "  shoal explain gossip --graph ring -n 16         (see: shoal explain gossip --help)\n",
+        "  shoal explain gossip --graph ring -n 16         (see: shoal explain gossip --help)\n"
+        "  shoal explain pipeline --schedule 1f1b -p 4     (see: shoal explain pipeline --help)\n",
     .takes_run_options = true,
     .operands_most = 1,
     .run = run_explain,

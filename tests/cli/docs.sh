@@ -10,10 +10,10 @@ if ! diff documented.md options.md; then
     fail "docs/run-file.md is out of date; run: tools/update-docs build/release/shoal"
 fi
 
-# What the pages show of explain's collectives and graphs is what it prints.
+# What the pages show of explain's collectives, graphs and pipelines is what it prints.
 PATH="$(dirname "$SHOAL"):$PATH"
 count=0
-for page in collectives schemes; do
+for page in collectives schemes pipeline; do
     rm -f block-*
     awk '/^```/ { open = !open; if (open) file = "block-" ++n; next } open { print > file }' "$SRC/docs/$page.md"
     for block in block-*; do

@@ -1,0 +1,91 @@
+/* shoal explain pipeline: when each rank computes which micro-batch, and how long it waits. */
+#include "cli/common.h"
+#include "cli/explain.h"
+
+typedef struct pipeline_options {
+    char *schedule, *times, *link, *svg;
+    int64_t ranks, micro_batches, size;
+    bool json;
+} pipeline_options;
+
+static const sh_option rows[] = {
+    {.key = "schedule",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(pipeline_options, schedule),
+     .value = "NAME",
+     .help = "naive, gpipe, 1f1b, interleaved:V, zb-h1 or zb-h2; default 1f1b"},
+    {.key = "ranks",
+     .letter = 'p',
+     .type = SH_OPTION_INT,
+     .at = offsetof(pipeline_options, ranks),
+     .least = 1,
+     .most = 4096,
+     .value = "P",
+     .help = "workers in a row; default 4"},
+    {.key = "micro-batches",
+     .letter = 'm',
+     .type = SH_OPTION_INT,
+     .at = offsetof(pipeline_options, micro_batches),
+     .least = 1,
+     .most = 65536,
+     .value = "M",
+     .help = "parts of a batch; default 8"},
+    {.key = "times",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(pipeline_options, times),
+     .value = "F,B,W",
+     .help = "of a rank and micro-batch: forward, backward for data, for weights; default 1,1,1"},
+    {.key = "size",
+     .type = SH_OPTION_INT,
+     .at = offsetof(pipeline_options, size),
+     .least = 1,
+     .most = 0x1p50,
+     .value = "BYTES",
+     .help = "what a stage sends for a micro-batch, such as 64k; default 1M"},
+    {.key = "link",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(pipeline_options, link),
+     .value = "RATE,LATENCY",
+     .help = "between ranks, such as 1Gbit,50us; default: messages take no time"},
+    {.key = "svg",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(pipeline_options, svg),
+     .value = "FILE",
+     .help = "draws the chart"},
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     .at = offsetof(pipeline_options, json),
+     .initial = "false",
+     .help = "one JSON object, with every action and message"},
+};
+
+static shoal_status run_pipeline(sh_args *args) {
+    const pipeline_options *o = args->options;
+    shoal_pipeline_options options = {
+        .schedule = o->schedule,
+        .ranks = o->ranks,
+        .micro_batches = o->micro_batches,
+        .times = o->times,
+        .size_bytes = o->size,
+        .link = o->link,
+        .svg = o->svg,
+        .json = o->json,
+    };
+    CLI_TRY(shoal_explain_pipeline(&options, stdout));
+    if (o->svg != NULL) sh_say(args, "drawn: %s", o->svg);
+    return SHOAL_OK;
+}
+
+const sh_command sh_command_explain_pipeline = {
+    .name = "explain",
+    .help = "show a pipeline schedule as a chart, its idle time, live activations and messages",
+    .usage =
+        "  shoal explain pipeline --schedule 1f1b -p 4 -m 8\n"
+        "  shoal explain pipeline --schedule interleaved:2 -p 4 -m 8 --svg pipeline.svg\n"
+        "  shoal explain pipeline --schedule zb-h1 --times 20ms,20ms,15ms --link 1Gbit,50us\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(pipeline_options),
+    .operands_least = 1,
+    .operands_most = 1,
+    .run = run_pipeline,
+};
