@@ -24,6 +24,10 @@ typedef enum sh_rng_use {
     SH_RNG_SIM_FAULT,
     SH_RNG_GOSSIP,
     SH_RNG_LEARN,
+    SH_RNG_FED_SELECT,
+    SH_RNG_FED_LOCAL,
+    SH_RNG_FED_PARTITION,
+    SH_RNG_FED_RETRY,
 } sh_rng_use;
 
 typedef struct sh_rng {

@@ -1,0 +1,161 @@
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "fed/server_internal.h"
+
+static sh_status take_memory(sh_fed_server *server) {
+    size_t values = server->vectors * server->count;
+    server->model = sh_alloc(values, sizeof(float));
+    server->mean = sh_alloc(values, sizeof(float));
+    bool complete = server->model != NULL && server->mean != NULL;
+    for (int i = 0; i < server->options.rule.rule->slots; i++) {
+        server->slots[i] = sh_alloc(server->params, sizeof(float));
+        complete = complete && server->slots[i] != NULL;
+    }
+    if (!complete) return SH_FAIL(SH_E_MEMORY, "out of memory for a federated model");
+    return sh_fed_sum_init(&server->sum, values);
+}
+
+sh_status sh_fed_server_create(const sh_fed_options *options, size_t params, size_t count,
+                               sh_fed_commit commit, void *self, sh_fed_server **server_out) {
+    SH_ASSERT(params <= count && count > 0 && options->rule.rule != NULL);
+    sh_fed_server *server = sh_alloc(1, sizeof *server);
+    if (server == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a federated server");
+    server->options = *options;
+    server->params = params;
+    server->count = count;
+    server->vectors = options->rule.rule->controls ? 2 : 1;
+    server->commit = commit;
+    server->self = self;
+    server->round = 1;
+    server->attempt = options->attempt;
+    if (sh_fed_buffered(server)) server->options.late_rounds = SH_FED_LATE_MOST;
+    sh_status status = take_memory(server);
+    if (status != SH_OK)
+        sh_fed_server_destroy(server);
+    else
+        *server_out = server;
+    return status;
+}
+
+void sh_fed_server_destroy(sh_fed_server *server) {
+    if (server == NULL) return;
+    for (size_t i = 0; i < server->member_count; i++) sh_free(server->members[i].held);
+    for (int i = 0; i < SH_FED_SLOTS_MOST; i++) sh_free(server->slots[i]);
+    sh_fed_sum_fini(&server->sum);
+    sh_free(server->members);
+    sh_free(server->model);
+    sh_free(server->mean);
+    sh_free(server);
+}
+
+int64_t sh_fed_server_add(sh_fed_server *server) {
+    void *members = server->members;
+    if (server->member_count >= SH_FED_CLIENTS_MOST ||
+        sh_grow(&members, &server->member_capacity, server->member_count + 1,
+                sizeof *server->members) != SH_OK)
+        return -1;
+    server->members = members;
+    server->members[server->member_count] = (sh_fed_member){.seen_ms = -1};
+    return (int64_t)server->member_count++;
+}
+
+/* What it has sent for the open round stays in the sum: nobody can take one update out of it. */
+void sh_fed_server_revoke(sh_fed_server *server, size_t client) {
+    SH_ASSERT(client < server->member_count);
+    server->members[client].revoked = true;
+}
+
+float *sh_fed_server_model(sh_fed_server *server) { return server->model; }
+float *sh_fed_server_slot(sh_fed_server *server, int slot) { return server->slots[slot]; }
+
+void sh_fed_server_restore_round(sh_fed_server *server, uint64_t closed) {
+    server->round = closed + 1;
+}
+
+void sh_fed_server_restore_counted(sh_fed_server *server, size_t client, uint64_t round) {
+    SH_ASSERT(client < server->member_count);
+    server->members[client].counted = round;
+}
+
+void sh_fed_server_restore_hash(sh_fed_server *server, uint64_t round,
+                                const unsigned char hash[SH_FED_HASH]) {
+    memcpy(sh_fed_hash_of(server, round), hash, SH_FED_HASH);
+    server->known[round % (SH_FED_LATE_MOST + 1)] = true;
+}
+
+void sh_fed_server_begin(sh_fed_server *server) {
+    server->over = server->round > (uint64_t)server->options.rounds;
+    sh_fed_hash_model(server);
+}
+
+static bool trains(const sh_fed_server *server, const sh_fed_member *member) {
+    if (!server->collecting || member->folded || member->revoked) return false;
+    return sh_fed_buffered(server) || member->selected;
+}
+
+sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client,
+                            sh_fed_task *task_out) {
+    SH_ASSERT(client < server->member_count);
+    server->members[client].seen_ms = now_ms;
+    SH_TRY(sh_fed_advance(server, now_ms));
+    const sh_fed_member *member = &server->members[client];
+    const sh_fed_rule_options *rule = &server->options.rule;
+    sh_fed_task task = {.action = SH_FED_WAIT,
+                        .round = server->round,
+                        .attempt = server->attempt,
+                        .counted = member->counted,
+                        .wait_ms = (uint32_t)server->options.poll_ms,
+                        .proximal = rule->rule->proximal ? rule->amount : 0,
+                        .vectors = (uint32_t)server->vectors,
+                        .holds = member->folded,
+                        .takes_late = server->options.late_rounds > 0};
+    memcpy(task.model, sh_fed_hash_of(server, server->round), SH_FED_HASH);
+    if (server->over)
+        task.action = SH_FED_OVER;
+    else if (trains(server, member))
+        task.action = SH_FED_TRAIN;
+    *task_out = task;
+    return SH_OK;
+}
+
+sh_status sh_fed_server_tick(sh_fed_server *server, int64_t now_ms) {
+    return sh_fed_advance(server, now_ms);
+}
+
+size_t sh_fed_count_present(const sh_fed_server *server, int64_t now_ms) {
+    size_t present = 0;
+    for (size_t i = 0; i < server->member_count; i++)
+        present += sh_fed_present(server, &server->members[i], now_ms);
+    return present;
+}
+
+sh_fed_view sh_fed_server_view(const sh_fed_server *server, int64_t now_ms) {
+    return (sh_fed_view){.closed = server->round - 1,
+                         .attempt = server->attempt,
+                         .collecting = server->collecting,
+                         .over = server->over,
+                         .clients = server->member_count,
+                         .present = sh_fed_count_present(server, now_ms),
+                         .selected = server->selected,
+                         .target = server->target,
+                         .counted = server->folded,
+                         .restarted = server->restarted};
+}
+
+const sh_fed_options *sh_fed_server_options(const sh_fed_server *server) {
+    return &server->options;
+}
+size_t sh_fed_server_clients(const sh_fed_server *server) { return server->member_count; }
+
+uint64_t sh_fed_server_counted(const sh_fed_server *server, size_t client) {
+    SH_ASSERT(client < server->member_count);
+    return server->members[client].counted;
+}
+
+const unsigned char *sh_fed_server_hash(const sh_fed_server *server) {
+    return server->hashes[server->round % (SH_FED_LATE_MOST + 1)];
+}
+
+size_t sh_fed_server_values(const sh_fed_server *server) { return server->vectors * server->count; }

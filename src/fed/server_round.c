@@ -1,0 +1,187 @@
+/* Rounds: whom to ask, when a round closes, and what a closed round leaves. */
+#include <math.h>
+#include <sodium.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "fed/server_internal.h"
+
+void sh_fed_hash_model(sh_fed_server *server) {
+    crypto_hash_sha256(sh_fed_hash_of(server, server->round), (const unsigned char *)server->model,
+                       server->vectors * server->count * sizeof(float));
+    server->known[server->round % (SH_FED_LATE_MOST + 1)] = true;
+}
+
+/* The sum starts empty, and nobody is asked. Held updates are overwritten before their memory is
+ * given back. */
+static void clear_round(sh_fed_server *server) {
+    for (size_t i = 0; i < server->member_count; i++) {
+        sh_fed_member *member = &server->members[i];
+        if (member->held != NULL)
+            sodium_memzero(member->held, server->vectors * server->count * sizeof(float));
+        sh_free(member->held);
+        member->held = NULL;
+        member->selected = member->folded = false;
+    }
+    sh_fed_sum_clear(&server->sum);
+    server->weights = server->weighted_steps = 0;
+    server->selected = server->folded = server->late = server->target = 0;
+    server->collecting = false;
+}
+
+static size_t at_most(double wanted, size_t most) {
+    return wanted >= (double)most ? most : (size_t)ceil(wanted - 1e-9);
+}
+
+/* Draws whom to ask from those who are present; a function of (seed, round, attempt). */
+static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t present) {
+    const sh_fed_options *options = &server->options;
+    size_t least = (size_t)options->clients_min;
+    server->target = at_most(options->fraction * (double)present, present);
+    if (server->target < least) server->target = least;
+    server->selected = at_most(options->over * (double)server->target, present);
+    uint32_t *order = sh_alloc(present, sizeof *order), *ids = sh_alloc(present, sizeof *ids);
+    if (order == NULL || ids == NULL) {
+        sh_free(order);
+        sh_free(ids);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for a selection of clients");
+    }
+    size_t found = 0;
+    for (size_t i = 0; i < server->member_count; i++)
+        if (sh_fed_present(server, &server->members[i], now_ms)) ids[found++] = (uint32_t)i;
+    sh_rng rng = sh_rng_stream(options->seed, SH_RNG_FED_SELECT, server->attempt, server->round);
+    sh_rng_shuffle(&rng, order, present);
+    for (size_t i = 0; i < server->selected; i++) server->members[ids[order[i]]].selected = true;
+    sh_free(order);
+    sh_free(ids);
+    return SH_OK;
+}
+
+static sh_status open_round(sh_fed_server *server, int64_t now_ms) {
+    size_t present = sh_fed_count_present(server, now_ms);
+    if (present < (size_t)server->options.clients_min) return SH_OK;
+    if (sh_fed_buffered(server))
+        server->target = (size_t)server->options.rule.amount;
+    else
+        SH_TRY(select_clients(server, now_ms, present));
+    server->collecting = true;
+    server->opened_ms = now_ms;
+    server->deadline_ms = now_ms + server->options.deadline_ms;
+    return SH_OK;
+}
+
+static void restart_round(sh_fed_server *server) {
+    clear_round(server);
+    server->attempt++;
+    server->restarted++;
+}
+
+static sh_fed_report report_of(const sh_fed_server *server, int64_t now_ms) {
+    sh_fed_report report = {.round = server->round,
+                            .attempt = server->attempt,
+                            .selected = server->selected,
+                            .counted = server->folded,
+                            .late = server->late,
+                            .opened_ms = (double)server->opened_ms,
+                            .closed_ms = (double)now_ms,
+                            .accuracy_least = NAN,
+                            .accuracy_most = NAN};
+    double loss = 0, accuracy = 0, known = 0;
+    for (size_t i = 0; i < server->member_count; i++) {
+        const sh_fed_member *member = &server->members[i];
+        if (!member->folded) continue;
+        report.samples += member->samples;
+        loss += member->loss * (double)member->samples;
+        if (isnan(member->accuracy)) continue;
+        accuracy += member->accuracy * (double)member->samples;
+        known += (double)member->samples;
+        report.accuracy_least = fmin(report.accuracy_least, member->accuracy);
+        report.accuracy_most = fmax(report.accuracy_most, member->accuracy);
+    }
+    report.loss = loss / (double)report.samples;
+    report.accuracy = known > 0 ? accuracy / known : NAN;
+    return report;
+}
+
+/* The mean of the updates, or what a robust rule makes of them. */
+static sh_status combine(sh_fed_server *server) {
+    const sh_fed_rule_options *rule = &server->options.rule;
+    if (rule->rule->combine == NULL) {
+        sh_fed_sum_mean(&server->sum, (double)server->weights, server->mean);
+        return SH_OK;
+    }
+    const float **updates = sh_alloc(server->folded, sizeof *updates);
+    if (updates == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a round's updates");
+    size_t held = 0;
+    for (size_t i = 0; i < server->member_count; i++)
+        if (server->members[i].folded) updates[held++] = server->members[i].held;
+    sh_status status =
+        rule->rule->combine(rule, updates, held, server->vectors * server->count, server->mean);
+    sh_free(updates);
+    return status;
+}
+
+static void apply(sh_fed_server *server) {
+    const sh_fed_rule_options *rule = &server->options.rule;
+    sh_fed_closing closing = {
+        .params = server->params,
+        .count = server->count,
+        .mean = server->mean,
+        .steps = (double)server->weighted_steps / (double)server->weights * 0x1p-16,
+        .share = (double)server->folded / (double)server->member_count,
+        .model = server->model};
+    for (int i = 0; i < SH_FED_SLOTS_MOST; i++) closing.slots[i] = server->slots[i];
+    rule->rule->apply(rule, &closing);
+}
+
+/* A robust rule that has too few updates begins the round again, as a deadline does. */
+static sh_status close_round(sh_fed_server *server, int64_t now_ms) {
+    sh_status status = combine(server);
+    if (status == SH_E_SHAPE) {
+        restart_round(server);
+        return SH_OK;
+    }
+    SH_TRY(status);
+    sh_fed_report report = report_of(server, now_ms);
+    apply(server);
+    for (size_t i = 0; i < server->member_count; i++)
+        if (server->members[i].folded) server->members[i].counted = server->members[i].base;
+    clear_round(server);
+    server->round++;
+    server->attempt++;
+    server->over = server->round > (uint64_t)server->options.rounds;
+    sh_fed_hash_model(server);
+    return server->commit(server->self, server, &report);
+}
+
+/* Those who are asked, were not heard and are gone for good. */
+static bool all_have_answered(const sh_fed_server *server) {
+    for (size_t i = 0; i < server->member_count; i++) {
+        const sh_fed_member *member = &server->members[i];
+        if (member->selected && !member->folded && !member->revoked) return false;
+    }
+    return true;
+}
+
+static bool is_full(const sh_fed_server *server) {
+    if (server->folded >= server->target) return true;
+    return !sh_fed_buffered(server) && server->folded > 0 && all_have_answered(server) &&
+           (double)server->folded >= server->options.quorum * (double)server->target;
+}
+
+sh_status sh_fed_advance(sh_fed_server *server, int64_t now_ms) {
+    SH_TRY(server->failed);
+    if (server->over) return SH_OK;
+    if (server->collecting) {
+        double quorum = ceil(server->options.quorum * (double)server->target - 1e-9);
+        bool expired = !sh_fed_buffered(server) && now_ms >= server->deadline_ms;
+        bool enough = server->folded > 0 && (double)server->folded >= quorum;
+        if (is_full(server) || (expired && enough))
+            server->failed = close_round(server, now_ms);
+        else if (expired)
+            restart_round(server);
+        SH_TRY(server->failed);
+    }
+    return server->collecting || server->over ? SH_OK : open_round(server, now_ms);
+}
