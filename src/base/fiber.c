@@ -9,23 +9,31 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SH_ASAN 1
+#elif defined(__SANITIZE_THREAD__)
+#define SH_TSAN 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define SH_ASAN 1
+#elif __has_feature(thread_sanitizer)
+#define SH_TSAN 1
 #endif
 #endif
 #ifdef SH_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
+#ifdef SH_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
 
 enum { PAGE = 4096 };
 
-/* A stack, with the guard page below it. The address sanitizer wants to know both sides. */
+/* A stack, with the guard page below it. The sanitizers want to know both sides of a switch. */
 typedef struct stack {
     char *memory;  // the lowest usable address
     size_t bytes;
-    void *shadow;  // the sanitizer's, while this stack does not run
+    void *shadow;  // the address sanitizer's, while this stack does not run
+    void *calls;   // the thread sanitizer's record of who called whom on this stack
 } stack;
 
 struct sh_fiber {
@@ -95,6 +103,24 @@ static sh_status take_stack(sh_world *world, stack *stack_out) {
     return SH_OK;
 }
 
+/* The thread sanitizer counts calls and returns: on one record for all stacks calls would never
+ * return, and the record grow without end. A switch orders what the two stacks do. */
+static void open_calls(stack *opened) {
+#ifdef SH_TSAN
+    opened->calls = __tsan_create_fiber(0);
+#else
+    (void)opened;
+#endif
+}
+
+static void close_calls(stack *closed) {
+#ifdef SH_TSAN
+    __tsan_destroy_fiber(closed->calls);
+#else
+    (void)closed;
+#endif
+}
+
 /* Frames that were left behind poisoned the stack. */
 static void unpoison(const stack *left) {
 #ifdef SH_ASAN
@@ -127,6 +153,9 @@ static void leave(sh_context *from, stack *from_stack, sh_context *to, const sta
     sh_context_switch(from, to);
     __sanitizer_finish_switch_fiber(from_stack->shadow, NULL, NULL);
 #else
+#ifdef SH_TSAN
+    __tsan_switch_to_fiber(to_stack->calls, 0);
+#endif
     (void)from_stack;
     (void)to_stack;
     (void)ends;
@@ -181,6 +210,7 @@ static void bury(sh_world *world) {
         fiber->next->before = fiber->before;
     else
         world->last = fiber->before;
+    close_calls(&fiber->stack);
     keep_stack(world, &fiber->stack);
     sh_free(fiber);
 }
@@ -191,6 +221,9 @@ bool sh_world_step(sh_world *world) {
     if (fiber == NULL) return false;
     self = fiber;
     sh_error_record(&fiber->error);
+#ifdef SH_TSAN
+    world->stack.calls = __tsan_get_current_fiber();
+#endif
     leave(&world->context, &world->stack, &fiber->context, &fiber->stack, false);
     sh_error_record(NULL);
     self = NULL;
@@ -250,6 +283,7 @@ void sh_world_destroy(sh_world *world) {
     if (world == NULL) return;
     for (sh_fiber *fiber = world->first, *next; fiber != NULL; fiber = next) {
         next = fiber->next;
+        close_calls(&fiber->stack);
         drop_stack(&fiber->stack);
         sh_free(fiber);
     }
@@ -270,6 +304,7 @@ sh_status sh_world_spawn(sh_world *world, const char *name, void *mark, void (*b
         sh_free(fiber);
         return status;
     }
+    open_calls(&fiber->stack);
     fiber->world = world;
     fiber->mark = mark;
     fiber->body = body;

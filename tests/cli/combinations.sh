@@ -32,29 +32,33 @@ works_or_says_why() {
 }
 
 # Simulated workers are quick to start, and refuse what real ones do (but for hogwild, which they lack).
-simulate() { works_or_says_why simulate "${run[@]}" -n 4 --compute 1ms "$@"; }
-for sync in "${schemes[@]}"; do
-    for codec in topk:10% powersgd:2 dgc:10%; do
-        simulate "${mlp[@]}" --sync "$sync" --compress "$codec" --optimizer momentum --out run
+case_simulated_workers_train_or_say_why_not() {
+    simulate() { works_or_says_why simulate "${run[@]}" -n 4 --compute 1ms "$@"; }
+    for sync in "${schemes[@]}"; do
+        for codec in topk:10% powersgd:2 dgc:10%; do
+            simulate "${mlp[@]}" --sync "$sync" --compress "$codec" --optimizer momentum --out run
+        done
+        for more in --exact --shard-optimizer --balance "--accumulate 2 --clip-value 1" "--exact --clip-norm 1" \
+            "--server-ranks own --servers 1"; do
+            # shellcheck disable=SC2086
+            simulate "${mlp[@]}" --sync "$sync" --optimizer adam $more --out run
+        done
+        for more in "--compress int8" "--compress dgc" "--server-ranks own --servers 1 --clip-norm 1"; do
+            # shellcheck disable=SC2086
+            simulate "${mlp[@]}" --sync "$sync" --optimizer lamb $more --numerics off
+        done
+        simulate "${norm[@]}" --sync "$sync" --sync-batchnorm --out run
     done
-    for more in --exact --shard-optimizer --balance "--accumulate 2 --clip-value 1" "--exact --clip-norm 1" \
-        "--server-ranks own --servers 1"; do
-        # shellcheck disable=SC2086
-        simulate "${mlp[@]}" --sync "$sync" --optimizer adam $more --out run
-    done
-    for more in "--compress int8" "--compress dgc" "--server-ranks own --servers 1 --clip-norm 1"; do
-        # shellcheck disable=SC2086
-        simulate "${mlp[@]}" --sync "$sync" --optimizer lamb $more --numerics off
-    done
-    simulate "${norm[@]}" --sync "$sync" --sync-batchnorm --out run
-done
-[ "$trained" -ge 50 ] || fail "only $trained trained"
-[ "$refused" -ge 50 ] || fail "only $refused were refused"
+    [ "$trained" -ge 50 ] || fail "only $trained trained"
+    [ "$refused" -ge 50 ] || fail "only $refused were refused"
+}
 
 # And real ones.
-for sync in "${schemes[@]}"; do
-    works_or_says_why train "${run[@]}" "${mlp[@]}" -n 2 --sync "$sync" --optimizer lamb --compress topk:10% --out run
-done
-for sync in easgd:2 hogwild async; do
-    works_or_says_why train "${run[@]}" "${mlp[@]}" -n 2 --sync "$sync" --optimizer adam --clip-norm 1 --out run
-done
+case_real_workers_train_or_say_why_not() {
+    for sync in "${schemes[@]}"; do
+        works_or_says_why train "${run[@]}" "${mlp[@]}" -n 2 --sync "$sync" --optimizer lamb --compress topk:10% --out run
+    done
+    for sync in easgd:2 hogwild async; do
+        works_or_says_why train "${run[@]}" "${mlp[@]}" -n 2 --sync "$sync" --optimizer adam --clip-norm 1 --out run
+    done
+}

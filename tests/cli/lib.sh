@@ -1,8 +1,8 @@
-# Helpers for tests of the program from outside; every test starts with
+# Helpers for tests of the program from outside; every script starts with
 #   . "$SRC/tests/cli/lib.sh"
-# CTest gives SHOAL (the program), WORK (an empty folder, also the current one), SRC and BUILD.
+# tests/cli/run_case tells what a script holds and what it is given.
 # shellcheck shell=bash
-set -euo pipefail
+set -eEuo pipefail
 : "${SHOAL:?the program under test}" "${WORK:?an empty folder}" "${SRC:?the source tree}"
 
 # What a test draws comes from one number: SEED=N draws anew, and what fails says which it was.
@@ -13,15 +13,24 @@ RANDOM=$SEED
 # shellcheck disable=SC2034 # the tests use it
 PATIENCE=300
 
-trap 'echo "FAILED at ${BASH_SOURCE[0]##*/}:$LINENO (SEED=$SEED): $BASH_COMMAND"' ERR
+trap 'echo "FAILED at ${BASH_SOURCE[0]##*/}:$LINENO (SEED=$SEED): $BASH_COMMAND" >&2' ERR
 
 # Nothing of the user's may leak in, and nothing may leak out of WORK.
 export HOME="$WORK/home" XDG_CACHE_HOME="$WORK/cache" LC_ALL=C
 mkdir -p "$HOME"
 unset SHOAL_DATA
 
+# The line of the script that is being run, as a helper that it calls sees it.
+place() {
+    local i at=
+    for ((i = 1; i < ${#BASH_SOURCE[@]}; i++)); do
+        [ "${BASH_SOURCE[i]}" != "${SCRIPT:-${BASH_SOURCE[-1]}}" ] || at=${BASH_SOURCE[i]##*/}:${BASH_LINENO[i - 1]}
+    done
+    echo "$at"
+}
+
 fail() {
-    echo "FAILED at ${BASH_SOURCE[-1]##*/}:${BASH_LINENO[-2]} (SEED=$SEED): $*"
+    echo "FAILED at $(place) (SEED=$SEED): $*"
     exit 1
 }
 

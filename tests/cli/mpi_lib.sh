@@ -22,6 +22,15 @@ use() {
     mpich) launcher=("$MPIRUN_MPICH") ;;
     esac
 }
+# The MPIs that there are modules for; each case meets all of them, but where one is enough.
+flavours() {
+    local flavour variable
+    for flavour in openmpi mpich; do
+        variable=MPIRUN_${flavour^^}
+        [ -z "${!variable:-}" ] || echo "$flavour"
+    done
+}
+use_last() { use "$(flavours | tail -n 1)"; }
 ranks() { timeout "$PATIENCE" "${launcher[@]}" -n "$@"; }
 
 # start NAME FLAGS...   a long run of three ranks in the background, once it has a checkpoint.

@@ -25,16 +25,26 @@ sends_the_same() {
     done
 }
 
-sends_the_same bsp none fp16 bf16 int8 qsgd:4 qsgd:2 terngrad onebit topk:1% randk:1% dgc:1% powersgd:2
-for sync in local:4 diloco:8; do sends_the_same "$sync" fp16 topk:1% powersgd:2; done
-for sync in post-local:4 gossip ps ssp:2 softsync:2 ksync:2 backup:1 easgd:4; do
-    sends_the_same "$sync" none onebit
-done
-sends_the_same async qsgd:4 topk:1%
-sends_the_same easgd:4 qsgd:4
+case_bsp_sends_the_same_bytes() {
+    sends_the_same bsp none fp16 bf16 int8 qsgd:4 qsgd:2 terngrad onebit topk:1% randk:1% dgc:1% powersgd:2
+}
+
+case_local_schemes_send_the_same_bytes() {
+    for sync in local:4 diloco:8; do sends_the_same "$sync" fp16 topk:1% powersgd:2; done
+}
+
+case_other_schemes_send_the_same_bytes() {
+    for sync in post-local:4 gossip ps ssp:2 softsync:2 ksync:2 backup:1 easgd:4; do
+        sends_the_same "$sync" none onebit
+    done
+    sends_the_same async qsgd:4 topk:1%
+    sends_the_same easgd:4 qsgd:4
+}
 
 # What a codec cannot do is refused there as well, and before anything is simulated.
-off=(--compute 1ms --numerics off)
-expect_complaint 2 "does not go with scheme 'ps'" "$SHOAL" simulate "${run[@]}" "${off[@]}" --sync ps --compress dgc
-expect_complaint 2 "not with 'adam'" "$SHOAL" simulate "${run[@]}" "${off[@]}" --optimizer adam --compress dgc
-expect_complaint 2 "does not go with --exact" "$SHOAL" simulate "${run[@]}" "${off[@]}" --exact
+case_refusals_hold_before_anything_is_simulated() {
+    off=(--compute 1ms --numerics off)
+    expect_complaint 2 "does not go with scheme 'ps'" "$SHOAL" simulate "${run[@]}" "${off[@]}" --sync ps --compress dgc
+    expect_complaint 2 "not with 'adam'" "$SHOAL" simulate "${run[@]}" "${off[@]}" --optimizer adam --compress dgc
+    expect_complaint 2 "does not go with --exact" "$SHOAL" simulate "${run[@]}" "${off[@]}" --exact
+}

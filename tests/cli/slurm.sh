@@ -60,41 +60,45 @@ if ! wait_until is_idle; then
 fi
 
 slurm() { timeout "$PATIENCE" srun --overcommit -n "$@"; }
-"$SHOAL" train "${common[@]}" --exact -n 3 --out shm >/dev/null 2>&1
 
 # How srun speaks to an MPI.
-declare -A plugins=([openmpi]=pmix [mpich]=pmi2)
-for flavour in ${MPIRUN_OPENMPI:+openmpi} ${MPIRUN_MPICH:+mpich}; do
-    plugin=${plugins[$flavour]}
-    if ! srun --mpi=list 2>&1 | grep -qw "$plugin"; then
-        echo "left out: this Slurm has no $plugin"
-        continue
-    fi
-    # The bits of three workers that share memory; a rank that fails ends the job with its code.
-    expect_exit 0 slurm 3 --mpi="$plugin" "$SHOAL" train "${common[@]}" --exact --out "$flavour"
-    expect_text "3 workers of 1 thread"
-    expect_same shm/checkpoints/model-00000012.safetensors "$flavour/checkpoints/model-00000012.safetensors"
-    expect_exit 2 slurm 2 --mpi="$plugin" "$SHOAL" train "${common[@]}" --lr=-1 --out refused
-    expect_text "shoal: train: "
+case_srun_starts_ranks_with_the_bits_of_shared_memory() {
+    "$SHOAL" train "${common[@]}" --exact -n 3 --out shm >/dev/null 2>&1
+    declare -A plugins=([openmpi]=pmix [mpich]=pmi2)
+    for flavour in ${MPIRUN_OPENMPI:+openmpi} ${MPIRUN_MPICH:+mpich}; do
+        plugin=${plugins[$flavour]}
+        if ! srun --mpi=list 2>&1 | grep -qw "$plugin"; then
+            echo "left out: this Slurm has no $plugin"
+            continue
+        fi
+        # The bits of three workers that share memory; a rank that fails ends the job with its code.
+        expect_exit 0 slurm 3 --mpi="$plugin" "$SHOAL" train "${common[@]}" --exact --out "$flavour"
+        expect_text "3 workers of 1 thread"
+        expect_same shm/checkpoints/model-00000012.safetensors "$flavour/checkpoints/model-00000012.safetensors"
+        expect_exit 2 slurm 2 --mpi="$plugin" "$SHOAL" train "${common[@]}" --lr=-1 --out refused
+        expect_text "shoal: train: "
 
-    # Slurm warns a job before its time is up. It stops after a checkpoint; the same script goes on.
-    cat >batch.sh <<SCRIPT
+        # Slurm warns a job before its time is up. It stops after a checkpoint; the same script goes on.
+        cat >batch.sh <<SCRIPT
 #!/bin/bash
 srun --overcommit -n 2 --mpi=$plugin "$SHOAL" train ${common[*]} --epochs 200000 \
     --eval-every 1000000 --checkpoint-every 100 --out "$WORK/batch-$flavour" --resume auto
 SCRIPT
-    for turn in first second; do
-        job=$(sbatch --parsable --output="$WORK/batch-$turn.out" batch.sh)
-        wait_until has_checkpoint "batch-$flavour" || fail "no checkpoint: $(cat "batch-$turn.out")"
-        goes_on "batch-$flavour" || fail "the $turn job takes no steps: $(cat "batch-$turn.out")"
-        scancel --signal=USR1 "$job"
-        wait_until is_idle || fail "the $turn job does not stop"
-        expect_text "stopped after step" "batch-$turn.out"
+        for turn in first second; do
+            job=$(sbatch --parsable --output="$WORK/batch-$turn.out" batch.sh)
+            wait_until has_checkpoint "batch-$flavour" || fail "no checkpoint: $(cat "batch-$turn.out")"
+            goes_on "batch-$flavour" || fail "the $turn job takes no steps: $(cat "batch-$turn.out")"
+            scancel --signal=USR1 "$job"
+            wait_until is_idle || fail "the $turn job does not stop"
+            expect_text "stopped after step" "batch-$turn.out"
+        done
+        expect_text "resumed" "batch-$flavour/log.txt"
     done
-    expect_text "resumed" "batch-$flavour/log.txt"
-done
+}
 
 # Tasks that were told nothing of each other would each train alone.
-expect_exit 2 slurm 2 --mpi=none "$SHOAL" train "${common[@]}" --out alone
-expect_text "srun started 2 tasks, but told them nothing of each other"
-expect_no_file alone
+case_tasks_that_know_nothing_of_each_other_are_refused() {
+    expect_exit 2 slurm 2 --mpi=none "$SHOAL" train "${common[@]}" --out alone
+    expect_text "srun started 2 tasks, but told them nothing of each other"
+    expect_no_file alone
+}
