@@ -182,7 +182,7 @@ static sh_status measure(bench *b, shoal_hogwild_timing *timings) {
 
 static sh_status prepare(bench *b) {
     const shoal_hogwild_options *o = b->options;
-    const sh_sparse_plan executor = {.rows = (size_t)o->rows,
+    const sh_sparse_spec executor = {.rows = (size_t)o->rows,
                                      .width = (size_t)o->features,
                                      .nonzeros = (size_t)o->nonzeros,
                                      .zipf = o->zipf,

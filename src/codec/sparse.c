@@ -14,11 +14,11 @@
  * result is exact whatever the values are. */
 enum { SAMPLE_LEAST = 1024, SAMPLE_MOST = 32768, BINS = 2048 };
 
-typedef struct plan {
+typedef struct estimate {
     size_t sample;    // elements, 0: too few to be worth it
     size_t wanted;    // the guess is the sample's element of this rank
     size_t capacity;  // candidates
-} plan;
+} estimate;
 
 static size_t least_of(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -29,20 +29,21 @@ size_t sh_sparse_kept(double ratio, size_t count) {
 
 /* The sample holds e = k sample / n of the wanted elements, give or take sqrt(e); three of those
  * and a few more make too low a guess rare. */
-static plan plan_of(size_t count, size_t kept) {
-    if (count < 4 * SAMPLE_LEAST || kept > count / 4) return (plan){0};
+static estimate estimate_of(size_t count, size_t kept) {
+    if (count < 4 * SAMPLE_LEAST || kept > count / 4) return (estimate){0};
     size_t sample = count / 64;
     if (sample < SAMPLE_LEAST) sample = SAMPLE_LEAST;
     if (sample > SAMPLE_MOST) sample = SAMPLE_MOST;
     double expected = (double)kept * (double)sample / (double)count;
     size_t wanted = (size_t)(expected + 3 * sqrt(expected) + 4);
     size_t candidates = (size_t)((double)wanted * (double)count / (double)sample);
-    if (2 * candidates > count / 2) return (plan){0};
-    return (plan){.sample = sample, .wanted = wanted, .capacity = 2 * candidates + SAMPLE_LEAST};
+    if (2 * candidates > count / 2) return (estimate){0};
+    return (estimate){
+        .sample = sample, .wanted = wanted, .capacity = 2 * candidates + SAMPLE_LEAST};
 }
 
 size_t sh_sparse_work_bytes(size_t count, size_t kept) {
-    plan p = plan_of(count, kept);
+    estimate p = estimate_of(count, kept);
     size_t candidates = p.capacity * (sizeof(uint32_t) + sizeof(float));
     size_t sample = p.sample * sizeof(float);  // taken before there are candidates
     return sh_round_up(candidates > sample ? candidates : sample, SH_ALIGN);
@@ -76,7 +77,7 @@ static cut cut_of(const float *y, size_t count, size_t kept) {
 
 /* One element from every stretch of n / sample, at a place that is different in each: columns of a
  * matrix must not line up with the stretches. */
-static uint32_t guess(const float *y, size_t count, const plan *p, float *sample) {
+static uint32_t guess(const float *y, size_t count, const estimate *p, float *sample) {
     size_t stretch = count / p->sample;
     uint32_t place = 0x9E3779B9;
     for (size_t i = 0; i < p->sample; i++) {
@@ -103,7 +104,7 @@ static void write_kept(const float *y, const uint32_t *indices, size_t count, cu
 void sh_sparse_write(const float *y, size_t count, size_t kept, void *work, void *message) {
     uint32_t *indices = message;
     float *values = (float *)(indices + kept);
-    plan p = plan_of(count, kept);
+    estimate p = estimate_of(count, kept);
     if (p.sample > 0) {
         uint32_t *candidate = work;
         float *value = (float *)(candidate + p.capacity);

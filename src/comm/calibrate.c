@@ -20,15 +20,15 @@ enum {
     TRIAL_ROUNDS = 5,
     TRIED_MOST = 8,
 };
-static const double long_trip_s = 0.1;
+static const double long_message_s = 0.1;
 static const double trial_s = 1.2;  // of all rounds together; where one takes longer there is none
 
 /* How often messages go there and back. */
-typedef struct trips {
+typedef struct round_trips {
     int warm, small, large;
-} trips;
-static const trips thorough = {.warm = 16, .small = 64, .large = 4};
-static const trips quick = {.warm = 4, .small = 16, .large = 1};
+} round_trips;
+static const round_trips thorough = {.warm = 16, .small = 64, .large = 4};
+static const round_trips quick = {.warm = 4, .small = 16, .large = 1};
 
 typedef struct calibration {
     sh_costs *costs_out;
@@ -49,8 +49,8 @@ static sh_status round_trip(sh_engine *engine, int peer, bool first, char *data,
 }
 
 /* Seconds of one way: the least, since whatever else the machine does only makes a time longer. */
-static sh_status time_trips(sh_engine *engine, int peer, bool first, char *data, size_t bytes,
-                            int count, double *seconds_out) {
+static sh_status time_round_trips(sh_engine *engine, int peer, bool first, char *data, size_t bytes,
+                                  int count, double *seconds_out) {
     double least = INFINITY;
     for (int i = 0; i < count; i++) {
         int64_t start = sh_engine_now(engine);
@@ -61,20 +61,20 @@ static sh_status time_trips(sh_engine *engine, int peer, bool first, char *data,
     return SH_OK;
 }
 
-static sh_status time_link(sh_engine *engine, int peer, bool first, char *data, const trips *often,
-                           sh_link *link) {
+static sh_status time_link(sh_engine *engine, int peer, bool first, char *data,
+                           const round_trips *often, sh_link *link) {
     double alpha = 0, slow = 0, fast = 0;
     for (int i = 0; i < often->warm; i++)
         SH_TRY(round_trip(engine, peer, first, data, SMALL_BYTES));
-    SH_TRY(time_trips(engine, peer, first, data, SMALL_BYTES, often->small, &alpha));
+    SH_TRY(time_round_trips(engine, peer, first, data, SMALL_BYTES, often->small, &alpha));
     // The first rank decides how long the next messages are and says so.
-    SH_TRY(time_trips(engine, peer, first, data, FIRST_BYTES, 2, &slow));
-    int64_t bytes = (int64_t)fmin(long_trip_s / slow * FIRST_BYTES, LONG_BYTES);
+    SH_TRY(time_round_trips(engine, peer, first, data, FIRST_BYTES, 2, &slow));
+    int64_t bytes = (int64_t)fmin(long_message_s / slow * FIRST_BYTES, LONG_BYTES);
     memcpy(data, &bytes, sizeof bytes);
     SH_TRY(round_trip(engine, peer, first, data, sizeof bytes));
     memcpy(&bytes, data, sizeof bytes);
     if (bytes < FIRST_BYTES || bytes > LONG_BYTES) bytes = FIRST_BYTES;
-    SH_TRY(time_trips(engine, peer, first, data, (size_t)bytes, often->large, &fast));
+    SH_TRY(time_round_trips(engine, peer, first, data, (size_t)bytes, often->large, &fast));
     link->alpha_s = alpha;
     link->beta_s = fast > alpha ? (fast - alpha) / (double)bytes : 0;
     return SH_OK;
@@ -104,7 +104,7 @@ static bool find_pair(const sh_transport *transport, bool one_node, int *a_out, 
     return false;
 }
 
-static sh_status measure(sh_engine *engine, char *buffer, bool one_node, const trips *often,
+static sh_status measure(sh_engine *engine, char *buffer, bool one_node, const round_trips *often,
                          sh_link *link_inout) {
     int first, second, rank = engine->transport->rank;
     sh_link link = {0};
@@ -179,7 +179,7 @@ static bool is_worth_trying(const sh_algorithm *algorithm, const sh_topology *to
 }
 
 /* What should cost alike, and how often there is time for it. */
-static trial plan_trial(const sh_engine *engine, size_t bytes) {
+static trial make_trial(const sh_engine *engine, size_t bytes) {
     const sh_costs *costs = &engine->options.costs;
     const sh_group *world = engine->world;
     sh_topology topology = {.ranks = world->ranks, .places = world->places};
@@ -218,8 +218,8 @@ static sh_status run_trial(sh_engine *engine, char *buffer, trial *t, int *best_
 static sh_status try_large(sh_engine *engine, char *buffer) {
     engine->options.costs.large = NULL;
     if (engine->world->places == NULL) return SH_OK;
-    trial t = plan_trial(engine, TRIAL_BYTES);
-    if (t.rounds < 2) t = plan_trial(engine, SHORT_TRIAL_BYTES);
+    trial t = make_trial(engine, TRIAL_BYTES);
+    if (t.rounds < 2) t = make_trial(engine, SHORT_TRIAL_BYTES);
     if (t.rounds == 0) return SH_OK;
     int best;
     SH_TRY(run_trial(engine, buffer, &t, &best));

@@ -109,7 +109,7 @@ sh_status sh_engine_pick(sh_engine *engine, const sh_call *call, const sh_algori
     sh_group *group = sh_call_group(engine, call);
     const char *name = call->algorithm;
     *out = NULL;
-    if (group->ranks == 1 || call->between.work != NULL) return SH_OK;
+    if (group->ranks == 1 || call->fused.work != NULL) return SH_OK;
     if (name != NULL && strcmp(name, "auto") != 0) return pick_named(engine, call, name, out);
     if (call->what == SH_ALLREDUCE && engine->forced != NULL &&
         can_run(engine, group, engine->forced) && takes(engine->forced, call->dtype)) {

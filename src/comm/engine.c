@@ -76,7 +76,7 @@ sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
     if (engine->status != SH_OK) return status;
     engine->status = status;
     engine->error = *sh_error_last();
-    while (engine->first != NULL) sh_trip_end(engine, engine->first, status);
+    while (engine->first != NULL) sh_message_collective_end(engine, engine->first, status);
     for (sh_group *group = engine->groups; group != NULL; group = group->next)
         if (group->direct.area != NULL) sh_direct_abandon(engine, group, status);
     sh_error_adopt(&engine->error);
@@ -95,7 +95,7 @@ static sh_status check_call(const sh_engine *engine, const sh_call *call) {
     if (call->what == SH_ALLREDUCE || call->what == SH_REDUCE_SCATTER) {
         if (call->dtype == SH_DTYPE_BYTE)
             return SH_FAIL(SH_E_UNSUPPORTED, "bytes can be moved but not reduced");
-        if (call->between.work != NULL &&
+        if (call->fused.work != NULL &&
             (call->algorithm != NULL || !sh_direct_serves(engine, call)))
             return SH_FAIL(SH_E_UNSUPPORTED,
                            "only an all-reduce of mapped memory can be worked on on its way");
@@ -142,8 +142,8 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
         finish_alone(engine, call);
         return SH_OK;
     }
-    status =
-        algorithm == NULL ? sh_direct_begin(engine, call) : sh_trip_begin(engine, call, algorithm);
+    status = algorithm == NULL ? sh_direct_begin(engine, call)
+                               : sh_message_collective_begin(engine, call, algorithm);
     // Where the engine failed it has ended all calls, this one too.
     if (status != SH_OK && engine->status == SH_OK) sh_call_finish(engine, call, status);
     return status;
@@ -161,12 +161,12 @@ bool sh_engine_progress_direct(sh_engine *engine) {
 
 bool sh_engine_progress(sh_engine *engine) {
     bool moved = sh_engine_progress_direct(engine);
-    if (engine->first == NULL && !engine->attends) return moved;
+    if (engine->first == NULL && !engine->keeps_polling) return moved;
     moved |= sh_transport_progress(engine->transport);
     if (sh_agree_settle(engine) != SH_OK) return true;
-    for (sh_trip *run = engine->first, *next; run != NULL; run = next) {
+    for (sh_message_collective *run = engine->first, *next; run != NULL; run = next) {
         next = run->next;
-        moved |= sh_trip_progress(engine, run);
+        moved |= sh_message_collective_progress(engine, run);
         if (engine->status != SH_OK) break;
     }
     return moved;
@@ -177,7 +177,7 @@ sh_status sh_engine_await(sh_engine *engine, sh_call *call) {
     engine->waiting = true;
     for (int turn = 0; !call->done && status == SH_OK; turn++) {
         if (sh_engine_progress(engine)) turn = 0;
-        if (!call->done) status = sh_engine_rest(engine, &turn);
+        if (!call->done) status = sh_engine_back_off(engine, &turn);
     }
     engine->waiting = false;
     SH_TRY(status);
@@ -190,7 +190,7 @@ sh_status sh_engine_drain(sh_engine *engine) {
     engine->waiting = true;
     for (int turn = 0; engine->under_way > 0 && status == SH_OK; turn++) {
         if (sh_engine_progress(engine)) turn = 0;
-        if (engine->under_way > 0) status = sh_engine_rest(engine, &turn);
+        if (engine->under_way > 0) status = sh_engine_back_off(engine, &turn);
     }
     engine->waiting = false;
     SH_TRY(status);
@@ -278,16 +278,16 @@ typedef struct attend_job {
     void (*start)(sh_transport *transport);
 } attend_job;
 
-static sh_status attend(sh_engine *engine, void *argument) {
+static sh_status keep_polling(sh_engine *engine, void *argument) {
     const attend_job *job = argument;
-    if (job->start != NULL && !engine->attends) job->start(engine->transport);
-    engine->attends = engine->driver != NULL;
+    if (job->start != NULL && !engine->keeps_polling) job->start(engine->transport);
+    engine->keeps_polling = engine->driver != NULL;
     return SH_OK;
 }
 
-sh_status sh_engine_attend(sh_engine *engine, void (*start)(sh_transport *transport)) {
+sh_status sh_engine_keep_polling(sh_engine *engine, void (*start)(sh_transport *transport)) {
     attend_job job = {start};
-    return sh_engine_job(engine, attend, &job);
+    return sh_engine_job(engine, keep_polling, &job);
 }
 
 /* Answers from other costs are forgotten. */
@@ -379,6 +379,6 @@ void sh_engine_destroy(sh_engine *engine) {
     sh_driver_destroy(engine);
     sh_transport_close(engine->transport);  // by the task that opened it, as MPI wants it
     while (engine->groups != NULL) sh_group_free(engine->groups);
-    sh_trips_destroy(engine->spare);
+    sh_message_collectives_destroy(engine->spare);
     sh_free(engine);
 }

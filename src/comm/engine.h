@@ -10,7 +10,7 @@
 #ifndef SH_COMM_ENGINE_H
 #define SH_COMM_ENGINE_H
 
-#include "comm/mention.h"
+#include "comm/watchdog.h"
 #include "comm/schedule.h"
 #include "comm/transport.h"
 #include "tensor/dtype.h"
@@ -24,12 +24,12 @@ struct sh_call;
  * what `work` makes of it. Ranks take parts of it while they wait, not while they only test or
  * poll: they sum a part into their own data, work on it while it is in the
  * cache, and write the result to all ranks. So `work` gives the same bits on every rank. */
-typedef struct sh_between {
+typedef struct sh_fused_work {
     void (*work)(void *self, const struct sh_call *call, sh_range part);  // NULL: nothing
     void *self;
     void *result;             // laid out as the call's data, of the same type
     const sh_shared *shared;  // that holds it, at the same place on every rank
-} sh_between;
+} sh_fused_work;
 
 /* A collective under way; the caller's, borrowed until it is done. */
 typedef struct sh_call {
@@ -43,7 +43,7 @@ typedef struct sh_call {
     sh_reduce_op op;
     int root;                 // broadcast
     const sh_shared *shared;  // the data lies in this rank's part of it; NULL: private memory
-    sh_between between;       // an all-reduce of mapped memory only, see sh_engine_maps
+    sh_fused_work fused;      // an all-reduce of mapped memory only, see sh_engine_maps
     int64_t step;             // under way, from 1; for the flight recorder
     int bucket;
     // Results:
@@ -71,8 +71,8 @@ typedef struct sh_engine_options {
     size_t segment_bytes;   // 0: the measured default
     bool task;              // a comm task drives (MPI)
     int64_t timeout_ns;     // a wait longer than this fails and says who waits for whom; 0: never
-    const sh_mention *mention;  // of waits for a comm task; borrowed; NULL: nothing is said
-    sh_costs costs;             // zeros: defaults
+    const sh_wait_report *wait_report;  // of waits for a comm task; borrowed; NULL: nothing is said
+    sh_costs costs;                     // zeros: defaults
 } sh_engine_options;
 
 /* Takes the transport over: destroy closes it, so the task that opened it destroys the engine. */
@@ -85,7 +85,7 @@ int sh_engine_ranks(const sh_engine *engine);
 void sh_engine_set_timeout(sh_engine *engine, int64_t timeout_ns);
 /* Where a comm task drives: from now on it moves the transport along also while no call is under
  * way, for others that send over it (mail). `start`, unless NULL, is called there once before. */
-sh_status sh_engine_attend(sh_engine *engine, void (*start)(sh_transport *transport));
+sh_status sh_engine_keep_polling(sh_engine *engine, void (*start)(sh_transport *transport));
 
 sh_status sh_engine_start(sh_engine *engine, sh_call *call);
 /* True once the call is finished; its status tells how. */
@@ -102,7 +102,7 @@ sh_status sh_engine_share(sh_engine *engine, size_t bytes, sh_shared *shared_out
 void sh_engine_unshare(sh_engine *engine, sh_shared *shared);
 
 /* The memory of all ranks is mapped, and the calling task drives: sums can be worked on on their
- * way (sh_between). Not where an algorithm is forced that goes another way. */
+ * way (sh_fused_work). Not where an algorithm is forced that goes another way. */
 bool sh_engine_maps(const sh_engine *engine);
 
 /* Ranks of the run, in the order of the group; all ranks of the group create it in the same order.
@@ -126,9 +126,9 @@ const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *gr
 /* Measures alpha, beta and gamma with all ranks, and tries the best all-reduces where the model
  * cannot tell: a short calibration (under a second). All ranks get the same, and choose by it. */
 sh_status sh_engine_calibrate(sh_engine *engine, sh_costs *costs_out);
-/* Measures the link between nodes in a few trips, whatever the engine chooses by; where all ranks
- * are on one node, or the trips were disturbed, `link_inout` stays as it is. All ranks get the
- * same. */
+/* Measures the link between nodes in a few round trips, whatever the engine chooses by; where all
+ * ranks are on one node, or the messages were disturbed, `link_inout` stays as it is. All ranks get
+ * the same. */
 sh_status sh_engine_probe(sh_engine *engine, sh_link *link_inout);
 /* Takes costs that were measured before; all ranks take the same, in the same place. */
 sh_status sh_engine_set_costs(sh_engine *engine, const sh_costs *costs);

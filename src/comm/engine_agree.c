@@ -65,8 +65,8 @@ static void tell(const sh_group *group, sh_stamp stamp, char *text_out, size_t s
 /* ---- Differences ----------------------------------------------------------------------------- */
 
 void sh_agree_differ(sh_engine *engine, sh_group *group, sh_started theirs, sh_started ours) {
-    if (engine->dispute.group != NULL) return;  // the first is what is told
-    engine->dispute = (sh_dispute){.group = group, .theirs = theirs, .ours = ours};
+    if (engine->mismatch.group != NULL) return;  // the first is what is told
+    engine->mismatch = (sh_mismatch){.group = group, .theirs = theirs, .ours = ours};
 }
 
 void sh_agree_tell(sh_engine *engine, const sh_group *group, int peer, const sh_started *said,
@@ -77,20 +77,20 @@ void sh_agree_tell(sh_engine *engine, const sh_group *group, int peer, const sh_
 }
 
 sh_status sh_agree_settle(sh_engine *engine) {
-    const sh_dispute *dispute = &engine->dispute;
-    if (dispute->group == NULL) return SH_OK;
+    const sh_mismatch *mismatch = &engine->mismatch;
+    if (mismatch->group == NULL) return SH_OK;
     if (engine->status != SH_OK) return sh_error_adopt(&engine->error);
     // Peers that announce see it themselves.
-    bool tells = dispute->ours.rank == engine->transport->rank && dispute->ours.number != no_call &&
-                 engine->notice.state != SH_MESSAGE_PENDING;
+    bool tells = mismatch->ours.rank == engine->transport->rank &&
+                 mismatch->ours.number != no_call && engine->notice.state != SH_MESSAGE_PENDING;
     if (tells)
-        sh_agree_tell(engine, dispute->group, dispute->theirs.rank, &dispute->ours,
+        sh_agree_tell(engine, mismatch->group, mismatch->theirs.rank, &mismatch->ours,
                       &engine->notice);
     char theirs[160], ours[160];
-    tell(dispute->group, dispute->theirs.stamp, theirs, sizeof theirs);
-    tell(dispute->group, dispute->ours.stamp, ours, sizeof ours);
-    SH_FAIL(SH_E_SHAPE, "rank %d started %s where rank %d started %s", dispute->theirs.rank, theirs,
-            dispute->ours.rank, ours);
+    tell(mismatch->group, mismatch->theirs.stamp, theirs, sizeof theirs);
+    tell(mismatch->group, mismatch->ours.stamp, ours, sizeof ours);
+    SH_FAIL(SH_E_SHAPE, "rank %d started %s where rank %d started %s", mismatch->theirs.rank,
+            theirs, mismatch->ours.rank, ours);
     return sh_engine_fail(
         engine, sh_error_hint("all ranks of a group must start the same calls in the same order"));
 }
@@ -98,7 +98,7 @@ sh_status sh_agree_settle(sh_engine *engine) {
 sh_status sh_engine_health(sh_engine *engine) {
     sh_status status = sh_transport_health(engine->transport);
     // A peer that left may have said before that it started something else: the better answer.
-    if (engine->dispute.group != NULL) return sh_agree_settle(engine);
+    if (engine->mismatch.group != NULL) return sh_agree_settle(engine);
     return status;
 }
 
@@ -118,8 +118,8 @@ static bool is_ahead(const sh_group *group, uint32_t number) {
     return ((number - group->calls) & SH_CALL_MASK) < SH_RECENT;
 }
 
-static bool meets(void *who, int peer, uint64_t tag, sh_stamp stamp) {
-    sh_engine *engine = who;
+static bool on_arrival(void *user, int peer, uint64_t tag, sh_stamp stamp) {
+    sh_engine *engine = user;
     if ((tag & SH_TAG_ENGINE) == SH_TAG_ENGINE) return false;
     bool notice = (tag & tag_notice) != 0;
     sh_group *group = engine->groups;
@@ -140,15 +140,16 @@ static bool meets(void *who, int peer, uint64_t tag, sh_stamp stamp) {
 }
 
 void sh_agree_watch(sh_engine *engine) {
-    engine->transport->meets = meets;
-    engine->transport->who = engine;
+    engine->transport->on_arrival = on_arrival;
+    engine->transport->on_arrival_user = engine;
 }
 
-void sh_agree_ask(sh_engine *engine, sh_trip *trip) {
+void sh_agree_ask(sh_engine *engine, sh_message_collective *collective) {
     int segment, step;
     bool sends;
-    int peer = trip->told ? -1 : sh_trip_waits(trip, &segment, &step, &sends);
+    int peer =
+        collective->told ? -1 : sh_message_collective_waits(collective, &segment, &step, &sends);
     if (peer < 0 || engine->notice.state == SH_MESSAGE_PENDING) return;
-    sh_agree_tell(engine, trip->group, peer, &trip->started, &engine->notice);
-    trip->told = true;
+    sh_agree_tell(engine, collective->group, peer, &collective->started, &engine->notice);
+    collective->told = true;
 }

@@ -11,10 +11,10 @@
  * announcement and every rank sums all of it in the order of the ranks: one flag, and equal bits.
  * Private data goes through chunks of shared scratch, several under way.
  *
- * An announcement is written again SH_LANE pieces later; until then all peers must be done with it.
- * Only the rank itself writes its lane, so plain release stores and acquire loads suffice.
+ * An announcement is written again SH_PIECES pieces later; until then all peers must be done with
+ * it. Only the rank itself writes its flags, so plain release stores and acquire loads suffice.
  *
- * Sums that are worked on on their way (sh_between) have no slices: whoever waits takes the next
+ * Sums that are worked on on their way (sh_fused_work) have no slices: whoever waits takes the next
  * part, by a counter beside the first rank's announcement, and so a rank that is late finds less to
  * do. A rank is done when all parts are taken and its own are finished. */
 
@@ -65,7 +65,8 @@ static bool announce_next(sh_engine *engine, sh_group *group) {
     sh_direct *direct = &group->direct;
     sh_call *call = direct->first;
     uint64_t number = direct->announced + 1;
-    if (number > direct->ended + SH_LANE || !sh_lane_is_free(direct, group, number)) return false;
+    if (number > direct->ended + SH_PIECES || !sh_announcement_is_free(direct, group, number))
+        return false;
     size_t element = sh_dtype_bytes(call->dtype), left = call->count - direct->cursor;
     sh_way way = sh_way_of(call, call->count * element);
     sh_piece *piece = sh_piece_at(direct, number);
@@ -142,7 +143,8 @@ static size_t traffic_of(const sh_call *call, const sh_group *group, const sh_pi
     size_t element = sh_dtype_bytes(call->dtype), bytes = piece->count * element;
     size_t peers = (size_t)group->ranks - 1;
     size_t block = sh_block_range(piece->count, group->ranks, group->rank).count * element;
-    size_t slice = sh_slice_of(piece->count, element, group->ranks, group->rank).count * element;
+    size_t slice =
+        sh_direct_slice(piece->count, element, group->ranks, group->rank).count * element;
     switch (call->what) {
         case SH_ALLGATHER:
             return peers * block;
@@ -194,10 +196,10 @@ static bool lies_in(const sh_engine *engine, const sh_shared *shared, const char
 
 static sh_status check_mapped(const sh_engine *engine, const sh_call *call) {
     size_t bytes = call->count * sh_dtype_bytes(call->dtype);
-    const sh_between *between = &call->between;
+    const sh_fused_work *fused = &call->fused;
     bool inside = call->shared == NULL || lies_in(engine, call->shared, call->data, bytes);
-    if (between->work != NULL)
-        inside = inside && lies_in(engine, between->shared, between->result, bytes);
+    if (fused->work != NULL)
+        inside = inside && lies_in(engine, fused->shared, fused->result, bytes);
     if (inside) return SH_OK;
     return SH_FAIL(SH_E_SHAPE, "the data of %s of bucket %d does not lie in the shared memory",
                    sh_collective_name(call->what), call->bucket);
@@ -255,13 +257,13 @@ const sh_call *sh_direct_waits(const sh_group *group, uint64_t *waits_out, bool 
     *arrived_out = direct->reduced > direct->ended;
     uint64_t number = direct->ended + 1;
     for (int i = 0; i < group->ranks && i < SH_BOARD_WAITS; i++) {
-        const sh_lane *lane = &direct->area[i]->lane[group->id];
+        const sh_group_flags *flags = &direct->area[i]->flags[group->id];
         uint64_t at = *arrived_out
-                          ? atomic_load_explicit(&lane->done, memory_order_relaxed)
-                          : atomic_load_explicit(&lane->announcement[number % SH_LANE].number,
+                          ? atomic_load_explicit(&flags->done, memory_order_relaxed)
+                          : atomic_load_explicit(&flags->announcement[number % SH_PIECES].number,
                                                  memory_order_relaxed);
         if (at < number && sh_group_member(group, i) < SH_BOARD_WAITS)
             *waits_out |= UINT64_C(1) << sh_group_member(group, i);
     }
-    return direct->piece[number % SH_LANE].call;
+    return direct->piece[number % SH_PIECES].call;
 }

@@ -1,7 +1,7 @@
 /* Inside the engine: how a call travels. Its parts:
  *
  *   engine.c         start, test, wait, poll; which way a call takes
- *   engine_trip.c     by messages: a small state machine per segment over the algorithm's steps
+ *   engine_message.c    by messages: a small state machine per segment over the algorithm's steps
  *   engine_direct.c  through mapped memory: announce, reduce, announce, in pieces
  *   engine_use.c     the sums and moves of a piece; engine_quick.c small calls in one go
  *   engine_agree.c   whether all ranks start the same calls
@@ -22,7 +22,7 @@ enum {
     SH_WINDOW = 4,           // segments of one call under way
     SH_SEGMENTS_MAX = 4096,  // 12 bits of the tag
     SH_GROUPS = 32,          // that one rank can be in at a time
-    SH_LANE = 8,             // pieces of a group announced and not yet finished by all
+    SH_PIECES = 8,           // pieces of a group announced and not yet finished by all
     SH_SMALL_BYTES = 4096,   // up to here data travels inside the announcement
     SH_SMALL_MAPPED_BYTES = 256,
     SH_CHUNK_BYTES = 256 << 10,
@@ -62,10 +62,10 @@ typedef struct sh_started {
 } sh_started;
 
 /* Two ranks started different things. */
-typedef struct sh_dispute {
+typedef struct sh_mismatch {
     struct sh_group *group;  // NULL: there is none
     sh_started theirs, ours;
-} sh_dispute;
+} sh_mismatch;
 
 static inline bool sh_stamp_equal(sh_stamp a, sh_stamp b) {
     return a.kind == b.kind && a.extent == b.extent;
@@ -87,8 +87,8 @@ typedef struct sh_segment {
 } sh_segment;
 
 /* A call that goes by messages, or is the transport's own. Kept for the next call. */
-typedef struct sh_trip {
-    struct sh_trip *next;
+typedef struct sh_message_collective {
+    struct sh_message_collective *next;
     sh_call *call;
     sh_group *group;
     const sh_algorithm *algorithm;
@@ -102,7 +102,7 @@ typedef struct sh_trip {
     sh_segment window[SH_WINDOW];
     char *scratch;
     size_t scratch_bytes;
-} sh_trip;
+} sh_message_collective;
 
 /* ---- Through mapped memory ----------------------------------------------------------------- */
 
@@ -116,15 +116,15 @@ typedef struct sh_announcement {
 } sh_announcement;
 
 /* One group's part of a rank's area. Only the rank writes it, but for the parts that are taken. */
-typedef struct sh_lane {
+typedef struct sh_group_flags {
     _Alignas(128) _Atomic uint64_t done;  // this rank has used all data of pieces up to here
-    _Alignas(128) sh_announcement announcement[SH_LANE];
-} sh_lane;
+    _Alignas(128) sh_announcement announcement[SH_PIECES];
+} sh_group_flags;
 
 /* A rank's area of flags. */
 typedef struct sh_area {
-    _Alignas(128) _Atomic uint32_t sleeps;  // ring after announcing
-    sh_lane lane[SH_GROUPS];
+    _Alignas(128) _Atomic uint32_t sleeps;  // this rank sleeps: wake it after announcing
+    sh_group_flags flags[SH_GROUPS];
     _Alignas(4096) char chunk[SH_CHUNKS][SH_CHUNK_BYTES];
 } sh_area;
 
@@ -149,7 +149,7 @@ typedef struct sh_direct {
     uint64_t all_done;  // every peer's `done` is at least this
     int arrived_at;     // peers before this one have announced piece reduced + 1
     int done_at;        // peers before this one have done piece ended + 1
-    sh_piece piece[SH_LANE];
+    sh_piece piece[SH_PIECES];
     sh_call *first, *last;  // started, not fully announced
     size_t cursor;          // elements of `first` that are announced
 } sh_direct;
@@ -187,14 +187,14 @@ struct sh_engine {
     sh_engine_options options;
     const sh_algorithm *forced;  // for all-reduces, or NULL
     const sh_combine_kernels *combine;
-    sh_group *world, *groups;  // the world is the last of the groups
-    uint64_t group_ids;        // bit set: in use
-    uint64_t pieces;           // the highest number of a piece of a group that is gone
-    sh_shared shared;          // one sh_area per rank
-    sh_area *area;             // this rank's, NULL where nobody is mapped
-    uint32_t chunks;           // bit set: in use
-    sh_trip *first, *last;     // under way, in the order of their starts
-    sh_trip *spare;
+    sh_group *world, *groups;             // the world is the last of the groups
+    uint64_t group_ids;                   // bit set: in use
+    uint64_t pieces;                      // the highest number of a piece of a group that is gone
+    sh_shared shared;                     // one sh_area per rank
+    sh_area *area;                        // this rank's, NULL where nobody is mapped
+    uint32_t chunks;                      // bit set: in use
+    sh_message_collective *first, *last;  // under way, in the order of their starts
+    sh_message_collective *spare;
     int under_way;      // calls
     bool waiting;       // the caller has nothing else to do
     int64_t now_ns;     // as last read: small calls do not look at the clock
@@ -202,12 +202,12 @@ struct sh_engine {
     int64_t looked_ns;  // when it last looked for some
     int64_t health_ns;
     uint64_t waits;  // what the board says
-    sh_dispute dispute;
+    sh_mismatch mismatch;
     sh_message notice;  // the last that this rank sent
     sh_status status;   // the first failure; nothing starts after it
     sh_error error;
-    sh_driver *driver;  // the comm task, or NULL
-    bool attends;       // the driver polls also while no call is under way
+    sh_driver *driver;   // the comm task, or NULL
+    bool keeps_polling;  // the driver polls also while no call is under way
     // When the transport's own call began, 0: none is under way. Relaxed: a waiting task only looks
     // how long the comm task has been away.
     _Atomic int64_t away_ns;
@@ -243,12 +243,15 @@ const char *sh_call_place(const sh_call *call, char text_out[SH_PLACE_TEXT]);
 /* Keeps the calling task's error record; every call under way ends with it. */
 sh_status sh_engine_fail(sh_engine *engine, sh_status status);
 
-sh_status sh_trip_begin(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
-bool sh_trip_progress(sh_engine *engine, sh_trip *trip);
-void sh_trip_end(sh_engine *engine, sh_trip *trip, sh_status status);
+sh_status sh_message_collective_begin(sh_engine *engine, sh_call *call,
+                                      const sh_algorithm *algorithm);
+bool sh_message_collective_progress(sh_engine *engine, sh_message_collective *collective);
+void sh_message_collective_end(sh_engine *engine, sh_message_collective *collective,
+                               sh_status status);
 /* The rank of the run that it waits for, -1: none; in which segment and step, and for what. */
-int sh_trip_waits(const sh_trip *trip, int *segment_out, int *step_out, bool *sends_out);
-void sh_trips_destroy(sh_trip *trip);
+int sh_message_collective_waits(const sh_message_collective *collective, int *segment_out,
+                                int *step_out, bool *sends_out);
+void sh_message_collectives_destroy(sh_message_collective *collective);
 
 /* What a call is: `how` is its way through mapped memory, or sh_stamp_how of its algorithm. */
 static inline sh_stamp sh_stamp_of(const sh_call *call, unsigned how) {
@@ -284,8 +287,8 @@ sh_status sh_agree_settle(sh_engine *engine);
 /* Says to a rank of the run what was started; `*notice_out` is borrowed until it has left. */
 void sh_agree_tell(sh_engine *engine, const sh_group *group, int peer, const sh_started *said,
                    sh_message *notice_out);
-/* Says it once to the peer that a trip waits for. */
-void sh_agree_ask(sh_engine *engine, sh_trip *trip);
+/* Says it once to the peer that a message collective waits for. */
+void sh_agree_ask(sh_engine *engine, sh_message_collective *collective);
 /* As the transport's, but a difference comes first. */
 sh_status sh_engine_health(sh_engine *engine);
 
@@ -303,10 +306,10 @@ sh_status sh_direct_join(sh_engine *engine, sh_group *group);
 
 /* Nothing moved: spins, yields, sleeps, watches. `*turn_inout` counts the rests since something
  * moved. */
-sh_status sh_engine_rest(sh_engine *engine, int *turn_inout);
+sh_status sh_engine_back_off(sh_engine *engine, int *turn_inout);
 /* Waits for one message while no call is under way. */
 sh_status sh_engine_await_message(sh_engine *engine, sh_message *message);
-/* Rings peers that sleep, after something was announced. */
+/* Wakes peers that sleep, after something was announced. */
 void sh_engine_wake(sh_engine *engine, const sh_group *group);
 /* The wait is over: the board says so. */
 void sh_engine_awake(sh_engine *engine);

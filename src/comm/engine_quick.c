@@ -18,7 +18,7 @@ static bool is_quick(const sh_engine *engine, const sh_group *group, const sh_ca
  * ranks a peer may need this core, so it is offered instead. */
 #define SPIN_FOR(engine, reached)                                 \
     ({                                                            \
-        bool crowded_ = (engine)->transport->crowd > 1;           \
+        bool crowded_ = (engine)->transport->ranks_per_core > 1;  \
         int tries_ = crowded_ ? SH_QUICK_YIELDS : SH_QUICK_SPINS; \
         bool reached_ = (reached);                                \
         for (; !reached_ && tries_ > 0; tries_--) {               \
@@ -50,7 +50,7 @@ bool sh_direct_quick(sh_engine *engine, sh_call *call) {
     size_t bytes = call->count * sh_dtype_bytes(call->dtype);
     if (!is_quick(engine, group, call, bytes)) return false;
     uint64_t number = direct->announced + 1, offset = 0;
-    if (!sh_lane_is_free(direct, group, number)) return false;
+    if (!sh_announcement_is_free(direct, group, number)) return false;
     sh_way way = sh_way_of(call, bytes);
     if (way == SH_WAY_MAPPED) {
         offset = (uint64_t)((char *)call->data - call->shared->base[engine->transport->rank]);

@@ -1,8 +1,8 @@
 /* The comm task: owns the transport and drives the engine, where the transport makes no progress by
  * itself (MPI). Callers hand it calls and jobs in a list; it takes them in order, polls while any
  * call is under way, and sleeps on a condition when there is none. Where tasks of the worker have
- * mail over the transport (sh_engine_attend) it polls all the time, as politely as the transport
- * can. */
+ * mail over the transport (sh_engine_keep_polling) it polls all the time, as politely as the
+ * transport can. */
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>
@@ -68,7 +68,7 @@ static void do_job(sh_engine *engine, job *taken) {
 }
 
 /* Mail travels also while no call is under way. */
-static void attend(sh_transport *transport) {
+static void keep_polling(sh_transport *transport) {
     if (!sh_transport_progress(transport)) sh_transport_idle(transport);
 }
 
@@ -77,7 +77,7 @@ static sh_status drive(void *argument) {
     sh_driver *driver = engine->driver;
     bool ends = false;
     for (int turn = 0; !ends; turn++) {
-        bool idle = engine->under_way == 0 && !engine->attends;
+        bool idle = engine->under_way == 0 && !engine->keeps_polling;
         if (idle || atomic_load_explicit(&driver->waiting, memory_order_relaxed) > 0) {
             sh_call *call;
             job *taken;
@@ -88,18 +88,18 @@ static sh_status drive(void *argument) {
             turn = 0;
         }
         if (engine->under_way == 0) {
-            if (engine->attends) attend(engine->transport);
+            if (engine->keeps_polling) keep_polling(engine->transport);
         } else if (sh_engine_progress(engine)) {
             turn = 0;
         } else {
-            (void)sh_engine_rest(engine, &turn);  // its failure has ended all calls
+            (void)sh_engine_back_off(engine, &turn);  // its failure has ended all calls
         }
     }
     return SH_OK;
 }
 
 /* The comm task may rest between two looks at the transport, while calls are under way. */
-static void wake(sh_engine *engine) { sh_ring(engine->transport, engine->transport->rank); }
+static void wake(sh_engine *engine) { sh_wake(engine->transport, engine->transport->rank); }
 
 sh_status sh_engine_job(sh_engine *engine, sh_driver_job body, void *argument) {
     sh_driver *driver = engine->driver;
@@ -151,38 +151,38 @@ static void await_news(sh_driver *driver) {
     pthread_cond_clockwait(&driver->news, &driver->lock, CLOCK_MONOTONIC, &until);
 }
 
-/* A wait of the caller's, as it is mentioned. */
-typedef struct lasting {
+/* The caller's wait for a call, for reports. */
+typedef struct long_wait {
     int64_t begin_ns, looked_ns;
-    int told;
-} lasting;
+    int told;  // reports so far
+} long_wait;
 
-/* Without the lock, as saying it may take its time. */
-static void mention(sh_engine *engine, const sh_call *call, lasting *wait) {
+/* Reports a long wait, without the lock: writing the line may take its time. */
+static void report(sh_engine *engine, const sh_call *call, long_wait *wait) {
     sh_driver *driver = engine->driver;
     int64_t now_ns = sh_clock_now_ns(engine->transport->clock);
     if (wait->begin_ns == 0 || sh_was_stopped(wait->looked_ns, now_ns)) wait->begin_ns = now_ns;
     wait->looked_ns = now_ns;
     int64_t waited_ns = now_ns - wait->begin_ns;
-    if (!sh_mention_is_due(engine->options.mention, waited_ns, wait->told)) return;
+    if (!sh_wait_report_is_due(engine->options.wait_report, waited_ns, wait->told)) return;
     wait->told++;
     char what[128], place[SH_PLACE_TEXT];
     snprintf(what, sizeof what, "%s (%s)", sh_collective_name(call->what),
              sh_call_place(call, place));
     pthread_mutex_unlock(&driver->lock);
-    sh_mention_wait(engine->options.mention, waited_ns, sh_board_waits(engine->transport->board),
-                    what);
+    sh_wait_report_tell(engine->options.wait_report, waited_ns,
+                        sh_board_waits(engine->transport->board), what);
     pthread_mutex_lock(&driver->lock);
 }
 
 sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {
     sh_driver *driver = engine->driver;
     double seconds = 0;
-    lasting wait = {0};
+    long_wait wait = {0};
     pthread_mutex_lock(&driver->lock);
     while (!call->done && !is_lost(engine, &seconds)) {
         await_news(driver);
-        if (engine->options.mention != NULL && !call->done) mention(engine, call, &wait);
+        if (engine->options.wait_report != NULL && !call->done) report(engine, call, &wait);
     }
     if (!call->done) {
         pthread_mutex_unlock(&driver->lock);

@@ -5,7 +5,7 @@
 
 #include "comm/engine_direct.h"
 
-sh_range sh_slice_of(size_t count, size_t element, int ranks, int rank) {
+sh_range sh_direct_slice(size_t count, size_t element, int ranks, int rank) {
     size_t line = 64 / element, lines = (count + line - 1) / line;
     size_t first = lines * (size_t)rank / (size_t)ranks * line;
     size_t end = lines * (size_t)(rank + 1) / (size_t)ranks * line;
@@ -80,18 +80,18 @@ bool sh_parts_taken(sh_group *group, const sh_piece *piece, uint64_t number) {
 static void work_on_parts(const sh_engine *engine, sh_group *group, const sh_piece *piece,
                           uint64_t number) {
     const sh_call *call = piece->call;
-    const sh_between *between = &call->between;
+    const sh_fused_work *fused = &call->fused;
     _Atomic uint32_t *taken = taken_of(group, number);
     size_t element = sh_dtype_bytes(call->dtype), most = part_elements(call), at;
-    char *own_base = between->shared->base[engine->transport->rank];
+    char *own_base = fused->shared->base[engine->transport->rank];
     // Relaxed: what a part needs came with the announcements, what is made of it goes with `done`.
     while ((at = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed) * most) < piece->count) {
         sh_range part = {at, piece->count - at < most ? piece->count - at : most};
         reduce_slice(engine, group, piece, number, part, true);
-        between->work(between->self, call, part);
-        char *made = (char *)between->result + at * element;
+        fused->work(fused->self, call, part);
+        char *made = (char *)fused->result + at * element;
         for (int i = 0; i < group->ranks; i++) {
-            char *base = between->shared->base[sh_group_member(group, i)];
+            char *base = fused->shared->base[sh_group_member(group, i)];
             if (i != group->rank)
                 engine->combine->copy(base + (made - own_base), made, part.count * element);
         }
@@ -99,8 +99,8 @@ static void work_on_parts(const sh_engine *engine, sh_group *group, const sh_pie
 }
 
 /* Two ranks: a line is written to both as it is summed. What a core reads ahead is its
- * neighbour's half where the slices meet, and costs them two trips of those lines: in short slices
- * the first rank goes down, away from its peer, who goes up. */
+ * neighbour's half where the slices meet, and costs them two transfers of those lines: in short
+ * slices the first rank goes down, away from its peer, who goes up. */
 static void sum_between_two(const sh_engine *engine, const sh_call *call, sh_range slice, char *a,
                             char *b) {
     sh_join_both both = engine->combine->both[call->op][call->dtype];
@@ -115,7 +115,7 @@ static void allreduce_mapped(const sh_engine *engine, const sh_group *group, con
                              uint64_t number) {
     const sh_call *call = piece->call;
     size_t element = sh_dtype_bytes(call->dtype);
-    sh_range slice = sh_slice_of(piece->count, element, group->ranks, group->rank);
+    sh_range slice = sh_direct_slice(piece->count, element, group->ranks, group->rank);
     if (group->ranks != 2 || call->op == SH_MEAN) {
         reduce_slice(engine, group, piece, number, slice, false);
         return;

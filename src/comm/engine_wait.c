@@ -26,7 +26,7 @@ void sh_engine_wake(sh_engine *engine, const sh_group *group) {
         // looks again long after its flag was visible (see sleep_politely).
         if (i != group->rank &&
             atomic_load_explicit(&group->direct.area[i]->sleeps, memory_order_relaxed) != 0)
-            sh_ring(engine->transport, sh_group_member(group, i));
+            sh_wake(engine->transport, sh_group_member(group, i));
     }
 }
 
@@ -43,7 +43,7 @@ static bool sleep_politely(sh_engine *engine) {
         }
     }
     if (!moved) moved = sh_transport_progress(engine->transport);
-    if (!moved && engine->dispute.group == NULL) sh_transport_idle(engine->transport);
+    if (!moved && engine->mismatch.group == NULL) sh_transport_idle(engine->transport);
     if (engine->area != NULL) atomic_store_explicit(&engine->area->sleeps, 0, memory_order_relaxed);
     return moved;
 }
@@ -57,8 +57,8 @@ static uint64_t waited_for(const sh_engine *engine) {
     int segment, step;
     for (const sh_group *group = engine->groups; group != NULL; group = group->next)
         sh_direct_waits(group, &waits, &arrived);
-    for (const sh_trip *run = engine->first; run != NULL; run = run->next) {
-        int peer = sh_trip_waits(run, &segment, &step, &sends);
+    for (const sh_message_collective *run = engine->first; run != NULL; run = run->next) {
+        int peer = sh_message_collective_waits(run, &segment, &step, &sends);
         if (peer >= 0 && peer < SH_BOARD_WAITS) waits |= UINT64_C(1) << peer;
     }
     return waits;
@@ -71,12 +71,13 @@ const char *sh_call_place(const sh_call *call, char text_out[SH_PLACE_TEXT]) {
     return text_out;
 }
 
-static sh_status fail_run(const sh_engine *engine, const sh_trip *run, double seconds) {
+static sh_status fail_run(const sh_engine *engine, const sh_message_collective *run,
+                          double seconds) {
     const sh_call *call = run->call;
     int segment = 0, step = 0;
     bool sends = false;
     char place[SH_PLACE_TEXT];
-    int peer = sh_trip_waits(run, &segment, &step, &sends);
+    int peer = sh_message_collective_waits(run, &segment, &step, &sends);
     return SH_FAIL(
         SH_E_PEER,
         "rank %d waited %.1f s for rank %d in %s %s (%s): move %d of %d of segment %d of "
@@ -110,7 +111,9 @@ void sh_engine_awake(sh_engine *engine) {
 static sh_status watch(sh_engine *engine) {
     int64_t now = sh_engine_now(engine);
     SH_TRY(sh_agree_settle(engine));
-    for (sh_trip *trip = engine->first; trip != NULL; trip = trip->next) sh_agree_ask(engine, trip);
+    for (sh_message_collective *collective = engine->first; collective != NULL;
+         collective = collective->next)
+        sh_agree_ask(engine, collective);
     engine->waits = waited_for(engine);
     atomic_store_explicit(&engine->transport->board->waits_for, engine->waits,
                           memory_order_relaxed);
@@ -139,10 +142,10 @@ static sh_status rest_virtually(sh_engine *engine, int turn) {
     return SH_OK;
 }
 
-sh_status sh_engine_rest(sh_engine *engine, int *turn_inout) {
+sh_status sh_engine_back_off(sh_engine *engine, int *turn_inout) {
     if (engine->transport->virtual_time) return rest_virtually(engine, *turn_inout);
     // A comm task shares its core with what computes; its transport knows how to wait.
-    bool polite = engine->driver != NULL || engine->transport->crowd > 1;
+    bool polite = engine->driver != NULL || engine->transport->ranks_per_core > 1;
     int spins = polite ? CROWDED_SPINS : SPINS, yields = polite ? CROWDED_YIELDS : YIELDS;
     if (engine->driver != NULL) yields = 1;
     int64_t most_ns = polite ? crowded_yields_most_ns : yields_most_ns;
@@ -166,7 +169,7 @@ sh_status sh_engine_await_message(sh_engine *engine, sh_message *message) {
     for (int turn = 0; message->state == SH_MESSAGE_PENDING; turn++) {
         if (sh_transport_progress(engine->transport)) turn = 0;
         if (message->state != SH_MESSAGE_PENDING) break;
-        sh_status status = sh_engine_rest(engine, &turn);
+        sh_status status = sh_engine_back_off(engine, &turn);
         if (status != SH_OK) {
             sh_cancel(engine->transport, message);
             return status;

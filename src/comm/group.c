@@ -1,6 +1,6 @@
 /* Groups of ranks. The ranks of a new group agree on its id: the lowest that is free on all of
- * them, so no rank is ever in two groups of one id, and tags and lanes of the id are the group's
- * own. They also agree where the numbers of its pieces go on, because a lane keeps what earlier
+ * them, so no rank is ever in two groups of one id, and tags and flags of the id are the group's
+ * own. They also agree where the numbers of its pieces go on, because its flags keep what earlier
  * groups of its id left there. */
 #include <string.h>
 
@@ -9,7 +9,7 @@
 /* What ranks tell each other; joining twice changes nothing. */
 typedef struct agreement {
     uint64_t used;   // ids: a bit is set if any rank uses it
-    uint64_t piece;  // the highest number in any lane, over all ids
+    uint64_t piece;  // the highest number in any flags, over all ids
 } agreement;
 
 /* Dissemination: after round k everyone knows what 2^(k+1) ranks before it know. */
@@ -158,7 +158,7 @@ static sh_status create(sh_engine *engine, void *argument) {
     group->direct.announced = group->direct.reduced = group->direct.ended = own.piece;
     group->direct.all_done = own.piece;
     if (group->direct.area != NULL)
-        atomic_store_explicit(&engine->area->lane[id].done, own.piece, memory_order_release);
+        atomic_store_explicit(&engine->area->flags[id].done, own.piece, memory_order_release);
     job->group = group;
     return SH_OK;
 }

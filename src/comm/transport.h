@@ -41,10 +41,11 @@ typedef struct sh_message sh_message;
 struct sh_message {
     int peer;        // SH_ANY_RANK in a receive: whoever sends first; then who it was
     uint64_t tag;    // below 2^48
-    sh_stamp stamp;  // of a send; the receiver's `meets` sees it
+    sh_stamp stamp;  // of a send; the receiver's `on_arrival` sees it
     void *data;      // borrowed until the message is done, cancelled or failed
     size_t bytes;    // a receive: room for the message; then its size
-    bool borrows;    // a receive: `data` may become the sender's own memory, up to sh_give_back
+    bool zero_copy;  // a receive: `data` may become exported memory of the sender, until
+                     // sh_message_release
     sh_message_state state;
     // The transport's own:
     bool sends;
@@ -74,10 +75,11 @@ typedef struct sh_transport_ops {
     sh_status (*health)(sh_transport *transport);
     sh_status (*share)(sh_transport *transport, size_t bytes, sh_shared *shared_out);
     void (*unshare)(sh_transport *transport, sh_shared *shared);
-    void *(*lend)(sh_transport *transport, size_t bytes);  // NULL, as unlend: it lends nothing
-    void (*unlend)(sh_transport *transport, void *memory);
-    void (*give_back)(sh_transport *transport, sh_message *message);  // NULL: it borrows nothing
-    void (*ring)(sh_transport *transport, int peer);
+    void *(*export_acquire)(sh_transport *transport, size_t bytes);  // NULL: exports no memory
+    void (*export_release)(sh_transport *transport, void *memory);
+    // NULL: receives are never zero-copy.
+    void (*message_release)(sh_transport *transport, sh_message *message);
+    void (*wake)(sh_transport *transport, int peer);
     /* The transport's own all-reduce (MPI's); NULL: it has none. Blocks; in place. */
     sh_status (*allreduce)(sh_transport *transport, void *data, size_t count, int dtype, int op);
     void (*close)(sh_transport *transport);
@@ -88,7 +90,7 @@ struct sh_transport {
     int rank, ranks;
     const int *node;                 // per rank: which node it is on, from 0
     const struct sh_places *places;  // of all ranks, shared by them; NULL: made from `node`
-    int crowd;  // ranks on this rank's node per core given to them: above 1 nobody spins long
+    int ranks_per_core;              // of this node, rounded up; above 1 nobody spins for long
     const sh_clock *clock;
     // The simulator's: time passes in idle only, so nobody spins; no memory is mapped; a message
     // whose data is NULL moves its size.
@@ -98,14 +100,15 @@ struct sh_transport {
     /* Called by progress for each message that comes in, before a receive gets it, perhaps more
      * than once; it must not use the transport. True: an empty message that nobody receives. NULL:
      * nobody asks. */
-    bool (*meets)(void *who, int peer, uint64_t tag, sh_stamp stamp);
-    void *who;
+    bool (*on_arrival)(void *user, int peer, uint64_t tag, sh_stamp stamp);
+    void *on_arrival_user;
 };
 
 /* For transports: a message has come in. */
-static inline bool sh_transport_meets(const sh_transport *transport, int peer, uint64_t tag,
-                                      sh_stamp stamp) {
-    return transport->meets != NULL && transport->meets(transport->who, peer, tag, stamp);
+static inline bool sh_transport_arrived(const sh_transport *transport, int peer, uint64_t tag,
+                                        sh_stamp stamp) {
+    return transport->on_arrival != NULL &&
+           transport->on_arrival(transport->on_arrival_user, peer, tag, stamp);
 }
 
 /* Starts a send or a receive; completes in progress. */
@@ -123,7 +126,7 @@ static inline void sh_cancel(sh_transport *transport, sh_message *message) {
 static inline bool sh_transport_progress(sh_transport *transport) {
     return transport->ops->progress(transport);
 }
-/* Waits until something may have changed since the last progress: a message, a ring, or a few
+/* Waits until something may have changed since the last progress: a message, a wake-up, or a few
  * milliseconds, so that callers can look at their watchdogs. Spins first, then sleeps. */
 static inline void sh_transport_idle(sh_transport *transport) { transport->ops->idle(transport); }
 /* SH_E_PEER, naming the rank, once a peer has left. */
@@ -140,21 +143,23 @@ static inline void sh_unshare(sh_transport *transport, sh_shared *shared) {
 /* Memory of this rank's own, out of which peers on its node read long messages themselves, so that
  * they are copied once instead of twice. Not collective; zeroed, page-aligned. NULL: there is none
  * here, and any other memory does as well. */
-static inline void *sh_lend(sh_transport *transport, size_t bytes) {
-    return transport->ops->lend != NULL ? transport->ops->lend(transport, bytes) : NULL;
+static inline void *sh_export_acquire(sh_transport *transport, size_t bytes) {
+    return transport->ops->export_acquire != NULL ? transport->ops->export_acquire(transport, bytes)
+                                                  : NULL;
 }
 /* When no message from it is pending any more. NULL is welcome. */
-static inline void sh_unlend(sh_transport *transport, void *memory) {
-    if (memory != NULL) transport->ops->unlend(transport, memory);
+static inline void sh_export_release(sh_transport *transport, void *memory) {
+    if (memory != NULL) transport->ops->export_release(transport, memory);
 }
-/* A receive that borrows is done, and its data is no longer needed. Nothing else of the sender
- * comes before. */
-static inline void sh_give_back(sh_transport *transport, sh_message *message) {
-    if (transport->ops->give_back != NULL) transport->ops->give_back(transport, message);
+/* A zero-copy receive is done, and its data is no longer needed. Until then no further message of
+ * that sender arrives. */
+static inline void sh_message_release(sh_transport *transport, sh_message *message) {
+    if (transport->ops->message_release != NULL)
+        transport->ops->message_release(transport, message);
 }
 /* Wakes a peer on this node that is idle, after shared memory was written. */
-static inline void sh_ring(sh_transport *transport, int peer) {
-    transport->ops->ring(transport, peer);
+static inline void sh_wake(sh_transport *transport, int peer) {
+    transport->ops->wake(transport, peer);
 }
 static inline void sh_transport_close(sh_transport *transport) {
     if (transport != NULL) transport->ops->close(transport);

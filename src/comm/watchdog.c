@@ -15,7 +15,7 @@ static const double first_limit_s[SH_PHASES] = {600, 300, 900, 900, 900};
 /* A disk that others keep busy may take a thousand times as long as it did for the last checkpoint.
  */
 static const double least_limit_s[SH_PHASES] = {30, 30, 30, 300, 30};
-enum { LIMIT_FACTOR = 20, MENTION_FACTOR = 3, MENTION_LEAST_S = 5 };
+enum { LIMIT_FACTOR = 20, REPORT_FACTOR = 3, REPORT_LEAST_S = 5 };
 static const double TYPICAL_WEIGHT = 0.1;  // of the newest time in the mean
 
 double sh_watch_limit(const sh_watch *watch, int phase) {
@@ -37,10 +37,10 @@ static void end_phase(sh_wait_limits *wait_limits, int64_t now_ns) {
 }
 
 /* While rank 0 writes, and before anything was measured, a long wait is nothing unusual. */
-static int64_t mention_after_ns(const sh_wait_limits *wait_limits, int phase) {
+static int64_t report_after_ns(const sh_wait_limits *wait_limits, int phase) {
     double typical_s = wait_limits->typical_s[phase];
     if (wait_limits->writes || typical_s <= 0) return 0;
-    return (int64_t)(fmax(MENTION_LEAST_S, MENTION_FACTOR * typical_s) * 1e9);
+    return (int64_t)(fmax(REPORT_LEAST_S, REPORT_FACTOR * typical_s) * 1e9);
 }
 
 double sh_wait_limits_turn(sh_wait_limits *wait_limits, int phase, int64_t now_ns) {
@@ -51,7 +51,7 @@ double sh_wait_limits_turn(sh_wait_limits *wait_limits, int phase, int64_t now_n
         wait_limits->phase = phase;
         wait_limits->since_ns = now_ns;
     }
-    wait_limits->mention.after_ns = mention_after_ns(wait_limits, phase);
+    wait_limits->wait_report.after_ns = report_after_ns(wait_limits, phase);
     double limit_s = sh_watch_limit(&wait_limits->watch, phase);
     if (writes) limit_s = fmax(limit_s, sh_watch_limit(&wait_limits->watch, SH_PHASE_CHECKPOINT));
     if (limit_s <= wait_limits->limit_s && limit_s > wait_limits->limit_s / 2) return 0;
@@ -180,4 +180,26 @@ void sh_watch_record(const sh_status_board *board, int64_t now_ns, const char *f
     if (file == NULL) return;
     for (int r = 0; r < board->ranks; r++) sh_board_print(&board->rank[r], r, now_ns, file);
     fclose(file);
+}
+
+/* ---- Reports of long waits ------------------------------------------------------------------- */
+
+const char *sh_ranks_text(uint64_t ranks, char text_out[SH_RANKS_TEXT]) {
+    const char *before = __builtin_popcountll(ranks) > 1 ? "ranks " : "rank ";
+    size_t used = 0;
+    snprintf(text_out, SH_RANKS_TEXT, "the others");
+    for (int i = 0; i < SH_BOARD_WAITS && used + 16 < SH_RANKS_TEXT; i++) {
+        if ((ranks >> i & 1) == 0) continue;
+        used += (size_t)snprintf(text_out + used, SH_RANKS_TEXT - used, "%s%d", before, i);
+        before = ", ";
+    }
+    return text_out;
+}
+
+void sh_wait_report_tell(const sh_wait_report *report, int64_t waited_ns, uint64_t ranks,
+                         const char *what) {
+    char text[512], names[SH_RANKS_TEXT];
+    sh_snprintf(text, sizeof text, "waiting for %s in %s for %.0f s", sh_ranks_text(ranks, names),
+                what, (double)waited_ns * 1e-9);
+    report->line(report->user, text);
 }

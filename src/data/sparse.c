@@ -37,31 +37,31 @@ void sh_sparse_expand(const sh_sparse *sparse, size_t row, float *x_out) {
 
 /* What draws features, and the hidden model that gives labels. */
 typedef struct maker {
-    const sh_sparse_plan *plan;
+    const sh_sparse_spec *spec;
     double *below;     // (width): the probability of the k + 1 most frequent; NULL: even
     uint32_t *number;  // (width): of the k-th most frequent feature
     float *model;      // (width)
     uint64_t *seen;    // (width): the row that last used it, from 1
 } maker;
 
-static sh_status maker_init(maker *m, const sh_sparse_plan *plan) {
-    *m = (maker){.plan = plan,
-                 .below = plan->zipf > 0 ? sh_alloc(plan->width, sizeof *m->below) : NULL,
-                 .number = sh_alloc(plan->width, sizeof *m->number),
-                 .model = sh_alloc(plan->width, sizeof *m->model),
-                 .seen = sh_alloc(plan->width, sizeof *m->seen)};
-    bool lacks = plan->zipf > 0 && m->below == NULL;
+static sh_status maker_init(maker *m, const sh_sparse_spec *spec) {
+    *m = (maker){.spec = spec,
+                 .below = spec->zipf > 0 ? sh_alloc(spec->width, sizeof *m->below) : NULL,
+                 .number = sh_alloc(spec->width, sizeof *m->number),
+                 .model = sh_alloc(spec->width, sizeof *m->model),
+                 .seen = sh_alloc(spec->width, sizeof *m->seen)};
+    bool lacks = spec->zipf > 0 && m->below == NULL;
     if (lacks || m->number == NULL || m->model == NULL || m->seen == NULL)
-        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu features", plan->width);
-    sh_rng rng = sh_rng_stream(plan->seed, SH_RNG_SYNTHETIC, 0, 0);
-    sh_rng_shuffle(&rng, m->number, plan->width);
-    for (size_t k = 0; k < plan->width; k++) m->model[k] = sh_rng_normal(&rng);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu features", spec->width);
+    sh_rng rng = sh_rng_stream(spec->seed, SH_RNG_SYNTHETIC, 0, 0);
+    sh_rng_shuffle(&rng, m->number, spec->width);
+    for (size_t k = 0; k < spec->width; k++) m->model[k] = sh_rng_normal(&rng);
     double sum = 0;
-    for (size_t k = 0; m->below != NULL && k < plan->width; k++) {
-        sum += pow((double)(k + 1), -plan->zipf);
+    for (size_t k = 0; m->below != NULL && k < spec->width; k++) {
+        sum += pow((double)(k + 1), -spec->zipf);
         m->below[k] = sum;
     }
-    for (size_t k = 0; m->below != NULL && k < plan->width; k++) m->below[k] /= sum;
+    for (size_t k = 0; m->below != NULL && k < spec->width; k++) m->below[k] /= sum;
     return SH_OK;
 }
 
@@ -73,8 +73,8 @@ static void maker_fini(maker *m) {
 }
 
 static uint32_t draw_feature(const maker *m, sh_rng *rng) {
-    size_t low = 0, high = m->plan->width - 1;
-    if (m->below == NULL) return m->number[sh_rng_below(rng, m->plan->width)];
+    size_t low = 0, high = m->spec->width - 1;
+    if (m->below == NULL) return m->number[sh_rng_below(rng, m->spec->width)];
     double at = (double)(sh_rng_u64(rng) >> 11) * 0x1p-53;
     while (low < high) {  // the first whose sum lies above
         size_t middle = (low + high) / 2;
@@ -97,8 +97,8 @@ static void sort(uint32_t *index, size_t count) {
 }
 
 static int32_t make_row(maker *m, size_t row, uint32_t *index, float *value) {
-    size_t nonzeros = m->plan->nonzeros;
-    sh_rng rng = sh_rng_stream(m->plan->seed, SH_RNG_SYNTHETIC, 1 + m->plan->stream, row);
+    size_t nonzeros = m->spec->nonzeros;
+    sh_rng rng = sh_rng_stream(m->spec->seed, SH_RNG_SYNTHETIC, 1 + m->spec->stream, row);
     for (size_t i = 0; i < nonzeros;) {
         uint32_t feature = draw_feature(m, &rng);
         if (m->seen[feature] == row + 1) continue;
@@ -117,30 +117,30 @@ static int32_t make_row(maker *m, size_t row, uint32_t *index, float *value) {
     return (margin > 0) != turned;
 }
 
-uint64_t sh_sparse_make_bytes(const sh_sparse_plan *plan) {
+uint64_t sh_sparse_make_bytes(const sh_sparse_spec *spec) {
     const maker *m = NULL;
     const sh_sparse *s = NULL;
     uint64_t feature = sizeof *m->below + sizeof *m->number + sizeof *m->model + sizeof *m->seen;
-    uint64_t row = sizeof *s->start + plan->nonzeros * (sizeof *s->index + sizeof *s->value);
-    return plan->width * feature + plan->rows * row;
+    uint64_t row = sizeof *s->start + spec->nonzeros * (sizeof *s->index + sizeof *s->value);
+    return spec->width * feature + spec->rows * row;
 }
 
-sh_status sh_sparse_make(const sh_sparse_plan *plan, sh_sparse *sparse_out, int32_t *labels_out) {
+sh_status sh_sparse_make(const sh_sparse_spec *spec, sh_sparse *sparse_out, int32_t *labels_out) {
     // Redrawing what a row has already would take long where it has almost everything.
-    if (plan->nonzeros == 0 || plan->nonzeros > plan->width / 4) {
-        SH_FAIL(SH_E_USAGE, "%zu non-zeros in %zu features are not sparse", plan->nonzeros,
-                plan->width);
+    if (spec->nonzeros == 0 || spec->nonzeros > spec->width / 4) {
+        SH_FAIL(SH_E_USAGE, "%zu non-zeros in %zu features are not sparse", spec->nonzeros,
+                spec->width);
         return sh_error_hint("take at most a quarter, as in features=47236,nonzeros=73");
     }
     maker m;
     sh_sparse sparse = {0};
-    sh_status status = maker_init(&m, plan);
+    sh_status status = maker_init(&m, spec);
     if (status == SH_OK)
-        status = sh_sparse_init(&sparse, plan->rows, plan->width, plan->rows * plan->nonzeros);
-    for (size_t row = 0; status == SH_OK && row < plan->rows; row++) {
-        size_t at = row * plan->nonzeros;
+        status = sh_sparse_init(&sparse, spec->rows, spec->width, spec->rows * spec->nonzeros);
+    for (size_t row = 0; status == SH_OK && row < spec->rows; row++) {
+        size_t at = row * spec->nonzeros;
         labels_out[row] = make_row(&m, row, sparse.index + at, sparse.value + at);
-        sparse.start[row + 1] = at + plan->nonzeros;
+        sparse.start[row + 1] = at + spec->nonzeros;
     }
     maker_fini(&m);
     if (status != SH_OK) return status;

@@ -27,18 +27,18 @@ void sh_sparse_expand(const sh_sparse *sparse, size_t row, float *x_out);
  * matter of chance, as it is in real numberings. Values are positive, every row has length one. The
  * label is the sign of a hidden linear model, one in twenty turned around; the same seed gives the
  * same model for every stream. */
-typedef struct sh_sparse_plan {
+typedef struct sh_sparse_spec {
     size_t rows, width, nonzeros;
     double zipf;
     uint64_t seed;
     uint32_t stream;  // training, testing
-} sh_sparse_plan;
+} sh_sparse_spec;
 
 enum { SH_SPARSE_WIDTH_MOST = 1 << 28 };
 
 /* The bytes that sh_sparse_make takes at its peak, without the labels. */
-uint64_t sh_sparse_make_bytes(const sh_sparse_plan *plan);
+uint64_t sh_sparse_make_bytes(const sh_sparse_spec *spec);
 /* `labels_out` gets `rows` zeros and ones. */
-sh_status sh_sparse_make(const sh_sparse_plan *plan, sh_sparse *sparse_out, int32_t *labels_out);
+sh_status sh_sparse_make(const sh_sparse_spec *spec, sh_sparse *sparse_out, int32_t *labels_out);
 
 #endif

@@ -65,7 +65,7 @@ static void rank_folder(void *user, const char *folder) {
 }
 
 /* Into the run's log, too, once there is one. */
-static void mention_wait(void *user, const char *text) {
+static void report_wait(void *user, const char *text) {
     const rank_side *side = user;
     if (side->run != NULL)
         SH_WARN(&side->run->log, "%s", text);
@@ -134,8 +134,8 @@ static sh_status join(rank_side *side) {
     sh_engine_options options = {.algorithm = side->config.allreduce,
                                  .task = true,
                                  .timeout_ns = (int64_t)(side->wait_limits.limit_s * 1e9),
-                                 .mention = &side->wait_limits.mention};
-    side->wait_limits.mention = (sh_mention){.line = mention_wait, .user = side};
+                                 .wait_report = &side->wait_limits.wait_report};
+    side->wait_limits.wait_report = (sh_wait_report){.line = report_wait, .user = side};
     // Until the team stands a failure may be this rank's alone, and closing waits for nobody.
     side->transport->board->status = (int32_t)SH_E_PEER;
     SH_TRY(sh_engine_create(side->transport, &options, &side->engine));
@@ -161,7 +161,7 @@ static sh_status place_mail(rank_side *side) {
 
 static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     const rank_side *side = self;
-    SH_TRY(sh_engine_attend(side->engine, sh_mpi_start_mail));
+    SH_TRY(sh_engine_keep_polling(side->engine, sh_mpi_start_mail));
     SH_TRY(sh_mpi_open_mail(side->transport, side->hosts, side->endpoints, endpoint, mail_out));
     // What the worker waits for belongs on the board that peers look at.
     if (endpoint == side->rank) (*mail_out)->board = side->transport->board;

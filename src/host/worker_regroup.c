@@ -61,7 +61,7 @@ static sh_status next(void *self, sh_worker_env *env_out) {
 /* In its mail, which lives as long as the generation. */
 static void *keep(void *self, size_t bytes) {
     const sh_worker *worker = self;
-    return sh_shm_lend(sh_generation_mail(worker->generations, worker->now.generation), bytes);
+    return sh_shm_export(sh_generation_mail(worker->generations, worker->now.generation), bytes);
 }
 
 static void joined(void *self) {

@@ -111,7 +111,8 @@ static void lend_gradients(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     bool mails = s->replica.mail.transport != NULL && !run->config.exact;
     if (!mails || s->replica.gradients == NULL) return;
-    s->lent = sh_lend(s->replica.mail.transport, run->model.net->params.total * sizeof(float));
+    s->lent =
+        sh_export_acquire(s->replica.mail.transport, run->model.net->params.total * sizeof(float));
     if (s->lent == NULL) return;
     sh_model_place_gradients(&run->model, s->lent);
     s->replica.gradients = s->lent;
@@ -121,7 +122,7 @@ static void unlend_gradients(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     if (s->lent == NULL) return;
     sh_model_place_gradients(&run->model, NULL);
-    sh_unlend(s->replica.mail.transport, s->lent);
+    sh_export_release(s->replica.mail.transport, s->lent);
 }
 
 sh_status sh_scheme_begin(shoal_run *run) {
@@ -201,7 +202,7 @@ static void set_wait_limits(shoal_run *run) {
     const sh_wait_limits *wait_limits = run->team.wait_limits;
     if (wait_limits != NULL) {
         run->scheme->replica.mail.timeout_ns = (int64_t)(wait_limits->limit_s * 1e9);
-        run->scheme->replica.mail.mention = &wait_limits->mention;
+        run->scheme->replica.mail.wait_report = &wait_limits->wait_report;
     }
 }
 

@@ -169,7 +169,7 @@ static void deliver(sh_sim *sim, sh_flight *flight) {
         end_flight(sim, flight);
         return;
     }
-    if (sh_transport_meets(&to->base, flight->peer, flight->tag, flight->stamp)) {
+    if (sh_transport_arrived(&to->base, flight->peer, flight->tag, flight->stamp)) {
         tell_sender(sim, flight, SH_MESSAGE_DONE);
         end_flight(sim, flight);
         sh_sim_news(to);

@@ -44,7 +44,7 @@ static void set_up(sh_sim *sim, int first, int number, int peers, int ranks, int
                                 .rank = number,
                                 .ranks = ranks,
                                 .node = sim->node + first,
-                                .crowd = 1,
+                                .ranks_per_core = 1,
                                 .clock = &sim->clock,
                                 .virtual_time = true,
                                 .board = &sim->board->rank[endpoint],

@@ -111,7 +111,7 @@ void sh_sim_wake_all(sh_sim_rank *rank) {
     while (rank->sleeps != NULL) sh_sim_wake_early(rank->sim, rank->sleeps);
 }
 
-static void ring(sh_transport *transport, int peer) {
+static void wake(sh_transport *transport, int peer) {
     const sh_sim_rank *rank = (const sh_sim_rank *)transport;
     SH_ASSERT(peer >= 0 && peer < rank->peers);
     sh_sim_news(&rank->sim->ranks[rank->first + peer]);
@@ -168,7 +168,7 @@ static void close_rank(sh_transport *transport) {
     rank->posted = NULL;
     rank->posted_end = &rank->posted;
     rank->news = false;
-    rank->base.meets = NULL;
+    rank->base.on_arrival = NULL;
 }
 
 const sh_transport_ops sh_sim_ops = {
@@ -181,6 +181,6 @@ const sh_transport_ops sh_sim_ops = {
     .health = sh_sim_health,
     .share = share,
     .unshare = unshare,
-    .ring = ring,
+    .wake = wake,
     .close = close_rank,
 };

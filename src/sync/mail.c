@@ -51,8 +51,8 @@ static sh_status await(const sh_mail *mail, sh_message *message, const char *wha
         int64_t now_ns = sh_clock_now_ns(transport->clock);
         if (sh_was_stopped(looked_ns, now_ns)) since_ns = now_ns;
         looked_ns = now_ns;
-        if (sh_mention_is_due(mail->mention, now_ns - since_ns, told)) {
-            sh_mention_wait(mail->mention, now_ns - since_ns, bit_of(host), what);
+        if (sh_wait_report_is_due(mail->wait_report, now_ns - since_ns, told)) {
+            sh_wait_report_tell(mail->wait_report, now_ns - since_ns, bit_of(host), what);
             told++;
         }
         if (now_ns - since_ns <= mail->timeout_ns) continue;

@@ -5,17 +5,17 @@
 #ifndef SH_SYNC_MAIL_H
 #define SH_SYNC_MAIL_H
 
-#include "comm/mention.h"
+#include "comm/watchdog.h"
 #include "comm/transport.h"
 
 typedef struct sh_mail {
-    sh_transport *transport;    // NULL: the scheme has no mail
-    int workers;                // endpoints 0 .. workers - 1; services are behind them
-    bool apart;                 // services have ranks of their own, behind those of the workers
-    int64_t step;               // for the board
-    int64_t timeout_ns;         // a longer wait fails and says for whom it was; 0: somebody else
-                                // watches over it
-    const sh_mention *mention;  // of waits with a timeout; borrowed; NULL: nothing is said
+    sh_transport *transport;  // NULL: the scheme has no mail
+    int workers;              // endpoints 0 .. workers - 1; services are behind them
+    bool apart;               // services have ranks of their own, behind those of the workers
+    int64_t step;             // for the board
+    int64_t timeout_ns;       // a longer wait fails and says for whom it was; 0: somebody else
+                              // watches over it
+    const sh_wait_report *wait_report;  // of waits with a timeout; borrowed; NULL: nothing is said
     uint64_t sent_bytes;
 } sh_mail;
 

@@ -249,7 +249,7 @@ static sh_status receive_push(ps_server *server, ps_client *client) {
         .tag = SH_PS_PUSHED,
         .data = client->packet != NULL ? (void *)client->packet : (void *)client->gradient,
         .bytes = push_bytes(server, client),
-        .borrows = ps_reads_once(server)};
+        .zero_copy = ps_reads_once(server)};
     client->receives = true;
     make_busy(server, client);
     return sh_mail_receive(&server->service->mail, &client->payload);
@@ -303,7 +303,7 @@ static sh_status push_came(ps_server *server, ps_client *client) {
     client->combines = is_combination(client->request.what);
     if (client->combines) return try_combine(server);
     SH_TRY(ps_push(server, client));
-    sh_give_back(server->service->mail.transport, &client->payload);
+    sh_message_release(server->service->mail.transport, &client->payload);
     uint32_t what = client->request.what | (client->will_meet ? SH_PS_MEET : 0);
     client->will_meet = false;
     return act(server, client, what);

@@ -35,7 +35,8 @@ static ps_block *free_block(ps_server *server) {
 
 /* The weights of a version are sent to workers from where they lie. */
 static sh_status take_block(const ps_server *server, ps_block *block) {
-    block->data = sh_lend(server->service->mail.transport, sh_ps_shard_bytes(&server->shard));
+    block->data =
+        sh_export_acquire(server->service->mail.transport, sh_ps_shard_bytes(&server->shard));
     block->lent = block->data != NULL;
     if (!block->lent) block->data = new_block(server);
     return block->data != NULL ? SH_OK : out_of_memory();
@@ -43,7 +44,7 @@ static sh_status take_block(const ps_server *server, ps_block *block) {
 
 static void give_block(const ps_server *server, ps_block *block) {
     if (block->lent)
-        sh_unlend(server->service->mail.transport, block->data);
+        sh_export_release(server->service->mail.transport, block->data);
     else
         sh_free(block->data);
 }
@@ -93,8 +94,8 @@ static void apply(ps_server *server, sh_optim_step *step) {
     step->windowed = true;
     for (step->low = 0; step->low < total; step->low = step->high) {
         step->high = total - step->low < window ? total : step->low + window;
-        sh_copy_from_peer(step->weights + step->low, current + step->low,
-                          (step->high - step->low) * sizeof(float));
+        sh_copy_shared(step->weights + step->low, current + step->low,
+                       (step->high - step->low) * sizeof(float));
         sh_optim_apply(&server->optim, step);
     }
 }

@@ -70,10 +70,10 @@ static bucket make_bucket(sh_reducer *reducer, size_t first, size_t end) {
                 .bucket = index},
     };
     if (options->fuses_update)
-        made.sum.between = (sh_between){.work = update_part,
-                                        .self = reducer,
-                                        .result = options->weights + low->offset,
-                                        .shared = options->weights_shared};
+        made.sum.fused = (sh_fused_work){.work = update_part,
+                                         .self = reducer,
+                                         .result = options->weights + low->offset,
+                                         .shared = options->weights_shared};
     if (!options->shards) return made;
     int rank = sh_engine_rank(options->engine), ranks = sh_engine_ranks(options->engine);
     sh_range mine = sh_block_range(elements, ranks, rank);

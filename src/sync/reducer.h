@@ -11,9 +11,9 @@
  * an all-reduce with the update in between, and each rank keeps the optimizer's state of its parts.
  *
  * Where ranks map each other's memory, also the weights and one optimizer state for all, sum and
- * update are one pass (`fuses_update`, sh_between): when backward has ended, whoever waits for the
- * others takes parts of the buckets, updates them while their sums are in the cache, and writes the
- * new weights to all. */
+ * update are one pass (`fuses_update`, sh_fused_work): when backward has ended, whoever waits for
+ * the others takes parts of the buckets, updates them while their sums are in the cache, and writes
+ * the new weights to all. */
 #ifndef SH_SYNC_REDUCER_H
 #define SH_SYNC_REDUCER_H
 

@@ -271,7 +271,7 @@ const conformance_case conformance_cases[] = {
     {.name = "ranks send to themselves", .body = ranks_send_to_themselves},
     {.name = "too long fails alone", .body = too_long_fails_alone},
     {.name = "a storm of messages", .body = conformance_storm},
-    {.name = "memory is lent", .body = conformance_lends},
+    {.name = "memory is exported", .body = conformance_exports},
     {.name = "memory is shared", .body = conformance_shares},
     {.name = "too much memory is refused", .body = conformance_share_refused},
     {0},

@@ -6,7 +6,7 @@
 
 /* A seeded storm: every rank sends messages of mixed sizes and tags to every rank, itself included,
  * all started at once; receives are started in another order, a few at a time. Every other message
- * is sent from lent memory, where the transport has that. */
+ * is sent from exported memory, where the transport has that. */
 enum { STORM = 60, STORM_TAGS = 5, STORM_MOST = 70000, STORM_AT_ONCE = 8 };
 
 static size_t storm_bytes(int from, int to, int index) {
@@ -24,7 +24,7 @@ typedef struct storm_work {
     sh_message *receives;     // [ranks][STORM]
     uint32_t *order;          // of the receives: [ranks * STORM], in order within a peer and tag
     unsigned char **buffers;  // [2][ranks][STORM]
-    unsigned char *lent;      // [ranks][STORM][STORM_MOST]; may be NULL
+    unsigned char *exported;  // [ranks][STORM][STORM_MOST]; may be NULL
 } storm_work;
 
 static sh_status storm_open(sh_transport *t, storm_work *storm) {
@@ -34,15 +34,15 @@ static sh_status storm_open(sh_transport *t, storm_work *storm) {
     storm->order = sh_alloc(count, sizeof *storm->order);
     storm->buffers = sh_alloc(2 * count, sizeof *storm->buffers);
     EXPECT(storm->sends && storm->receives && storm->order && storm->buffers, "no memory");
-    storm->lent = sh_lend(t, count * STORM_MOST);
+    storm->exported = sh_export_acquire(t, count * STORM_MOST);
     for (size_t i = 0; i < count; i++) {
         int peer = (int)(i / STORM), index = (int)(i % STORM);
         size_t out = storm_bytes(t->rank, peer, index), in = storm_bytes(peer, t->rank, index);
         storm->buffers[i] = sh_alloc(1, out + 1);
         storm->buffers[count + i] = sh_alloc(1, in + 1);
         EXPECT(storm->buffers[i] && storm->buffers[count + i], "no memory");
-        bool lends = storm->lent != NULL && index % 2 == 0;
-        unsigned char *data = lends ? storm->lent + i * STORM_MOST : storm->buffers[i];
+        bool exports = storm->exported != NULL && index % 2 == 0;
+        unsigned char *data = exports ? storm->exported + i * STORM_MOST : storm->buffers[i];
         fill(data, out, storm_seed(t->rank, peer, index));
         uint64_t tag = TAG(12, index % STORM_TAGS);
         storm->sends[i] = message_of(peer, tag, data, out);
@@ -53,7 +53,7 @@ static sh_status storm_open(sh_transport *t, storm_work *storm) {
 
 static void storm_close(sh_transport *t, storm_work *storm) {
     for (size_t i = 0; i < 2 * (size_t)t->ranks * STORM; i++) sh_free(storm->buffers[i]);
-    sh_unlend(t, storm->lent);
+    sh_export_release(t, storm->exported);
     sh_free(storm->buffers);
     sh_free(storm->order);
     sh_free(storm->receives);
@@ -109,42 +109,45 @@ sh_status conformance_storm(sh_transport *t, void *argument) {
 }
 
 /* A long message and a short one behind it come from memory that is written anew as soon as both
- * are sent. Every other long one is borrowed; what follows it comes when it has been given back. */
-enum { LENDS = 12, LENT = 300000 };
+ * are sent. Every other long one is received zero-copy; what follows it comes when it has been
+ * released. */
+enum { EXPORTS = 12, EXPORTED = 300000 };
 
-static sh_status lend_one(sh_transport *t, unsigned char *own, unsigned char *room, int turn) {
+static sh_status export_one(sh_transport *t, unsigned char *own, unsigned char *room, int turn) {
     uint64_t seed = (uint64_t)turn;
-    fill(own, LENT, seed);
-    sh_message sends[] = {message_of(right_of(t), TAG(16, 0), own, LENT),
+    fill(own, EXPORTED, seed);
+    sh_message sends[] = {message_of(right_of(t), TAG(16, 0), own, EXPORTED),
                           message_of(right_of(t), TAG(16, 1), own, 8)};
-    sh_message in = message_of(left_of(t), TAG(16, 0), room, LENT);
-    in.borrows = turn % 2 == 0;
+    sh_message in = message_of(left_of(t), TAG(16, 0), room, EXPORTED);
+    in.zero_copy = turn % 2 == 0;
     for (size_t i = 0; i < SH_COUNT(sends); i++) SH_TRY(sh_send(t, &sends[i]));
     SH_TRY(sh_receive(t, &in));
     SH_TRY(wait_message(t, &in));
-    EXPECT(in.bytes == LENT && in.peer == left_of(t), "%zu bytes of %d", in.bytes, in.peer);
-    SH_TRY(check(t, in.data, LENT, seed, in.borrows ? "a borrowed message" : "a lent message"));
-    sh_give_back(t, &in);
+    EXPECT(in.bytes == EXPORTED && in.peer == left_of(t), "%zu bytes of %d", in.bytes, in.peer);
+    SH_TRY(check(t, in.data, EXPORTED, seed,
+                 in.zero_copy ? "a zero-copy message" : "an exported message"));
+    sh_message_release(t, &in);
     SH_TRY(receive_now(t, left_of(t), TAG(16, 1), room, 8));
     SH_TRY(check(t, room, 8, seed, "the message behind"));
     for (size_t i = 0; i < SH_COUNT(sends); i++) SH_TRY(wait_message(t, &sends[i]));
     return SH_OK;
 }
 
-sh_status conformance_lends(sh_transport *t, void *argument) {
+sh_status conformance_exports(sh_transport *t, void *argument) {
     (void)argument;
-    unsigned char *lent = sh_lend(t, LENT), *own = sh_alloc(1, LENT), *room = sh_alloc(1, LENT);
+    unsigned char *exported = sh_export_acquire(t, EXPORTED), *own = sh_alloc(1, EXPORTED),
+                  *room = sh_alloc(1, EXPORTED);
     EXPECT(own != NULL && room != NULL, "no memory");
-    for (int turn = 0; turn < LENDS; turn++)
-        SH_TRY(lend_one(t, lent != NULL ? lent : own, room, turn));
+    for (int turn = 0; turn < EXPORTS; turn++)
+        SH_TRY(export_one(t, exported != NULL ? exported : own, room, turn));
     SH_TRY(meet_ranks(t, TAG(16, 2)));
-    sh_unlend(t, lent);
+    sh_export_release(t, exported);
     sh_free(own);
     sh_free(room);
     return SH_OK;
 }
 
-/* Waits for a flag that peers set in shared memory before they ring. */
+/* Waits for a flag that peers set in shared memory before they wake it. */
 static sh_status wait_flag(sh_transport *t, _Atomic int *flag, int value) {
     while (atomic_load_explicit(flag, memory_order_acquire) != value) {
         SH_TRY(sh_transport_health(t));
@@ -160,7 +163,7 @@ static sh_status pass_ball(sh_transport *t, const sh_shared *shared) {
     for (int lap = 1; lap <= 10; lap++) {
         if (t->rank != 0) SH_TRY(wait_flag(t, own, lap));
         atomic_store_explicit(next, lap, memory_order_release);
-        sh_ring(t, right_of(t));
+        sh_wake(t, right_of(t));
         if (t->rank == 0) SH_TRY(wait_flag(t, own, lap));
     }
     return SH_OK;

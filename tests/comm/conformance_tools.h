@@ -62,7 +62,7 @@ static inline sh_status receive_now(sh_transport *t, int peer, uint64_t tag, voi
 }
 
 /* In conformance_memory.c */
-sh_status conformance_lends(sh_transport *t, void *argument);
+sh_status conformance_exports(sh_transport *t, void *argument);
 sh_status conformance_storm(sh_transport *t, void *argument);
 sh_status conformance_shares(sh_transport *t, void *argument);
 sh_status conformance_share_refused(sh_transport *t, void *argument);

@@ -79,7 +79,7 @@ static sh_status work_round(sh_engine *engine, worker *w, size_t count, int64_t 
         .count = count,
         .dtype = SH_DTYPE_I64,
         .shared = &w->values,
-        .between = {.work = add_up, .self = w, .result = w->result, .shared = &w->results},
+        .fused = {.work = add_up, .self = w, .result = w->result, .shared = &w->results},
         .bucket = 0,
     };
     SH_TRY(sh_engine_start(engine, &call));
@@ -132,7 +132,7 @@ static sh_status refuse_work(sh_engine *engine, void *argument) {
                     .data = data,
                     .count = 4,
                     .dtype = SH_DTYPE_I64,
-                    .between = {.work = add_up, .self = &w, .result = data},
+                    .fused = {.work = add_up, .self = &w, .result = data},
                     .bucket = -1};
     EXPECT(sh_engine_run(engine, &call) == SH_E_UNSUPPORTED, "taken");
     return sh_engine_barrier(engine);
@@ -175,7 +175,7 @@ TEST(engine, allocates_nothing_after_the_first_call_of_a_size) {
     _Atomic uint64_t calls[3];
     CHECK_OK(run_engines(3, NULL, count_allocations, calls));
     assert_true(calls[1] > calls[0]);
-    // The transport may still take an early message aside once; the engine takes nothing.
+    // The transport may still queue an unexpected message once; the engine takes nothing.
     assert_in_range(calls[2] - calls[1], 0, 4);
 }
 

@@ -67,7 +67,7 @@ TEST(shm_details, a_send_waits_while_nobody_receives) {
     run_both(&p);
     assert_int_equal(send.state, SH_MESSAGE_PENDING);
     assert_true(send.moved_bytes > 0 && send.moved_bytes < LONG);
-    assert_int_equal(sh_alloc_calls(), calls);  // nothing was taken aside
+    assert_int_equal(sh_alloc_calls(), calls);  // nothing was queued as unexpected
     sh_message receive = long_receive(&p, 1);
     CHECK_OK(sh_receive(p.b, &receive));
     run_both(&p);
@@ -78,13 +78,13 @@ TEST(shm_details, a_send_waits_while_nobody_receives) {
     pair_close(&p);
 }
 
-TEST(shm_details, a_message_half_aside_goes_on_in_its_receive) {
+TEST(shm_details, a_message_half_queued_goes_on_in_its_receive) {
     pair p = pair_open();
     sh_message send = long_send(&p, 1), receive = long_receive(&p, 1);
     sh_message other = {.peer = 0, .tag = 2};
     CHECK_OK(sh_receive(p.b, &other));
     CHECK_OK(sh_send(p.a, &send));
-    assert_true(sh_transport_progress(p.b));  // takes the first pieces aside
+    assert_true(sh_transport_progress(p.b));  // queues the first pieces as unexpected
     assert_int_equal(send.state, SH_MESSAGE_PENDING);
     CHECK_OK(sh_receive(p.b, &receive));
     assert_int_equal(receive.state, SH_MESSAGE_PENDING);
@@ -157,7 +157,7 @@ TEST(shm_details, a_death_fails_what_is_half_there_and_keeps_what_came) {
     pair_close(&p);
 }
 
-TEST(shm_details, half_a_message_aside_fails_with_its_sender) {
+TEST(shm_details, half_a_queued_message_fails_with_its_sender) {
     pair p = pair_open();
     sh_message send = long_send(&p, 1), receive = long_receive(&p, 1);
     sh_message other = {.peer = 0, .tag = 2};
@@ -172,14 +172,14 @@ TEST(shm_details, half_a_message_aside_fails_with_its_sender) {
     pair_close(&p);
 }
 
-/* ---- Lent memory ---- */
+/* ---- Exported memory ---- */
 
 enum { HUGE = 24 << 20 };  // more than one call of progress takes
 
-static pair pair_lends(size_t bytes) {
+static pair pair_exports(size_t bytes) {
     pair p = pair_open();
     free(p.sent);
-    p.sent = sh_lend(p.a, bytes);
+    p.sent = sh_export_acquire(p.a, bytes);
     assert_non_null(p.sent);
     p.received = realloc(p.received, bytes);
     assert_non_null(p.received);
@@ -189,13 +189,13 @@ static pair pair_lends(size_t bytes) {
 }
 
 static void pair_close_lent(pair *p) {
-    sh_unlend(p->a, p->sent);
+    sh_export_release(p->a, p->sent);
     p->sent = NULL;
     pair_close(p);
 }
 
 TEST(shm_details, lent_memory_is_the_senders_until_it_was_read) {
-    pair p = pair_lends(LONG);
+    pair p = pair_exports(LONG);
     sh_message send = long_send(&p, 1), receive = long_receive(&p, 1);
     uint64_t calls = sh_alloc_calls();
     CHECK_OK(sh_send(p.a, &send));
@@ -216,9 +216,9 @@ TEST(shm_details, lent_memory_is_the_senders_until_it_was_read) {
     pair_close_lent(&p);
 }
 
-/* A message taken back half way goes aside; its sender hears when all has been read. */
+/* A message taken back half way becomes unexpected; its sender hears when all has been read. */
 TEST(shm_details, a_lent_message_can_be_cancelled_half_way) {
-    pair p = pair_lends(HUGE);
+    pair p = pair_exports(HUGE);
     sh_message send = long_send(&p, 1), first = long_receive(&p, 1);
     send.bytes = first.bytes = HUGE;
     sh_message second = first;
@@ -239,10 +239,10 @@ TEST(shm_details, a_lent_message_can_be_cancelled_half_way) {
     pair_close_lent(&p);
 }
 
-/* What a rank lent before it died is still there; what it did not read of others fails. */
+/* What a rank exported before it died is still there; what it did not read of others fails. */
 TEST(shm_details, a_death_leaves_what_was_lent_and_fails_what_was_not_read) {
-    pair p = pair_lends(LONG);
-    unsigned char *other = sh_lend(p.b, LONG);
+    pair p = pair_exports(LONG);
+    unsigned char *other = sh_export_acquire(p.b, LONG);
     assert_non_null(other);
     sh_message last = long_send(&p, 1), receive = long_receive(&p, 1);
     sh_message unread = {.peer = 0, .tag = 2, .data = other, .bytes = LONG};
@@ -254,17 +254,17 @@ TEST(shm_details, a_death_leaves_what_was_lent_and_fails_what_was_not_read) {
     assert_int_equal(receive.state, SH_MESSAGE_DONE);
     assert_memory_equal(p.sent, p.received, LONG);
     assert_int_equal(unread.state, SH_MESSAGE_FAILED);
-    sh_unlend(p.b, other);
+    sh_export_release(p.b, other);
     pair_close_lent(&p);
 }
 
-TEST(shm_details, a_borrowed_message_stays_where_it_is) {
-    pair p = pair_lends(LONG);
+TEST(shm_details, a_zero_copy_message_stays_where_it_is) {
+    pair p = pair_exports(LONG);
     int word = 7, heard = 0;
     sh_message send = long_send(&p, 1), receive = long_receive(&p, 1);
     sh_message next = {.peer = 1, .tag = 2, .data = &word, .bytes = sizeof word};
     sh_message after = {.peer = 0, .tag = 2, .data = &heard, .bytes = sizeof heard};
-    receive.borrows = after.borrows = true;
+    receive.zero_copy = after.zero_copy = true;
     CHECK_OK(sh_send(p.a, &send));
     CHECK_OK(sh_send(p.a, &next));
     CHECK_OK(sh_receive(p.b, &receive));
@@ -274,22 +274,22 @@ TEST(shm_details, a_borrowed_message_stays_where_it_is) {
     assert_ptr_equal(receive.data, p.sent);
     assert_int_equal(send.state, SH_MESSAGE_PENDING);  // it must not be written yet
     assert_int_equal(after.state, SH_MESSAGE_PENDING);
-    sh_give_back(p.b, &receive);
-    sh_give_back(p.b, &receive);  // twice is once
+    sh_message_release(p.b, &receive);
+    sh_message_release(p.b, &receive);  // twice is once
     run_both(&p);
     assert_int_equal(send.state, SH_MESSAGE_DONE);
     assert_int_equal(after.state, SH_MESSAGE_DONE);
     assert_ptr_equal(after.data, &heard);  // short: it came through the ring
     assert_int_equal(heard, 7);
-    sh_give_back(p.b, &after);
+    sh_message_release(p.b, &after);
     pair_close_lent(&p);
 }
 
-TEST(shm_details, a_borrowed_message_outlives_its_sender) {
-    pair p = pair_lends(LONG);
+TEST(shm_details, a_zero_copy_message_outlives_its_sender) {
+    pair p = pair_exports(LONG);
     sh_message send = long_send(&p, 1), receive = long_receive(&p, 1);
     sh_message never = {.peer = 0, .tag = 2};
-    receive.borrows = true;
+    receive.zero_copy = true;
     CHECK_OK(sh_send(p.a, &send));
     CHECK_OK(sh_receive(p.b, &receive));
     run_both(&p);
@@ -298,7 +298,7 @@ TEST(shm_details, a_borrowed_message_outlives_its_sender) {
     assert_true(sh_transport_progress(p.b));
     assert_int_equal(never.state, SH_MESSAGE_FAILED);
     assert_int_equal(((unsigned char *)receive.data)[1000], p.sent[1000]);
-    sh_give_back(p.b, &receive);
+    sh_message_release(p.b, &receive);
     pair_close_lent(&p);
 }
 
@@ -306,17 +306,17 @@ TEST(shm_details, what_was_lent_is_given_back) {
     pair p = pair_open();
     long before_kib = shared_kib();
     for (int i = 0; i < 8; i++) {
-        unsigned char *lent = sh_lend(p.a, HUGE);
-        assert_non_null(lent);
-        assert_int_equal((uintptr_t)lent % 4096, 0);
-        for (size_t at = 0; at < HUGE; at += 4096) assert_int_equal(lent[at], 0);
-        memset(lent, 1, HUGE);
-        sh_unlend(p.a, lent);
+        unsigned char *exported = sh_export_acquire(p.a, HUGE);
+        assert_non_null(exported);
+        assert_int_equal((uintptr_t)exported % 4096, 0);
+        for (size_t at = 0; at < HUGE; at += 4096) assert_int_equal(exported[at], 0);
+        memset(exported, 1, HUGE);
+        sh_export_release(p.a, exported);
     }
     assert_true(shared_kib() - before_kib < HUGE / 1024);
-    assert_null(sh_lend(p.a, SIZE_MAX));
-    assert_null(sh_lend(p.a, SIZE_MAX / 2));
-    assert_null(sh_lend(p.a, (size_t)1 << 60));
+    assert_null(sh_export_acquire(p.a, SIZE_MAX));
+    assert_null(sh_export_acquire(p.a, SIZE_MAX / 2));
+    assert_null(sh_export_acquire(p.a, (size_t)1 << 60));
     pair_close(&p);
 }
 
@@ -336,7 +336,7 @@ TEST(shm_details, lengths_and_places_do_not_matter) {
     pair_close(&p);
 }
 
-/* The ring is filled and emptied by turns, with messages that are taken aside in between. */
+/* The ring is filled and emptied by turns, with messages that are unexpected in between. */
 TEST(shm_details, a_run_that_goes_on_as_before_allocates_nothing) {
     pair p = pair_open();
     uint64_t calls = 0;

@@ -89,18 +89,18 @@ TEST(wait_limits, is_what_the_user_says) {
 TEST(wait_limits, mentions_waits_that_are_longer_than_usual) {
     sh_wait_limits wait_limits = {0};
     sh_wait_limits_turn(&wait_limits, SH_PHASE_START, second_ns);
-    assert_int_equal(wait_limits.mention.after_ns, 0);  // a start may take long
+    assert_int_equal(wait_limits.wait_report.after_ns, 0);  // a start may take long
     int64_t now_ns = take_steps(&wait_limits, 60 * second_ns);
-    assert_int_equal(wait_limits.mention.after_ns, 5 * second_ns);
+    assert_int_equal(wait_limits.wait_report.after_ns, 5 * second_ns);
     sh_wait_limits_turn(&wait_limits, SH_PHASE_EVALUATE, now_ns);
-    assert_int_equal(wait_limits.mention.after_ns, 0);  // the first of its kind
+    assert_int_equal(wait_limits.wait_report.after_ns, 0);  // the first of its kind
     sh_wait_limits_turn(&wait_limits, SH_PHASE_STEP, now_ns + second_ns);
     sh_wait_limits_turn(&wait_limits, SH_PHASE_EVALUATE, now_ns + 2 * second_ns);
-    assert_int_equal(wait_limits.mention.after_ns, 5 * second_ns);
+    assert_int_equal(wait_limits.wait_report.after_ns, 5 * second_ns);
     // Nobody hurries rank 0 while it writes.
     wait_limits.writes = true;
     sh_wait_limits_turn(&wait_limits, SH_PHASE_STEP, now_ns + 3 * second_ns);
-    assert_int_equal(wait_limits.mention.after_ns, 0);
+    assert_int_equal(wait_limits.wait_report.after_ns, 0);
 }
 
 TEST(wait_limits, mentions_nothing_that_long_steps_bring_along) {
@@ -108,10 +108,10 @@ TEST(wait_limits, mentions_nothing_that_long_steps_bring_along) {
     int64_t now_ns = second_ns;
     for (int i = 0; i < 4; i++, now_ns += 20 * second_ns)
         sh_wait_limits_turn(&wait_limits, SH_PHASE_STEP, now_ns);
-    assert_int_equal(wait_limits.mention.after_ns, 60 * second_ns);
+    assert_int_equal(wait_limits.wait_report.after_ns, 60 * second_ns);
     // One outage does not make the next one usual.
     sh_wait_limits_turn(&wait_limits, SH_PHASE_STEP, now_ns + 180 * second_ns);
-    assert_true(wait_limits.mention.after_ns < 120 * second_ns);
+    assert_true(wait_limits.wait_report.after_ns < 120 * second_ns);
 }
 
 TEST(watch, does_not_count_the_time_in_which_it_was_stopped_itself) {

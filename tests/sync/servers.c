@@ -118,7 +118,7 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
     SH_TRY(sh_optim_init(&world->optims[rank], &optim, world->params.total));
     ps_player player = {.world = world};
     float *weights = copy_of(world->start, world->params.total);
-    float *lent = sh_lend(mail, world->params.total * sizeof *lent);
+    float *lent = sh_export_acquire(mail, world->params.total * sizeof *lent);
     float *gradients = lent != NULL ? lent : copy_of(NULL, world->params.total);
     player.replica = (sh_replica){.rank = rank,
                                   .ranks = world->workers,
@@ -140,7 +140,7 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
     scheme.kind->family->destroy(&sync);
     sh_free(weights);
     if (lent != NULL)
-        sh_unlend(mail, lent);
+        sh_export_release(mail, lent);
     else
         sh_free(gradients);
     return status == SH_OK ? SH_OK : sh_error_adopt(&error);

@@ -274,7 +274,7 @@ TEST(hogwild, what_does_not_go_together_is_refused) {
 enum { ROWS = 12, WIDTH = 50, UNITS = 3 };
 
 static void make_rows(sh_sparse *sparse, int32_t *labels) {
-    const sh_sparse_plan plan = {.rows = ROWS, .width = WIDTH, .nonzeros = 7, .zipf = 0.9};
+    const sh_sparse_spec plan = {.rows = ROWS, .width = WIDTH, .nonzeros = 7, .zipf = 0.9};
     CHECK_OK(sh_sparse_make(&plan, sparse, labels));
 }
 
@@ -343,7 +343,7 @@ TEST(hogwild, a_sparse_step_leaves_other_weights_alone) {
 }
 
 TEST(sparse, made_rows_keep_their_promises) {
-    const sh_sparse_plan plan = {
+    const sh_sparse_spec plan = {
         .rows = 400, .width = 1000, .nonzeros = 20, .zipf = 1.1, .seed = 2};
     sh_sparse sparse;
     int32_t labels[400];
@@ -365,6 +365,6 @@ TEST(sparse, made_rows_keep_their_promises) {
     assert_true(most > 300);  // evenly drawn, a feature would come in 8 rows
     assert_true(ones > 100 && ones < 300);
     sh_sparse_fini(&sparse);
-    const sh_sparse_plan dense = {.rows = 1, .width = 8, .nonzeros = 3};
+    const sh_sparse_spec dense = {.rows = 1, .width = 8, .nonzeros = 3};
     CHECK_FAILS(SH_E_USAGE, "not sparse", sh_sparse_make(&dense, &sparse, labels));
 }

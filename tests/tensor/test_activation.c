@@ -98,13 +98,13 @@ static void rows_match_reference(void) {
     }
 }
 
-/* Part of a matrix, rows of 41 of which 37 are bent, with slopes and without. */
-static void bent_parts_match_reference(void) {
+/* Part of a matrix, rows of 41 of which 37 are activated, with slopes and without. */
+static void fused_parts_match_reference(void) {
     enum { ROWS = 5, COLUMNS = 37, ROW = 41, ALL = ROWS * ROW };
     for (int kind = 0; kind < SH_ACTIVATION_COUNT; kind++) {
         const sh_activation_row *row = &sh_activation()->row[kind];
-        assert_true((row->bend != NULL) == row->needs_input);
-        if (row->bend == NULL) continue;
+        assert_true((row->apply != NULL) == row->needs_input);
+        if (row->apply == NULL) continue;
         float *x = filled(ALL, 3, 9.0f), *y = copied(x, ALL), *alone = copied(x, ALL);
         float *want = copied(x, ALL), *slope = copied(x, ALL), *want_slope = copied(x, ALL);
         for (int i = 0; i < ALL; i++) {
@@ -112,8 +112,8 @@ static void bent_parts_match_reference(void) {
             want[i] = (float)sh_ref_activation(kind, (double)x[i]);
             want_slope[i] = (float)sh_ref_activation_slope(kind, (double)x[i]);
         }
-        row->bend(y, slope, ROWS, COLUMNS, ROW);
-        row->bend(alone, NULL, ROWS, COLUMNS, ROW);
+        row->apply(y, slope, ROWS, COLUMNS, ROW);
+        row->apply(alone, NULL, ROWS, COLUMNS, ROW);
         CHECK_CLOSE(y, want, ALL, 1e-6);
         CHECK_CLOSE(slope, want_slope, ALL, 2e-6);
         CHECK_CLOSE(alone, want, ALL, 1e-6);
@@ -122,7 +122,7 @@ static void bent_parts_match_reference(void) {
 }
 
 TEST(activation, bends_parts_of_a_matrix_as_the_reference) {
-    each_setting(bent_parts_match_reference);
+    each_setting(fused_parts_match_reference);
 }
 
 TEST(activation, matches_reference) { each_setting(rows_match_reference); }

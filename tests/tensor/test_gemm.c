@@ -43,12 +43,12 @@ static operands operands_make(sides s, int variant) {
                             .accumulate = variant & 4,
                             .bias = variant & 8 ? o.bias : NULL,
                             .relu = variant & 16,
-                            .curve = variant & 32 ? sh_activation_find("gelu") : NULL,
+                            .activation = variant & 32 ? sh_activation_find("gelu") : NULL,
                             .factor = variant & 64 ? o.factor : NULL,
                             .a = o.a,
                             .b = o.b};
     o.args.c = o.want;
-    o.args.slope = (variant & 33) == 33 ? o.want_slope : NULL;  // half of the curves
+    o.args.slope = (variant & 33) == 33 ? o.want_slope : NULL;  // half of the activations
     sh_test_fill(o.want, o.c_count, 4);
     sh_gemm_reference(&o.args);
     o.args.c = o.c;
@@ -188,7 +188,7 @@ TEST(gemm, measures_long_sides_within_its_memory) {
     assert_true(sh_packed_gemm()->scratch_bytes(120, 16, 3072, 1) >
                 sh_packed_gemm()->scratch_bytes(120, 16, 3300, 1));
     sh_gemm gemm;
-    CHECK_OK(sh_gemm_plan(&gemm, 120, 16, 3300, true, false, tuner));
+    CHECK_OK(sh_gemm_choose(&gemm, 120, 16, 3300, true, false, tuner));
     assert_true(sh_tuner_changed(tuner));
     char *text = sh_tuner_print(tuner, true);
     assert_non_null(strstr(text, "gemm tn 120x16x3300 t1"));
@@ -203,7 +203,7 @@ TEST(gemm, measures_again_when_the_remembered_library_is_gone) {
         &(sh_tuner_options){.clock = &sh_clock_real, .measure = true, .threads = 1}, &tuner));
     CHECK_OK(sh_tuner_load(tuner, "kernels.json", stale, strlen(stale), true));
     sh_gemm gemm;
-    CHECK_OK(sh_gemm_plan(&gemm, 5, 6, 7, false, false, tuner));
+    CHECK_OK(sh_gemm_choose(&gemm, 5, 6, 7, false, false, tuner));
     assert_true(sh_tuner_changed(tuner));
     sh_tuner_destroy(tuner);
 }

@@ -15,7 +15,7 @@ static void copy_all_lengths(void) {
         memset(to, 0xEE, sizeof to);
         memset(expected, 0xEE, sizeof expected);
         memcpy(expected + y, from + x, bytes);
-        sh_copy_from_peer(to + y, from + x, bytes);
+        sh_copy_shared(to + y, from + x, bytes);
         assert_memory_equal(to, expected, sizeof to);
         memset(to, 0xEE, sizeof to);
         SH_SIMD_PICK(sh_peer_table)->copy(to + y, from + x, bytes);

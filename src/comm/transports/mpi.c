@@ -31,7 +31,7 @@ sh_status sh_mpi_fail(sh_mpi *mpi, int error, const char *what) {
     snprintf(mpi->failure, sizeof mpi->failure, "MPI failed at %s%s%s", what,
              error != 0 ? ": " : "", text);
     mpi->failed = true;
-    sh_mpi_desk_fail(mpi);
+    sh_mpi_mail_queue_fail(mpi);
     for (int b = 0; b < SH_MPI_BUCKETS; b++) {
         sh_mpi_bucket *bucket = &mpi->buckets[b];
         for (sh_message *message = bucket->receives; message != NULL; message = message->next)
@@ -138,13 +138,13 @@ static void mpi_close(sh_transport *transport) {
     sh_mpi *mpi = (sh_mpi *)transport;
     if (mpi->failed || transport->board->status != SH_OK) return;  // memory stays MPI's, too
     bool late;
-    sh_status status = sh_mpi_gate_pass(mpi->gate, end, mpi, mpi->options.limit_s, &late);
+    sh_status status = sh_mpi_starter_run(mpi->starter, end, mpi, mpi->options.limit_s, &late);
     if (late) process.lost_s = mpi->options.limit_s;
     if (late || status != SH_OK) return;
     process.open = NULL;
-    sh_mpi_gate_close(mpi->gate);
+    sh_mpi_starter_destroy(mpi->starter);
     sh_mpi_messages_fini(mpi);
-    pthread_mutex_destroy(&mpi->desk.lock);
+    pthread_mutex_destroy(&mpi->queue.lock);
     sh_free(mpi->node);
     sh_free(mpi);
 }
@@ -174,7 +174,7 @@ static const sh_transport_ops mpi_ops = {
     .health = health,
     .share = sh_mpi_share,
     .unshare = sh_mpi_unshare,
-    .ring = sh_mpi_ring,
+    .wake = sh_mpi_wake,
     .allreduce = allreduce,
     .close = mpi_close,
 };
@@ -199,19 +199,19 @@ static sh_status check_world(const sh_mpi *mpi, const sh_mpi_options *options) {
     return SH_OK;
 }
 
-/* The memory that a node's ranks share from the start: bells and boards. All boards are there only
- * where all ranks are on one node. */
+/* The memory that a node's ranks share from the start: wake-up words and boards. All boards are
+ * there only where all ranks are on one node. */
 static sh_status open_page(sh_mpi *mpi) {
     int ranks = mpi->world.ranks;
-    size_t bells_bytes = (size_t)ranks * sizeof(sh_mpi_bell);
-    size_t bytes = bells_bytes + sh_board_bytes(ranks);
+    size_t wakeups_bytes = (size_t)ranks * sizeof(sh_mpi_wakeup);
+    size_t bytes = wakeups_bytes + sh_board_bytes(ranks);
     bool brings = mpi->world.node_rank == 0;
     SH_TRY(sh_mpi_share_uneven(mpi, brings ? bytes : 0, bytes, &mpi->page));
     char *page = NULL;
     for (int r = 0; r < ranks && page == NULL; r++) page = mpi->page.base[r];
     SH_ASSERT(page != NULL);
-    mpi->bells = (sh_mpi_bell *)page;
-    sh_status_board *boards = (sh_status_board *)(page + bells_bytes);
+    mpi->wakeups = (sh_mpi_wakeup *)page;
+    sh_status_board *boards = (sh_status_board *)(page + wakeups_bytes);
     boards->ranks = ranks;
     bool all = mpi->world.node_ranks == ranks && (ranks == 1 || sh_mpi_is_mapped(&mpi->page));
     mpi->base.boards = all ? boards : NULL;
@@ -257,7 +257,7 @@ static sh_status set_up(void *self) {
     int cores = world->node_cores > 0 ? world->node_cores : 1;
     mpi->base.rank = world->rank;
     mpi->base.ranks = world->ranks;
-    mpi->base.crowd = (world->node_ranks + cores - 1) / cores;
+    mpi->base.ranks_per_core = (world->node_ranks + cores - 1) / cores;
     mpi->node = sh_alloc((size_t)world->ranks, sizeof *mpi->node);
     if (mpi->node == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d ranks", world->ranks);
     error = mpi->module->nodes(mpi->node);
@@ -271,8 +271,8 @@ static sh_status set_up(void *self) {
 
 static sh_status start(sh_mpi *mpi) {
     bool late;
-    SH_TRY(sh_mpi_gate_open(&mpi->gate));
-    SH_TRY(sh_mpi_gate_pass(mpi->gate, set_up, mpi, mpi->options.limit_s, &late));
+    SH_TRY(sh_mpi_starter_create(&mpi->starter));
+    SH_TRY(sh_mpi_starter_run(mpi->starter, set_up, mpi, mpi->options.limit_s, &late));
     if (!late) return SH_OK;
     process.lost_s = mpi->options.limit_s;
     SH_FAIL(SH_E_PEER, "this rank waited %.1f s for the others in MPI's start", process.lost_s);
@@ -290,7 +290,7 @@ sh_status sh_mpi_open(const sh_mpi_options *options, sh_transport **transport_ou
     if (mpi == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the MPI transport");
     mpi->module = module;
     mpi->options = *options;
-    sh_mpi_desk_init(&mpi->desk);
+    sh_mpi_mail_queue_init(&mpi->queue);
     bool given = options->part_bytes != 0;
     mpi->near_part_bytes = given ? options->part_bytes : NEAR_PART_BYTES;
     bool mpich = strcmp(module->flavour, "mpich") == 0;

@@ -22,7 +22,7 @@
 
 #include "comm/transport.h"
 #include "comm/transports/mpi.h"
-#include "comm/transports/mpi_gate.h"
+#include "comm/transports/mpi_starter.h"
 #include "comm/transports/mpi_module.h"
 
 enum {
@@ -36,11 +36,11 @@ static const uint64_t SH_MPI_TAG_MAIL = UINT64_C(1) << 63;  // in Shoal's tag; n
 static const uint64_t SH_MPI_DATA_HERE = UINT64_MAX;
 
 typedef struct sh_mpi_head {
-    uint64_t tag;  // of Shoal; with SH_MPI_TAG_MAIL, that of a letter
+    uint64_t tag;  // of Shoal; with SH_MPI_TAG_MAIL, that of mail
     uint64_t bytes;
     uint64_t data_tag;  // MPI's tag of what follows; 0: it is in this packet; DATA_HERE: it lies in
                         // this process, in `message` of the packet
-    sh_stamp stamp;     // of a letter: the endpoints from and to
+    sh_stamp stamp;     // of mail: the endpoints from and to
 } sh_mpi_head;
 
 /* A head and a short message: arriving, leaving, or early and waiting for its receive. */
@@ -61,33 +61,33 @@ typedef struct sh_mpi_bucket {
     sh_mpi_packet *early, **early_end;
 } sh_mpi_bucket;
 
-/* Each rank's bell in memory that its node shares. */
-typedef struct sh_mpi_bell {
-    _Alignas(64) _Atomic uint32_t rings;
-    _Atomic uint32_t sleeps;  // its owner waits on `rings`
-} sh_mpi_bell;
+/* Each rank's wake-up word, in memory that its node shares. */
+typedef struct sh_mpi_wakeup {
+    _Alignas(64) _Atomic uint32_t wakes;
+    _Atomic uint32_t sleeps;  // its owner waits on `wakes`
+} sh_mpi_wakeup;
 
-typedef struct sh_mpi_letter sh_mpi_letter;
+typedef struct sh_mpi_mail sh_mpi_mail;
 typedef struct sh_mpi_endpoint sh_mpi_endpoint;
 
 /* What passes between the task that owns the transport and those that use endpoints of mail. */
-typedef struct sh_mpi_desk {
+typedef struct sh_mpi_mail_queue {
     pthread_mutex_t lock;
-    sh_mpi_letter *letters, **letters_end;  // guarded by lock; handed over, in order
-    sh_mpi_endpoint *endpoints;             // guarded by lock; the open ones
-    char failure[512];                      // guarded by lock
-    _Atomic bool waiting;                   // there are letters; relaxed: a hint to look
-    _Atomic bool failed;                    // release: `failure` is there
-} sh_mpi_desk;
+    sh_mpi_mail *submitted, **submitted_end;  // guarded by lock; handed over, in order
+    sh_mpi_endpoint *endpoints;               // guarded by lock; the open ones
+    char failure[512];                        // guarded by lock
+    _Atomic bool waiting;                     // there is mail; relaxed: a hint to look
+    _Atomic bool failed;                      // release: `failure` is there
+} sh_mpi_mail_queue;
 
 typedef struct sh_mpi {
     sh_transport base;
     const sh_mpi_module *module;
     sh_mpi_options options;
-    sh_mpi_gate *gate;
+    sh_mpi_starter *starter;
     sh_mpi_world world;
     int first;  // the rank, of all that MPI has, that is the first of this transport's
-    sh_mpi_desk desk;
+    sh_mpi_mail_queue queue;
     bool mails;                              // since sh_mpi_start_mail
     size_t near_part_bytes, far_part_bytes;  // of long messages, inside the node and beyond
 
@@ -99,10 +99,10 @@ typedef struct sh_mpi {
     uint32_t *data_tags;  // (all ranks): long messages sent to each, so far
     int moving;           // long messages under way
 
-    int *node;           // (all ranks)
-    sh_shared page;      // bells and boards, brought by each node's first rank
-    sh_mpi_bell *bells;  // (all ranks), those of other nodes unused
-    uint32_t rings_seen;
+    int *node;               // (all ranks)
+    sh_shared page;          // wake-up words and boards, brought by each node's first rank
+    sh_mpi_wakeup *wakeups;  // (all ranks), those of other nodes unused
+    uint32_t wakes_seen;
     int64_t active_ns;  // when something last moved
     bool is_slack_set;
 
@@ -122,17 +122,17 @@ sh_status sh_mpi_send(sh_transport *transport, sh_message *message);
 sh_status sh_mpi_receive(sh_transport *transport, sh_message *message);
 void sh_mpi_cancel(sh_transport *transport, sh_message *message);
 bool sh_mpi_progress(sh_transport *transport);
-/* A letter's message, whose tag has SH_MPI_TAG_MAIL. A send's `peer` is the rank, counted from the
+/* Mail: a message whose tag has SH_MPI_TAG_MAIL. A send's `peer` is the rank, counted from the
  * transport's first; a receive's is an endpoint, or any. */
-sh_status sh_mpi_send_letter(sh_mpi *mpi, sh_message *message, int from, int to);
-void sh_mpi_receive_letter(sh_mpi *mpi, sh_message *message, int to);
+sh_status sh_mpi_mail_send(sh_mpi *mpi, sh_message *message, int from, int to);
+void sh_mpi_mail_receive(sh_mpi *mpi, sh_message *message, int to);
 
-void sh_mpi_desk_init(sh_mpi_desk *desk);
+void sh_mpi_mail_queue_init(sh_mpi_mail_queue *queue);
 /* The owner's: starts what was handed over; true if there was anything. */
-bool sh_mpi_desk_serve(sh_mpi *mpi);
-void sh_mpi_desk_fail(sh_mpi *mpi);
+bool sh_mpi_mail_queue_serve(sh_mpi *mpi);
+void sh_mpi_mail_queue_fail(sh_mpi *mpi);
 /* The owner's: its message is done, cancelled or failed. */
-void sh_mpi_letter_ended(sh_message *message);
+void sh_mpi_mail_ended(sh_message *message);
 
 sh_status sh_mpi_share(sh_transport *transport, size_t bytes, sh_shared *shared_out);
 void sh_mpi_unshare(sh_transport *transport, sh_shared *shared);
@@ -142,8 +142,8 @@ sh_status sh_mpi_share_uneven(sh_mpi *mpi, size_t bytes, size_t private_bytes,
                               sh_shared *shared_out);
 bool sh_mpi_is_mapped(const sh_shared *shared);  // peers of the node really share it
 
-void sh_mpi_ring(sh_transport *transport, int peer);
-void sh_mpi_ring_rank(sh_mpi *mpi, int rank);  // of all that MPI has
+void sh_mpi_wake(sh_transport *transport, int peer);
+void sh_mpi_wake_rank(sh_mpi *mpi, int rank);  // of all that MPI has
 void sh_mpi_idle(sh_transport *transport);
 
 #endif

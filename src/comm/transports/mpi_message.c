@@ -24,7 +24,7 @@ enum {
     OWN_HEAD,                 // send: the head takes five words
     OWN_DATA_TAG = OWN_HEAD,  // receive
     OWN_RANK,                 // receive: from which its data comes
-    OWN_TO,                   // receive: the endpoint of a letter
+    OWN_TO,                   // receive of mail: the endpoint
 };
 enum { WAITS, TRAVELS, WITHDRAWN };
 
@@ -37,12 +37,12 @@ typedef struct drain {
 
 static uintptr_t cookie_of(const void *object, uintptr_t kind) { return (uintptr_t)object | kind; }
 
-static bool is_letter(uint64_t tag) { return (tag & SH_MPI_TAG_MAIL) != 0; }
+static bool is_mail(uint64_t tag) { return (tag & SH_MPI_TAG_MAIL) != 0; }
 
-/* A letter is its endpoint's again after this. */
+/* Mail belongs to its endpoint again after this. */
 static void end(sh_message *message, sh_message_state state) {
     message->state = state;
-    if (is_letter(message->tag)) sh_mpi_letter_ended(message);
+    if (is_mail(message->tag)) sh_mpi_mail_ended(message);
 }
 
 /* Of all ranks that MPI has. */
@@ -238,7 +238,7 @@ static void deliver(sh_mpi *mpi, sh_message *message, const sh_mpi_packet *packe
 static bool meet(const sh_message *receive, const sh_mpi_packet *packet) {
     const sh_mpi_head *head = &packet->head;
     if (receive->tag != head->tag) return false;
-    if (is_letter(head->tag) && receive->own[OWN_TO] != head->stamp.extent) return false;
+    if (is_mail(head->tag) && receive->own[OWN_TO] != head->stamp.extent) return false;
     return receive->peer == SH_ANY_RANK || receive->peer == packet->peer;
 }
 
@@ -322,17 +322,17 @@ void sh_mpi_cancel(sh_transport *transport, sh_message *message) {
         if (!sh_mpi_progress(transport)) sh_mpi_idle(transport);
 }
 
-/* ---- letters ---- */
+/* ---- mail ---- */
 
-void sh_mpi_receive_letter(sh_mpi *mpi, sh_message *message, int to) {
+void sh_mpi_mail_receive(sh_mpi *mpi, sh_message *message, int to) {
     message->own[OWN_TO] = (uintptr_t)to;
     start_receive(mpi, message);
 }
 
-/* Both endpoints are here. A short letter is copied, a long one is read where it lies. */
+/* Both endpoints are here. Short mail is copied, long mail is read where it lies. */
 static sh_status send_here(sh_mpi *mpi, sh_message *message) {
     sh_mpi_packet *packet = packet_acquire(mpi);
-    if (packet == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a letter");
+    if (packet == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a message of mail");
     bool is_short = message->bytes <= SH_MPI_SHORT_BYTES;
     begin(message, true);
     packet->head = (sh_mpi_head){.tag = message->tag,
@@ -348,12 +348,12 @@ static sh_status send_here(sh_mpi *mpi, sh_message *message) {
     return SH_OK;
 }
 
-sh_status sh_mpi_send_letter(sh_mpi *mpi, sh_message *message, int from, int to) {
+sh_status sh_mpi_mail_send(sh_mpi *mpi, sh_message *message, int from, int to) {
     message->stamp = (sh_stamp){.kind = (uint64_t)from, .extent = (uint64_t)to};
     int rank = target_of(mpi, message);
     if (rank == mpi->world.rank) return send_here(mpi, message);
     SH_TRY(start_send(mpi, message));
-    sh_mpi_ring_rank(mpi, rank);  // it may sleep between two looks at MPI
+    sh_mpi_wake_rank(mpi, rank);  // it may sleep between two looks at MPI
     return SH_OK;
 }
 
@@ -384,8 +384,8 @@ static void meet_arrivals(sh_mpi *mpi) {
         int index = mpi->arrivals_at;
         sh_mpi_packet *packet = mpi->arrivals[index];
         const sh_mpi_head *head = &packet->head;
-        bool is_notice = !is_letter(head->tag) &&
-                         sh_transport_meets(&mpi->base, packet->peer, head->tag, head->stamp);
+        bool is_notice = !is_mail(head->tag) &&
+                         sh_transport_arrived(&mpi->base, packet->peer, head->tag, head->stamp);
         if (!is_notice && keep_packet(mpi, packet))
             mpi->arrivals[index] = NULL;  // another takes its place in the ring
         mpi->arrivals_at = (index + 1) % SH_MPI_ARRIVALS;
@@ -402,8 +402,8 @@ static void arrival_done(sh_mpi *mpi, const sh_mpi_done *done) {
         return;
     }
     packet->rank = done->peer;
-    bool letter = is_letter(packet->head.tag);
-    packet->peer = letter ? (int)packet->head.stamp.kind : done->peer - mpi->first;
+    bool mail = is_mail(packet->head.tag);
+    packet->peer = mail ? (int)packet->head.stamp.kind : done->peer - mpi->first;
     mpi->arrived[index] = true;
 }
 
@@ -446,7 +446,7 @@ static void request_done(sh_mpi *mpi, const sh_mpi_done *done) {
 
 bool sh_mpi_progress(sh_transport *transport) {
     sh_mpi *mpi = (sh_mpi *)transport;
-    bool served = sh_mpi_desk_serve(mpi);
+    bool served = sh_mpi_mail_queue_serve(mpi);
     if (mpi->failed) return false;
     sh_mpi_done done[DONE_AT_ONCE];
     int count = 0;

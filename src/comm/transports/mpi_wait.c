@@ -6,8 +6,8 @@
  *   quiet for longer    sleep an eighth of the quiet time, at most 1 ms (100 us while long messages
  *                       are under way: MPI moves them only inside of polls)
  *
- * The sleep is a futex on the rank's bell, which ranks of the node ring, and other tasks of this
- * rank when they have work for the task that waits. */
+ * The sleep is a futex on the rank's wake-up word, which ranks of the node change, and other tasks
+ * of this rank when they have work for the task that waits. */
 #include <linux/futex.h>
 #include <limits.h>
 #include <sched.h>
@@ -33,40 +33,40 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
     return syscall(SYS_futex, (uint32_t *)word, operation, value, timeout, NULL, 0);
 }
 
-void sh_mpi_ring(sh_transport *transport, int peer) {
+void sh_mpi_wake(sh_transport *transport, int peer) {
     sh_mpi *mpi = (sh_mpi *)transport;
-    sh_mpi_ring_rank(mpi, mpi->first + peer);
+    sh_mpi_wake_rank(mpi, mpi->first + peer);
 }
 
-void sh_mpi_ring_rank(sh_mpi *mpi, int rank) {
+void sh_mpi_wake_rank(sh_mpi *mpi, int rank) {
     if (mpi->node[rank] != mpi->node[mpi->world.rank]) return;
-    sh_mpi_bell *bell = &mpi->bells[rank];
-    // Sequential: either the sleeper sees the ring, or the ringer sees the sleeper.
-    atomic_fetch_add(&bell->rings, 1);
-    if (atomic_load(&bell->sleeps) != 0) futex(&bell->rings, FUTEX_WAKE, INT_MAX, NULL);
+    sh_mpi_wakeup *wakeup = &mpi->wakeups[rank];
+    // Sequential: either the sleeper sees the change, or the waker sees the sleeper.
+    atomic_fetch_add(&wakeup->wakes, 1);
+    if (atomic_load(&wakeup->sleeps) != 0) futex(&wakeup->wakes, FUTEX_WAKE, INT_MAX, NULL);
 }
 
-static bool rang(sh_mpi *mpi) {
-    uint32_t rings = atomic_load(&mpi->bells[mpi->world.rank].rings);
-    bool changed = rings != mpi->rings_seen;
-    mpi->rings_seen = rings;
+static bool was_woken(sh_mpi *mpi) {
+    uint32_t wakes = atomic_load(&mpi->wakeups[mpi->world.rank].wakes);
+    bool changed = wakes != mpi->wakes_seen;
+    mpi->wakes_seen = wakes;
     return changed;
 }
 
-static void sleep_until_ring(sh_mpi *mpi, int64_t sleep_ns) {
-    sh_mpi_bell *bell = &mpi->bells[mpi->world.rank];
+static void sleep_until_woken(sh_mpi *mpi, int64_t sleep_ns) {
+    sh_mpi_wakeup *wakeup = &mpi->wakeups[mpi->world.rank];
     struct timespec timeout = {.tv_nsec = (long)sleep_ns};
-    atomic_store(&bell->sleeps, 1);
-    if (atomic_load(&bell->rings) == mpi->rings_seen)
-        futex(&bell->rings, FUTEX_WAIT, mpi->rings_seen, &timeout);
-    atomic_store(&bell->sleeps, 0);
+    atomic_store(&wakeup->sleeps, 1);
+    if (atomic_load(&wakeup->wakes) == mpi->wakes_seen)
+        futex(&wakeup->wakes, FUTEX_WAIT, mpi->wakes_seen, &timeout);
+    atomic_store(&wakeup->sleeps, 0);
 }
 
 /* True once something changed; false when the time is up or the core is wanted. */
 static bool poll(sh_mpi *mpi, int64_t until_ns) {
     const sh_clock *clock = mpi->base.clock;
     for (;;) {
-        if (rang(mpi) || sh_mpi_progress(&mpi->base)) return true;
+        if (was_woken(mpi) || sh_mpi_progress(&mpi->base)) return true;
         int64_t before_ns = sh_clock_now_ns(clock);
         if (before_ns >= until_ns) return false;
         sched_yield();
@@ -83,5 +83,5 @@ void sh_mpi_idle(sh_transport *transport) {
     int64_t most_ns = mpi->moving > 0 ? SLEEP_MOVING_NS : SLEEP_MAX_NS;
     int64_t sleep_ns = quiet_ns / 8;
     if (sleep_ns < SLEEP_MIN_NS) sleep_ns = SLEEP_MIN_NS;
-    sleep_until_ring(mpi, sleep_ns < most_ns ? sleep_ns : most_ns);
+    sleep_until_woken(mpi, sleep_ns < most_ns ? sleep_ns : most_ns);
 }

@@ -8,7 +8,7 @@
 #include "comm/transports/shm_internal.h"
 
 /* Pending messages with a rank that left fail, after what it had sent was delivered. */
-static void bury_dead(shm_transport *shm, uint32_t deaths) {
+static void fail_dead_peers(shm_transport *shm, uint32_t deaths) {
     shm->deaths_seen = deaths;
     for (int rank = 0; rank < shm->base.ranks; rank++) {
         shm_peer *peer = &shm->peers[rank];
@@ -19,16 +19,16 @@ static void bury_dead(shm_transport *shm, uint32_t deaths) {
     }
 }
 
-/* True also when the bell rang: then the caller looks at its shared memory once more, and nothing
- * that was written between its last look and this call is missed. */
+/* True also when the rank was woken: then the caller looks at its shared memory once more, and
+ * nothing that was written between its last look and this call is missed. */
 static bool shm_progress(sh_transport *transport) {
     shm_transport *shm = shm_of(transport);
-    uint32_t bell = atomic_load_explicit(&shm->door->bell, memory_order_acquire);
+    uint32_t wakes = atomic_load_explicit(&shm->wakeup->wakes, memory_order_acquire);
     uint32_t deaths = atomic_load_explicit(&shm->fabric->control->deaths, memory_order_acquire);
-    bool moved = bell != shm->bell_seen;
-    shm->bell_seen = bell;
+    bool moved = wakes != shm->wakes_seen;
+    shm->wakes_seen = wakes;
     if (deaths != shm->deaths_seen) {
-        bury_dead(shm, deaths);
+        fail_dead_peers(shm, deaths);
         moved = true;
     }
     moved |= shm_receive_progress(shm);
@@ -47,7 +47,7 @@ static void shm_cancel(sh_transport *transport, sh_message *message) {
 static sh_status shm_health(sh_transport *transport) {
     shm_transport *shm = shm_of(transport);
     if (shm->short_of_memory)
-        return SH_FAIL(SH_E_MEMORY, "rank %d has no memory for a message that came early",
+        return SH_FAIL(SH_E_MEMORY, "rank %d has no memory for an unexpected message",
                        transport->rank);
     const shm_control *control = shm->fabric->control;
     bool over = atomic_load_explicit(&control->over, memory_order_relaxed);
@@ -64,8 +64,8 @@ static sh_status shm_health(sh_transport *transport) {
     return over ? SH_FAIL(SH_E_PEER, "rank %d: the team is over", transport->rank) : SH_OK;
 }
 
-static void shm_ring_peer(sh_transport *transport, int peer) {
-    shm_bell(shm_of(transport)->fabric, peer);
+static void shm_wake_peer(sh_transport *transport, int peer) {
+    shm_notify(shm_of(transport)->fabric, peer);
 }
 
 static void shm_close(sh_transport *transport) {
@@ -89,10 +89,10 @@ static const sh_transport_ops ops = {
     .health = shm_health,
     .share = shm_share,
     .unshare = shm_unshare,
-    .lend = shm_lend,
-    .unlend = shm_unlend,
-    .give_back = shm_give_back,
-    .ring = shm_ring_peer,
+    .export_acquire = shm_export_acquire,
+    .export_release = shm_export_release,
+    .message_release = shm_message_release,
+    .wake = shm_wake_peer,
     .close = shm_close,
 };
 
@@ -118,13 +118,13 @@ sh_status sh_shm_attach(sh_shm *fabric, int rank, int cores, sh_transport **tran
         .ops = &ops,
         .rank = rank,
         .ranks = fabric->ranks,
-        .crowd = (fabric->ranks + cores - 1) / cores,
+        .ranks_per_core = (fabric->ranks + cores - 1) / cores,
         .clock = &sh_clock_real,
         .board = &fabric->board->rank[rank],
         .boards = fabric->board,
     };
     shm->fabric = fabric;
-    shm->door = &fabric->doors[rank];
+    shm->wakeup = &fabric->wakeups[rank];
     shm->share_offset = fabric->control_bytes;
     sh_status status = allocate(shm, fabric->ranks);
     if (status != SH_OK) {

@@ -7,7 +7,7 @@
  * All memory lies in one nameless file (memfd), so nothing is left behind whoever dies. Messages
  * travel through one bounded ring per ordered pair of ranks: a sender waits once its ring is full.
  * What a receiver did not ask for yet stays in the ring, unless it waits for something that may lie
- * behind it; then it is taken aside. */
+ * behind it; then it goes to the unexpected-message queue. */
 #ifndef SH_COMM_TRANSPORTS_SHM_H
 #define SH_COMM_TRANSPORTS_SHM_H
 
@@ -42,7 +42,7 @@ void sh_shm_end(sh_shm *fabric);
 
 /* Memory at one address in all processes of the fabric, zeroed, which goes with the fabric. NULL:
  * there is not enough. */
-void *sh_shm_lend(sh_shm *fabric, size_t bytes);
+void *sh_shm_export(sh_shm *fabric, size_t bytes);
 
 /* Readable by the parent at any time, also after a rank died. */
 sh_status_board *sh_shm_board(sh_shm *fabric);

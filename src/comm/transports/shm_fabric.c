@@ -26,8 +26,8 @@ static size_t lay_out(sh_shm *fabric, uintptr_t base) {
     at = sh_round_up(at + sizeof *fabric->control, 128);
     fabric->board = (sh_status_board *)(base + at);
     at = sh_round_up(at + sh_board_bytes(fabric->ranks), 128);
-    fabric->doors = (shm_door *)(base + at);
-    at = sh_round_up(at + ranks * sizeof *fabric->doors, 128);
+    fabric->wakeups = (shm_wakeup *)(base + at);
+    at = sh_round_up(at + ranks * sizeof *fabric->wakeups, 128);
     fabric->opened = (_Atomic uint64_t *)(base + at);
     at = sh_round_up(at + ranks * fabric->opened_words * sizeof *fabric->opened, 4096);
     fabric->rings = (char *)(base + at);
@@ -77,7 +77,7 @@ sh_status sh_shm_create_of(int fabrics, int ranks, sh_shm **fabric_out) {
     sh_shm *fabric = sh_alloc(1, sizeof *fabric);
     if (fabric == NULL) return SH_FAIL(SH_E_MEMORY, "no memory for a fabric of %d ranks", ranks);
     fabric->ranks = ranks;
-    fabric->file = fabric->lent_file = -1;
+    fabric->file = fabric->export_file = -1;
     fabric->ring_bytes = ring_bytes_for(ranks);
     fabric->ring_stride = sizeof(shm_ring) + fabric->ring_bytes;
     fabric->opened_words = ((size_t)ranks + SHM_BITS - 1) / SHM_BITS;
@@ -87,7 +87,7 @@ sh_status sh_shm_create_of(int fabrics, int ranks, sh_shm **fabric_out) {
         sh_shm_destroy(fabric);
         return status;
     }
-    shm_lend_init(fabric, fabrics);
+    shm_export_init(fabric, fabrics);
     fabric->board->ranks = ranks;
     *fabric_out = fabric;
     return SH_OK;
@@ -101,7 +101,7 @@ void sh_shm_limit(sh_shm *fabric, int ranks) {
 
 void sh_shm_destroy(sh_shm *fabric) {
     if (fabric == NULL) return;
-    shm_lend_fini(fabric);
+    shm_export_fini(fabric);
     if (fabric->base != NULL) munmap(fabric->base, fabric->control_bytes);
     if (fabric->file >= 0) close(fabric->file);
     pthread_mutex_destroy(&fabric->lock);
@@ -112,12 +112,12 @@ sh_status_board *sh_shm_board(sh_shm *fabric) { return fabric->board; }
 
 void sh_shm_end(sh_shm *fabric) {
     atomic_store_explicit(&fabric->control->over, true, memory_order_relaxed);
-    for (int peer = 0; peer < fabric->ranks; peer++) shm_bell(fabric, peer);
+    for (int peer = 0; peer < fabric->ranks; peer++) shm_notify(fabric, peer);
 }
 
 void sh_shm_mark_dead(sh_shm *fabric, int rank) {
     SH_ASSERT(rank >= 0 && rank < fabric->ranks);
     if (atomic_exchange(&fabric->board->rank[rank].dead, true)) return;
     atomic_fetch_add(&fabric->control->deaths, 1);
-    for (int peer = 0; peer < fabric->ranks; peer++) shm_bell(fabric, peer);
+    for (int peer = 0; peer < fabric->ranks; peer++) shm_notify(fabric, peer);
 }

@@ -1,7 +1,7 @@
 /* What the files of the shared-memory transport know of each other.
  *
- * The file begins with the control block: the board, a door per rank, a bitmap per rank of who ever
- * sent to it, and the rings. Behind it lie the regions of sh_share, one after the other.
+ * The file begins with the control block: the board, a wakeup per rank, a bitmap per rank of who
+ * ever sent to it, and the rings. Behind it lie the regions of sh_share, one after the other.
  *
  * A ring is a stretch of records, each at a multiple of 64 bytes. Its single reader looks at the
  * word of the next record only: a word other than 0 publishes the record. The single writer clears
@@ -9,9 +9,9 @@
  * never crosses the ring's end: a message is cut there into one more piece, as it is anyway when it
  * is longer than a sixteenth of the ring.
  *
- * A long message whose data lies in lent memory (shm_lend.c) is one record that tells where; the
- * reader copies the data from there, and counts the loan as returned. Loans of a ring are returned
- * in its order.
+ * A long message whose data lies in exported memory (shm_export.c) is one record that tells
+ * where; the reader copies the data from there, and counts the reference as released. References of
+ * a ring are released in its order.
  *
  * Waking is Dekker's: a writer publishes and then looks whether the reader sleeps; a reader says
  * that it sleeps and then looks once more for records. All four accesses are sequentially
@@ -38,11 +38,12 @@ typedef struct shm_record {
 static inline uint64_t shm_word(size_t piece_bytes) { return (uint64_t)piece_bytes + 1; }
 static inline size_t shm_word_bytes(uint64_t word) { return (size_t)(word - 1); }
 
-/* The word of a record that holds no data but a loan: where the data lies. */
-static const uint64_t shm_loan_word = UINT64_MAX;
-typedef struct shm_loan {
-    uint64_t offset;  // in the lent memory
-} shm_loan;
+/* The word of a record that holds a reference instead of data: where in exported memory the data
+ * lies. */
+static const uint64_t shm_reference_word = UINT64_MAX;
+typedef struct shm_reference {
+    uint64_t offset;  // in the exported memory
+} shm_reference;
 
 static inline size_t shm_record_bytes(size_t piece_bytes) {
     return (sizeof(shm_record) + piece_bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
@@ -50,8 +51,8 @@ static inline size_t shm_record_bytes(size_t piece_bytes) {
 
 typedef struct shm_ring {
     _Alignas(128) _Atomic uint64_t head;  // bytes the reader is done with; written by it alone
-    _Atomic uint64_t returned;            // loans that it has read; release, written by it alone
-    _Alignas(128) _Atomic bool full;      // the writer waits for room; written by it alone
+    _Atomic uint64_t released;        // references that it has read; release, written by it alone
+    _Alignas(128) _Atomic bool full;  // the writer waits for room; written by it alone
     _Alignas(128) unsigned char data[];
 } shm_ring;
 
@@ -63,17 +64,17 @@ typedef struct shm_offer {
     size_t bytes;
 } shm_offer;
 
-typedef struct shm_door {
-    _Alignas(128) _Atomic uint32_t bell;  // futex; counts rings
-    _Atomic uint32_t sleeps;              // the owner is about to wait for the bell
+typedef struct shm_wakeup {
+    _Alignas(128) _Atomic uint32_t wakes;  // futex; counts wake-ups
+    _Atomic uint32_t sleeps;               // the owner is about to wait on `wakes`
     _Alignas(128) shm_offer offers[2];
-} shm_door;
+} shm_wakeup;
 
 /* The start of the file. */
 typedef struct shm_control {
     _Alignas(128) _Atomic uint32_t deaths;
-    _Atomic bool over;      // relaxed: waits fail, though all ranks may live
-    _Atomic uint64_t lent;  // bytes of the lent memory that were ever given out
+    _Atomic bool over;         // relaxed: waits fail, though all ranks may live
+    _Atomic uint64_t exports;  // bytes of the exported memory that were ever given out
 } shm_control;
 
 /* A mapped region; one per process, however many of its threads are ranks. */
@@ -87,14 +88,14 @@ typedef struct shm_mapping {
 struct sh_shm {
     int ranks;
     int file;
-    int lent_file;      // a second nameless file; -1: nothing is lent
-    char *lent;         // all of it that there could be, mapped before any fork
-    size_t lent_bytes;  // addresses; memory is there for what was given out
+    int export_file;      // a second nameless file; -1: nothing is exported
+    char *exports;        // all of it that there could be, mapped before any fork
+    size_t export_bytes;  // reserved addresses; memory exists for the pieces given out
     size_t control_bytes, ring_bytes, ring_stride;
     char *base;
     shm_control *control;
     sh_status_board *board;
-    shm_door *doors;           // [ranks]
+    shm_wakeup *wakeups;       // [ranks]
     _Atomic uint64_t *opened;  // [ranks][words]: bit s of row r: s has sent to r
     char *rings;               // [receiver][sender], ring_stride apart
     size_t opened_words;
@@ -108,13 +109,13 @@ static inline shm_ring *shm_ring_of(const sh_shm *fabric, int receiver, int send
 }
 
 /* A message that arrived before its receive was started. */
-typedef struct shm_aside {
-    struct shm_aside *next;
+typedef struct shm_unexpected {
+    struct shm_unexpected *next;
     uint64_t tag, order;  // order: of arrival over all peers
     size_t total, moved;
     size_t room;
     unsigned char data[];
-} shm_aside;
+} shm_unexpected;
 
 typedef struct shm_list {
     sh_message *first, *last;
@@ -127,45 +128,45 @@ typedef struct shm_peer {
     uint64_t head_seen;  // the reader was at least here
     uint64_t cleared;    // words behind the tail and before this are 0
     shm_list sends;
-    shm_list loans;       // told, but not returned
-    uint64_t loan_count;  // that were told
-    bool busy;            // it is in shm->busy
-    bool opened;          // it knows that this rank sends to it
+    shm_list references;       // announced, not yet read by the peer
+    uint64_t reference_count;  // that were announced
+    bool busy;                 // it is in shm->busy
+    bool opened;               // it knows that this rank sends to it
     // From it:
     shm_ring *in;
     uint64_t position;   // bytes read from the ring
     uint64_t published;  // what `head` says
-    sh_message *target;  // receives the message under way; NULL: taken aside, or dropped
-    shm_aside *aside;
-    bool active;          // a message is under way
-    bool borrowed;        // the next message is read where it lies: nothing to do until it is back
-    bool parked;          // the next message has no taker: nothing to do until a receive starts
-    size_t total, moved;  // of the message under way
-    uint64_t returned;    // what `returned` of its ring says
+    sh_message *target;  // receives the message under way; NULL: queued as unexpected, or dropped
+    shm_unexpected *queued;  // of the message under way, where no receive waits for it
+    bool active;             // a message is under way
+    bool holds_reference;  // the next message is read where it lies: nothing to do until it is back
+    bool parked;           // the next message has no taker: nothing to do until a receive starts
+    size_t total, moved;   // of the message under way
+    uint64_t released;     // what `released` of its ring says
     shm_list receives;
-    shm_aside *asides, *asides_last;  // complete or, the last one, under way
+    shm_unexpected *unexpected, *unexpected_last;  // complete or, the last one, under way
     bool dead;
 } shm_peer;
 
 typedef struct shm_transport {
     sh_transport base;
     sh_shm *fabric;
-    shm_door *door;
+    shm_wakeup *wakeup;
     shm_peer *peers;  // [ranks]
     int *sources;     // [source_count]: who ever sent to this rank
     int source_count;
     uint64_t *known;  // [opened_words]: sources as bits
-    int *busy;        // [busy_count]: peers with unfinished sends or loans
+    int *busy;        // [busy_count]: peers with unfinished sends or references
     int busy_count;
-    shm_list any;        // receives from SH_ANY_RANK
-    uint64_t order;      // numbers receives, and messages taken aside
-    size_t aside_count;  // finished or not, without a taker
-    shm_aside *spare;    // for reuse
+    shm_list any;             // receives from SH_ANY_RANK
+    uint64_t order;           // numbers receives, and unexpected messages
+    size_t unexpected_count;  // finished or not, without a taker
+    shm_unexpected *spare;    // for reuse
     size_t spare_bytes;
-    uint32_t bell_seen, deaths_seen;
+    uint32_t wakes_seen, deaths_seen;
     uint64_t share_round;
     size_t share_offset;
-    bool short_of_memory;  // something could not be taken aside
+    bool short_of_memory;  // an unexpected message found no memory
     int *nodes;
 } shm_transport;
 
@@ -201,19 +202,19 @@ bool shm_receive_ready(shm_transport *shm);
 void shm_receive_cancel(shm_transport *shm, sh_message *message);
 void shm_receive_fail(shm_transport *shm, int rank);
 void shm_receive_close(shm_transport *shm);
-void shm_give_back(sh_transport *transport, sh_message *message);
+void shm_message_release(sh_transport *transport, sh_message *message);
 
-/* shm_lend.c */
-void shm_lend_init(sh_shm *fabric, int fabrics);
-void shm_lend_fini(sh_shm *fabric);
-void *shm_lend(sh_transport *transport, size_t bytes);
-void shm_unlend(sh_transport *transport, void *memory);
+/* shm_export.c */
+void shm_export_init(sh_shm *fabric, int fabrics);
+void shm_export_fini(sh_shm *fabric);
+void *shm_export_acquire(sh_transport *transport, size_t bytes);
+void shm_export_release(sh_transport *transport, void *memory);
 /* False: the data is to be copied into the ring. */
-bool shm_may_lend(const sh_shm *fabric, const sh_message *message);
+bool shm_is_exported(const sh_shm *fabric, const sh_message *message);
 
-/* shm_aside.c */
-shm_aside *shm_aside_acquire(shm_transport *shm, size_t bytes);
-void shm_aside_release(shm_transport *shm, shm_aside *aside);
+/* shm_unexpected.c */
+shm_unexpected *shm_unexpected_acquire(shm_transport *shm, size_t bytes);
+void shm_unexpected_release(shm_transport *shm, shm_unexpected *early);
 
 /* shm_share.c */
 sh_status shm_share(sh_transport *transport, size_t bytes, sh_shared *shared_out);
@@ -221,7 +222,7 @@ void shm_unshare(sh_transport *transport, sh_shared *shared);
 
 /* shm_wait.c: wakes a rank if it sleeps; the caller has published what it should see. */
 void shm_wake(sh_shm *fabric, int rank);
-void shm_bell(sh_shm *fabric, int rank);
+void shm_notify(sh_shm *fabric, int rank);
 void shm_idle(sh_transport *transport);
 
 #endif

@@ -36,7 +36,8 @@ static sh_message *take_receive(shm_transport *shm, int rank, uint64_t tag) {
     return message;
 }
 
-/* Gives the message under way to `message`; what was taken aside of it so far is still to come. */
+/* Gives the message under way to `message`; what of it was queued as unexpected is still to be
+ * copied. */
 static void give_to(shm_peer *peer, int rank, sh_message *message) {
     message->peer = rank;
     bool fits = peer->total <= message->bytes;
@@ -45,23 +46,23 @@ static void give_to(shm_peer *peer, int rank, sh_message *message) {
     if (!fits) message->state = SH_MESSAGE_FAILED;
 }
 
-static bool take_aside(shm_transport *shm, shm_peer *peer, uint64_t tag) {
-    shm_aside *aside = shm_aside_acquire(shm, peer->total);
-    if (aside == NULL) {
+static bool queue_unexpected(shm_transport *shm, shm_peer *peer, uint64_t tag) {
+    shm_unexpected *early = shm_unexpected_acquire(shm, peer->total);
+    if (early == NULL) {
         shm->short_of_memory = true;  // health tells; the sender waits meanwhile
         return false;
     }
-    aside->next = NULL;
-    aside->tag = tag;
-    aside->order = shm->order++;
-    aside->total = peer->total;
-    aside->moved = 0;
-    if (peer->asides == NULL)
-        peer->asides = aside;
+    early->next = NULL;
+    early->tag = tag;
+    early->order = shm->order++;
+    early->total = peer->total;
+    early->moved = 0;
+    if (peer->unexpected == NULL)
+        peer->unexpected = early;
     else
-        peer->asides_last->next = aside;
-    peer->asides_last = peer->aside = aside;
-    shm->aside_count++;
+        peer->unexpected_last->next = early;
+    peer->unexpected_last = peer->queued = early;
+    shm->unexpected_count++;
     return true;
 }
 
@@ -71,15 +72,15 @@ static bool begin(shm_transport *shm, int rank, const shm_record *record) {
     peer->total = record->total;
     peer->moved = 0;
     peer->target = NULL;
-    peer->aside = NULL;
-    bool is_notice = sh_transport_meets(&shm->base, rank, record->tag, record->stamp);
+    peer->queued = NULL;
+    bool is_notice = sh_transport_arrived(&shm->base, rank, record->tag, record->stamp);
     sh_message *message = is_notice ? NULL : take_receive(shm, rank, record->tag);
     if (message != NULL) {
         give_to(peer, rank, message);
     } else if (!is_notice) {
         // What is waited for may lie behind this message.
         bool wanted = peer->receives.first != NULL || shm->any.first != NULL;
-        if (!wanted || !take_aside(shm, peer, record->tag)) {
+        if (!wanted || !queue_unexpected(shm, peer, record->tag)) {
             peer->parked = true;
             return false;
         }
@@ -91,7 +92,7 @@ static bool begin(shm_transport *shm, int rank, const shm_record *record) {
 static void finish(shm_peer *peer) {
     if (peer->target != NULL) peer->target->state = SH_MESSAGE_DONE;
     peer->target = NULL;
-    peer->aside = NULL;
+    peer->queued = NULL;
     peer->active = false;
 }
 
@@ -109,11 +110,11 @@ static void publish_head(shm_transport *shm, int rank) {
 static void take_bytes(shm_peer *peer, const void *from, size_t piece) {
     unsigned char *to = NULL;
     if (peer->target != NULL) to = peer->target->data;
-    if (peer->aside != NULL) to = peer->aside->data;
-    if (to != NULL && piece > 0) sh_copy_from_peer(to + peer->moved, from, piece);
+    if (peer->queued != NULL) to = peer->queued->data;
+    if (to != NULL && piece > 0) sh_copy_shared(to + peer->moved, from, piece);
     peer->moved += piece;
     if (peer->target != NULL) peer->target->moved_bytes = peer->moved;
-    if (peer->aside != NULL) peer->aside->moved = peer->moved;
+    if (peer->queued != NULL) peer->queued->moved = peer->moved;
 }
 
 static void leave_record(shm_transport *shm, int rank, size_t piece) {
@@ -121,46 +122,46 @@ static void leave_record(shm_transport *shm, int rank, size_t piece) {
     publish_head(shm, rank);
 }
 
-/* Between two pieces of a loan others get their turn, as with pieces in rings. */
-enum { LOAN_PIECE = 256 << 10 };
+/* Between two pieces of an exported message other peers get their turn, as with pieces in rings. */
+enum { REFERENCE_PIECE = 256 << 10 };
 
-static void return_loan(shm_transport *shm, int rank) {
+static void release_reference(shm_transport *shm, int rank) {
     shm_peer *peer = &shm->peers[rank];
-    leave_record(shm, rank, sizeof(shm_loan));
-    atomic_store(&peer->in->returned, ++peer->returned);
+    leave_record(shm, rank, sizeof(shm_reference));
+    atomic_store(&peer->in->released, ++peer->released);
     shm_wake(shm->fabric, rank);
 }
 
 /* Takes a piece from where the sender has it; the record stays until all has been taken. */
-static void take_loan(shm_transport *shm, int rank, const shm_record *record) {
+static void take_reference(shm_transport *shm, int rank, const shm_record *record) {
     shm_peer *peer = &shm->peers[rank];
-    shm_loan loan;
-    memcpy(&loan, record->data, sizeof loan);
-    char *lent = shm->fabric->lent + loan.offset;
-    if (peer->moved == 0 && peer->target != NULL && peer->target->borrows) {
-        peer->borrowed = true;
+    shm_reference reference;
+    memcpy(&reference, record->data, sizeof reference);
+    char *data = shm->fabric->exports + reference.offset;
+    if (peer->moved == 0 && peer->target != NULL && peer->target->zero_copy) {
+        peer->holds_reference = true;
         peer->target->own[3] = 1;
-        peer->target->data = lent;
+        peer->target->data = data;
         peer->moved = peer->target->moved_bytes = peer->total;
         return;
     }
     size_t left = peer->total - peer->moved;
-    take_bytes(peer, lent + peer->moved, left < LOAN_PIECE ? left : LOAN_PIECE);
-    if (peer->moved == peer->total) return_loan(shm, rank);
+    take_bytes(peer, data + peer->moved, left < REFERENCE_PIECE ? left : REFERENCE_PIECE);
+    if (peer->moved == peer->total) release_reference(shm, rank);
 }
 
 /* Takes one piece out of the ring. */
 static bool take_piece(shm_transport *shm, int rank) {
     shm_peer *peer = &shm->peers[rank];
-    if (peer->borrowed) return false;
+    if (peer->holds_reference) return false;
     size_t mask = shm->fabric->ring_bytes - 1;
     shm_record *record = (shm_record *)(peer->in->data + (peer->position & mask));
     uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
     if (word == 0) return false;
     if (!peer->active && !begin(shm, rank, record)) return false;
 
-    if (word == shm_loan_word) {
-        take_loan(shm, rank, record);
+    if (word == shm_reference_word) {
+        take_reference(shm, rank, record);
     } else {
         take_bytes(peer, record->data, shm_word_bytes(word));
         leave_record(shm, rank, shm_word_bytes(word));
@@ -202,7 +203,7 @@ bool shm_receive_ready(shm_transport *shm) {
         if (atomic_load(&row[i]) != shm->known[i]) return true;
     for (int i = 0; i < shm->source_count; i++) {
         shm_peer *peer = &shm->peers[shm->sources[i]];
-        if (peer->parked || peer->borrowed) continue;
+        if (peer->parked || peer->holds_reference) continue;
         size_t at = peer->position & (shm->fabric->ring_bytes - 1);
         if (atomic_load(&((shm_record *)(peer->in->data + at))->word) != 0) return true;
     }
@@ -210,60 +211,62 @@ bool shm_receive_ready(shm_transport *shm) {
 }
 
 /* The earliest of a peer's messages with a tag, and the one before it. */
-static shm_aside *find_aside(shm_peer *peer, uint64_t tag, shm_aside **before_out) {
-    shm_aside *before = NULL, *at = peer->asides;
+static shm_unexpected *find_unexpected(shm_peer *peer, uint64_t tag, shm_unexpected **before_out) {
+    shm_unexpected *before = NULL, *at = peer->unexpected;
     for (; at != NULL && at->tag != tag; at = at->next) before = at;
     *before_out = before;
     return at;
 }
 
-static int rank_with_aside(shm_transport *shm, const sh_message *message) {
-    if (shm->aside_count == 0) return -1;
-    shm_aside *before = NULL;
+static int rank_with_unexpected(shm_transport *shm, const sh_message *message) {
+    if (shm->unexpected_count == 0) return -1;
+    shm_unexpected *before = NULL;
     if (message->peer != SH_ANY_RANK)
-        return find_aside(&shm->peers[message->peer], message->tag, &before) ? message->peer : -1;
+        return find_unexpected(&shm->peers[message->peer], message->tag, &before) ? message->peer
+                                                                                  : -1;
     int best = -1;
     uint64_t order = UINT64_MAX;
     for (int i = 0; i < shm->source_count; i++) {
         int rank = shm->sources[i];
-        shm_aside *aside = find_aside(&shm->peers[rank], message->tag, &before);
-        if (aside == NULL || aside->order > order) continue;
-        order = aside->order;
+        shm_unexpected *early = find_unexpected(&shm->peers[rank], message->tag, &before);
+        if (early == NULL || early->order > order) continue;
+        order = early->order;
         best = rank;
     }
     return best;
 }
 
-/* Hands a message that was taken aside to its receive; one still under way goes on there. */
-static void claim_aside(shm_transport *shm, int rank, sh_message *message) {
+/* Hands a queued unexpected message to its receive; the rest of one under way goes there directly.
+ */
+static void claim_unexpected(shm_transport *shm, int rank, sh_message *message) {
     shm_peer *peer = &shm->peers[rank];
-    shm_aside *before = NULL, *aside = find_aside(peer, message->tag, &before);
+    shm_unexpected *before = NULL, *early = find_unexpected(peer, message->tag, &before);
     if (before == NULL)
-        peer->asides = aside->next;
+        peer->unexpected = early->next;
     else
-        before->next = aside->next;
-    if (peer->asides_last == aside) peer->asides_last = before;
-    shm->aside_count--;
+        before->next = early->next;
+    if (peer->unexpected_last == early) peer->unexpected_last = before;
+    shm->unexpected_count--;
 
-    bool fits = aside->total <= message->bytes;
-    if (fits && aside->moved > 0) memcpy(message->data, aside->data, aside->moved);
-    message->moved_bytes = fits ? aside->moved : 0;
-    if (aside == peer->aside) {
-        peer->aside = NULL;
+    bool fits = early->total <= message->bytes;
+    if (fits && early->moved > 0) memcpy(message->data, early->data, early->moved);
+    message->moved_bytes = fits ? early->moved : 0;
+    if (early == peer->queued) {
+        peer->queued = NULL;
         give_to(peer, rank, message);
     } else {
         message->peer = rank;
-        message->bytes = aside->total;
+        message->bytes = early->total;
         message->state = fits ? SH_MESSAGE_DONE : SH_MESSAGE_FAILED;
     }
-    shm_aside_release(shm, aside);
+    shm_unexpected_release(shm, early);
 }
 
-void shm_give_back(sh_transport *transport, sh_message *message) {
+void shm_message_release(sh_transport *transport, sh_message *message) {
     if (message->own[3] == 0) return;
     message->own[3] = 0;
-    shm_of(transport)->peers[message->peer].borrowed = false;
-    return_loan(shm_of(transport), message->peer);
+    shm_of(transport)->peers[message->peer].holds_reference = false;
+    release_reference(shm_of(transport), message->peer);
 }
 
 static void unpark(shm_transport *shm, int rank) {
@@ -283,9 +286,9 @@ sh_status shm_receive(sh_transport *transport, sh_message *message) {
     message->own[0] = (uintptr_t)shm->order++;
     message->own[3] = 0;
     message->state = SH_MESSAGE_PENDING;
-    int rank = rank_with_aside(shm, message);
+    int rank = rank_with_unexpected(shm, message);
     if (rank >= 0) {
-        claim_aside(shm, rank, message);
+        claim_unexpected(shm, rank, message);
     } else {
         rank = message->peer;
         unpark(shm, rank);
@@ -299,11 +302,11 @@ sh_status shm_receive(sh_transport *transport, sh_message *message) {
                    transport->rank);
 }
 
-/* A message that has begun to arrive in a receive that is taken back goes aside instead. */
-static void turn_aside(shm_transport *shm, shm_peer *peer, sh_message *message) {
-    if (!take_aside(shm, peer, message->tag)) return;  // no memory: it is finished instead
-    if (peer->moved > 0) memcpy(peer->aside->data, message->data, peer->moved);
-    peer->aside->moved = peer->moved;
+/* A receive is cancelled while its message arrives: the message becomes an unexpected one. */
+static void requeue_unexpected(shm_transport *shm, shm_peer *peer, sh_message *message) {
+    if (!queue_unexpected(shm, peer, message->tag)) return;  // no memory: it is finished instead
+    if (peer->moved > 0) memcpy(peer->queued->data, message->data, peer->moved);
+    peer->queued->moved = peer->moved;
     peer->target = NULL;
     message->state = SH_MESSAGE_CANCELLED;
 }
@@ -314,7 +317,7 @@ void shm_receive_cancel(shm_transport *shm, sh_message *message) {
     if (shm_list_remove(list, message))
         message->state = SH_MESSAGE_CANCELLED;
     else if (!any && shm->peers[message->peer].target == message)
-        turn_aside(shm, &shm->peers[message->peer], message);
+        requeue_unexpected(shm, &shm->peers[message->peer], message);
 }
 
 void shm_receive_fail(shm_transport *shm, int rank) {
@@ -331,16 +334,16 @@ void shm_receive_fail(shm_transport *shm, int rank) {
         receives->first->state = SH_MESSAGE_FAILED;
 }
 
-static void free_asides(shm_aside *aside) {
-    while (aside != NULL) {
-        shm_aside *next = aside->next;
-        sh_free(aside);
-        aside = next;
+static void free_unexpected(shm_unexpected *early) {
+    while (early != NULL) {
+        shm_unexpected *next = early->next;
+        sh_free(early);
+        early = next;
     }
 }
 
 void shm_receive_close(shm_transport *shm) {
     for (int rank = 0; shm->peers != NULL && rank < shm->base.ranks; rank++)
-        free_asides(shm->peers[rank].asides);
-    free_asides(shm->spare);
+        free_unexpected(shm->peers[rank].unexpected);
+    free_unexpected(shm->spare);
 }

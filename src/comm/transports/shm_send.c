@@ -12,11 +12,11 @@ static _Atomic uint64_t *word_at(const sh_shm *fabric, const shm_peer *peer, uin
     return (_Atomic uint64_t *)(peer->out->data + (position & (fabric->ring_bytes - 1)));
 }
 
-static bool is_loan(const sh_message *message) { return message->own[2] != 0; }
+static bool is_reference(const sh_message *message) { return message->own[2] != 0; }
 
 /* The piece that follows: at most a sixteenth of the ring, and not across its end. */
 static size_t next_piece(const sh_shm *fabric, const shm_peer *peer, const sh_message *message) {
-    if (is_loan(message)) return sizeof(shm_loan);  // fits into one line
+    if (is_reference(message)) return sizeof(shm_reference);  // fits into one line
     size_t longest = fabric->ring_bytes / 16 - sizeof(shm_record);
     size_t to_end = fabric->ring_bytes - (peer->tail & (fabric->ring_bytes - 1));
     return least(least(message->bytes - message->moved_bytes, longest),
@@ -61,14 +61,13 @@ static void push_piece(shm_transport *shm, int rank, sh_message *message, size_t
         record->stamp = message->stamp;
         message->own[1] = 1;  // it travels: no longer to be cancelled
     }
-    if (is_loan(message)) {
-        uint64_t offset = (uint64_t)((const char *)message->data - fabric->lent);
-        memcpy(record->data, &(shm_loan){.offset = offset}, sizeof(shm_loan));
-        atomic_store(&record->word, shm_loan_word);
+    if (is_reference(message)) {
+        uint64_t offset = (uint64_t)((const char *)message->data - fabric->exports);
+        memcpy(record->data, &(shm_reference){.offset = offset}, sizeof(shm_reference));
+        atomic_store(&record->word, shm_reference_word);
     } else {
         if (piece > 0)
-            sh_copy_from_peer(record->data, (const char *)message->data + message->moved_bytes,
-                              piece);
+            sh_copy_shared(record->data, (const char *)message->data + message->moved_bytes, piece);
         atomic_store(&record->word, shm_word(piece));
         message->moved_bytes += piece;
     }
@@ -87,14 +86,14 @@ static void open_ring(shm_transport *shm, int rank) {
 
 /* All of the message is in the ring, or where it lies. */
 static bool is_told(const sh_message *message) {
-    return is_loan(message) ? message->own[1] != 0 : message->moved_bytes == message->bytes;
+    return is_reference(message) ? message->own[1] != 0 : message->moved_bytes == message->bytes;
 }
 
 static void end_send(shm_peer *peer, sh_message *message) {
     peer->sends.first = message->next;
-    if (is_loan(message)) {
-        message->own[2] = (uintptr_t)++peer->loan_count;
-        shm_list_add(&peer->loans, message);
+    if (is_reference(message)) {
+        message->own[2] = (uintptr_t)++peer->reference_count;
+        shm_list_add(&peer->references, message);
     } else {
         message->state = SH_MESSAGE_DONE;
     }
@@ -118,18 +117,18 @@ static bool push_sends(shm_transport *shm, int rank) {
     return moved;
 }
 
-static bool is_returned(const shm_peer *peer, uint64_t returned) {
-    return peer->loans.first != NULL && peer->loans.first->own[2] <= returned;
+static bool is_released(const shm_peer *peer, uint64_t released) {
+    return peer->references.first != NULL && peer->references.first->own[2] <= released;
 }
 
 /* Acquire: the reader has read before the memory is written again. */
-static bool end_loans(shm_peer *peer) {
-    if (peer->loans.first == NULL) return false;
-    uint64_t returned = atomic_load_explicit(&peer->out->returned, memory_order_acquire);
+static bool end_references(shm_peer *peer) {
+    if (peer->references.first == NULL) return false;
+    uint64_t released = atomic_load_explicit(&peer->out->released, memory_order_acquire);
     bool moved = false;
-    while (is_returned(peer, returned)) {
-        sh_message *message = peer->loans.first;
-        peer->loans.first = message->next;
+    while (is_released(peer, released)) {
+        sh_message *message = peer->references.first;
+        peer->references.first = message->next;
         message->moved_bytes = message->bytes;
         message->state = SH_MESSAGE_DONE;
         moved = true;
@@ -138,7 +137,7 @@ static bool end_loans(shm_peer *peer) {
 }
 
 static bool has_work(const shm_peer *peer) {
-    return peer->sends.first != NULL || peer->loans.first != NULL;
+    return peer->sends.first != NULL || peer->references.first != NULL;
 }
 
 sh_status shm_send(sh_transport *transport, sh_message *message) {
@@ -149,7 +148,7 @@ sh_status shm_send(sh_transport *transport, sh_message *message) {
     message->sends = true;
     message->moved_bytes = 0;
     message->own[1] = 0;
-    message->own[2] = shm_may_lend(shm->fabric, message);
+    message->own[2] = shm_is_exported(shm->fabric, message);
     if (peer->dead) {
         message->state = SH_MESSAGE_FAILED;
         return SH_FAIL(SH_E_PEER, "rank %d has left: rank %d cannot send to it", message->peer,
@@ -173,7 +172,7 @@ bool shm_send_progress(shm_transport *shm) {
         int rank = shm->busy[i];
         shm_peer *peer = &shm->peers[rank];
         moved |= push_sends(shm, rank);
-        moved |= end_loans(peer);
+        moved |= end_references(peer);
         peer->busy = has_work(peer);
         if (peer->busy) shm->busy[kept++] = rank;
     }
@@ -184,7 +183,7 @@ bool shm_send_progress(shm_transport *shm) {
 bool shm_send_ready(shm_transport *shm) {
     for (int i = 0; i < shm->busy_count; i++) {
         shm_peer *peer = &shm->peers[shm->busy[i]];
-        if (is_returned(peer, atomic_load(&peer->out->returned))) return true;
+        if (is_released(peer, atomic_load(&peer->out->released))) return true;
         if (peer->sends.first == NULL) continue;
         size_t piece = next_piece(shm->fabric, peer, peer->sends.first);
         if (has_room(shm->fabric, peer, shm_record_bytes(piece))) return true;
@@ -199,7 +198,7 @@ void shm_send_cancel(shm_transport *shm, sh_message *message) {
 }
 
 void shm_send_fail(shm_transport *shm, int rank) {
-    shm_list *lists[] = {&shm->peers[rank].loans, &shm->peers[rank].sends};
+    shm_list *lists[] = {&shm->peers[rank].references, &shm->peers[rank].sends};
     for (size_t i = 0; i < SH_COUNT(lists); i++)
         for (; lists[i]->first != NULL; lists[i]->first = lists[i]->first->next)
             lists[i]->first->state = SH_MESSAGE_FAILED;

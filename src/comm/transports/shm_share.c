@@ -28,7 +28,7 @@ typedef struct shared_own {
 } shared_own;
 
 /* False: no machine has so much memory. */
-static bool plan_region(const shm_transport *shm, size_t bytes, shm_region *region_out) {
+static bool lay_out_region(const shm_transport *shm, size_t bytes, shm_region *region_out) {
     size_t ranks = (size_t)shm->base.ranks;
     if (bytes > region_most / ranks / 2) return false;
     size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE;
@@ -91,7 +91,7 @@ static void release_mapping(sh_shm *fabric, shm_mapping *mapping) {
     pthread_mutex_unlock(&fabric->lock);
 }
 
-static void give_back(sh_shm *fabric, size_t offset, size_t bytes) {
+static void punch_hole(sh_shm *fabric, size_t offset, size_t bytes) {
     fallocate(fabric->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
               (off_t)bytes);
 }
@@ -119,14 +119,14 @@ static bool prepare(sh_shm *fabric, const shm_mapping *mapping, size_t offset, s
 static sh_status exchange(shm_transport *shm, sh_status status, size_t bytes) {
     sh_shm *fabric = shm->fabric;
     uint64_t round = ++shm->share_round;
-    shm_offer *own = &shm->door->offers[round % 2];
+    shm_offer *own = &shm->wakeup->offers[round % 2];
     own->status = (int)status;
     own->bytes = bytes;
     atomic_store_explicit(&own->round, round, memory_order_release);
     for (int rank = 0; rank < fabric->ranks; rank++)
-        if (rank != shm->base.rank) shm_bell(fabric, rank);
+        if (rank != shm->base.rank) shm_notify(fabric, rank);
     for (int rank = 0; rank < fabric->ranks; rank++) {
-        const shm_offer *offer = &fabric->doors[rank].offers[round % 2];
+        const shm_offer *offer = &fabric->wakeups[rank].offers[round % 2];
         while (atomic_load_explicit(&offer->round, memory_order_acquire) != round) {
             SH_TRY(sh_transport_health(&shm->base));
             if (!sh_transport_progress(&shm->base)) sh_transport_idle(&shm->base);
@@ -137,14 +137,14 @@ static sh_status exchange(shm_transport *shm, sh_status status, size_t bytes) {
 
 /* All ranks reach the same verdict. */
 static sh_status judge(const shm_transport *shm) {
-    const shm_door *doors = shm->fabric->doors;
-    size_t turn = shm->share_round % 2, bytes = doors[0].offers[turn].bytes;
+    const shm_wakeup *wakeups = shm->fabric->wakeups;
+    size_t turn = shm->share_round % 2, bytes = wakeups[0].offers[turn].bytes;
     for (int rank = 1; rank < shm->base.ranks; rank++)
-        if (doors[rank].offers[turn].bytes != bytes)
+        if (wakeups[rank].offers[turn].bytes != bytes)
             return SH_FAIL(SH_E_PEER, "rank 0 shares %zu bytes where rank %d shares %zu", bytes,
-                           rank, doors[rank].offers[turn].bytes);
+                           rank, wakeups[rank].offers[turn].bytes);
     for (int rank = 0; rank < shm->base.ranks; rank++) {
-        if (doors[rank].offers[turn].status == SH_OK) continue;
+        if (wakeups[rank].offers[turn].status == SH_OK) continue;
         SH_FAIL(SH_E_MEMORY, "not enough memory on this machine: %d workers share %zu MiB each",
                 shm->base.ranks, bytes >> 20);
         return shm_limit_hint(
@@ -165,7 +165,7 @@ static sh_status reserve(shm_transport *shm, const shm_region *region, shm_mappi
         prepare(fabric, mapping, offset, region->part_bytes) && prepare(fabric, mapping, 0, PAGE);
     if (!ready) {
         release_mapping(fabric, mapping);
-        give_back(fabric, region->offset + offset, region->part_bytes);
+        punch_hole(fabric, region->offset + offset, region->part_bytes);
         return SH_E_MEMORY;
     }
     *mapping_out = mapping;
@@ -199,7 +199,7 @@ static void drop_shared(sh_shared *shared) {
 sh_status shm_share(sh_transport *transport, size_t bytes, sh_shared *shared_out) {
     shm_transport *shm = shm_of(transport);
     shm_region region = {0};
-    bool possible = plan_region(shm, bytes, &region);
+    bool possible = lay_out_region(shm, bytes, &region);
     // One rank asks for all, before any of them takes.
     if (transport->rank == 0 && region.bytes > available_bytes()) possible = false;
     SH_TRY(exchange(shm, possible ? SH_OK : SH_E_MEMORY, bytes));
@@ -216,7 +216,7 @@ sh_status shm_share(sh_transport *transport, size_t bytes, sh_shared *shared_out
         drop_shared(&shared);
         if (mapping != NULL) release_mapping(shm->fabric, mapping);
         size_t part = region.head_bytes + (size_t)transport->rank * region.part_bytes;
-        give_back(shm->fabric, region.offset + part, region.part_bytes);
+        punch_hole(shm->fabric, region.offset + part, region.part_bytes);
         return told;
     }
     SH_ASSERT(mapping != NULL);  // this rank offered SH_OK
@@ -234,7 +234,7 @@ void shm_unshare(sh_transport *transport, sh_shared *shared) {
     shared_own own = *(shared_own *)shared->own;
     region_head *head = (region_head *)own.mapping->base;
     bool last = atomic_fetch_add(&head->done, 1) + 1 == transport->ranks;
-    if (last) give_back(fabric, own.region.offset, own.region.bytes);
+    if (last) punch_hole(fabric, own.region.offset, own.region.bytes);
     release_mapping(fabric, own.mapping);
     drop_shared(shared);
 }

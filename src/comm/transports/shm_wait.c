@@ -34,32 +34,32 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
 }
 
 /* Of several wakers only the one that takes the flag pays for the system call. */
-static bool takes_sleeper(shm_door *door) {
-    return atomic_load(&door->sleeps) != 0 && atomic_exchange(&door->sleeps, 0) != 0;
+static bool takes_sleeper(shm_wakeup *wakeup) {
+    return atomic_load(&wakeup->sleeps) != 0 && atomic_exchange(&wakeup->sleeps, 0) != 0;
 }
 
 void shm_wake(sh_shm *fabric, int rank) {
-    shm_door *door = &fabric->doors[rank];
-    if (!takes_sleeper(door)) return;
-    atomic_fetch_add(&door->bell, 1);
-    futex_wake(&door->bell);
+    shm_wakeup *wakeup = &fabric->wakeups[rank];
+    if (!takes_sleeper(wakeup)) return;
+    atomic_fetch_add(&wakeup->wakes, 1);
+    futex_wake(&wakeup->wakes);
 }
 
-void shm_bell(sh_shm *fabric, int rank) {
-    shm_door *door = &fabric->doors[rank];
-    atomic_fetch_add(&door->bell, 1);
-    if (takes_sleeper(door)) futex_wake(&door->bell);
+void shm_notify(sh_shm *fabric, int rank) {
+    shm_wakeup *wakeup = &fabric->wakeups[rank];
+    atomic_fetch_add(&wakeup->wakes, 1);
+    if (takes_sleeper(wakeup)) futex_wake(&wakeup->wakes);
 }
 
 /* Something happened since the last progress. */
 static bool is_ready(shm_transport *shm) {
-    return atomic_load(&shm->door->bell) != shm->bell_seen ||
+    return atomic_load(&shm->wakeup->wakes) != shm->wakes_seen ||
            atomic_load(&shm->fabric->control->deaths) != shm->deaths_seen ||
            shm_receive_ready(shm) || shm_send_ready(shm);
 }
 
 static bool becomes_ready_soon(shm_transport *shm) {
-    if (shm->base.crowd > 1) {
+    if (shm->base.ranks_per_core > 1) {
         for (int i = 0; i < YIELDS; i++) {
             if (is_ready(shm)) return true;
             sched_yield();
@@ -81,7 +81,7 @@ static bool becomes_ready_soon(shm_transport *shm) {
 void shm_idle(sh_transport *transport) {
     shm_transport *shm = shm_of(transport);
     if (becomes_ready_soon(shm)) return;
-    atomic_store(&shm->door->sleeps, 1);
-    if (!is_ready(shm)) futex_wait(&shm->door->bell, shm->bell_seen);
-    atomic_store(&shm->door->sleeps, 0);
+    atomic_store(&shm->wakeup->sleeps, 1);
+    if (!is_ready(shm)) futex_wait(&shm->wakeup->wakes, shm->wakes_seen);
+    atomic_store(&shm->wakeup->sleeps, 0);
 }

@@ -17,11 +17,11 @@
 static const char prefix[] = "synthetic:";
 enum { POOL_BYTES = 8 << 20, POOL_SAMPLES_LEAST = 16, CONTEXT_MOST = 1 << 20 };
 
-typedef struct plan {
+typedef struct recipe {
     int64_t classes, count, tokens, context, features, nonzeros;
     double zipf;
     sh_shape shape;
-} plan;
+} recipe;
 
 static sh_status fail_spec(const char *spec, const char *at, const char *why) {
     SH_FAIL(SH_E_USAGE, "'%s': %s at '%s'", spec, why, at);
@@ -78,8 +78,8 @@ static bool take_key(const char **at_inout, const char *key) {
     return true;
 }
 
-static sh_status parse(const char *spec, plan *plan_out) {
-    plan p = {
+static sh_status parse(const char *spec, recipe *recipe_out) {
+    recipe p = {
         .nonzeros = 73, .classes = 10, .count = 4096, .shape = SH_SHAPE(1, 28, 28), .context = 0};
     const char *at = spec + strlen(prefix);
     while (*at != '\0') {
@@ -106,7 +106,7 @@ static sh_status parse(const char *spec, plan *plan_out) {
         if (!good || (*at != ',' && *at != '\0')) return fail_spec(spec, start, "bad value");
         if (*at == ',') at++;
     }
-    *plan_out = p;
+    *recipe_out = p;
     return SH_OK;
 }
 
@@ -122,7 +122,7 @@ static sh_status check_room(const sh_read *read, uint64_t bytes) {
     return sh_error_hint("ask for less: lower its shape, count, features or nonzeros");
 }
 
-static sh_status make_images(const sh_read *read, const plan *p, sh_source *source) {
+static sh_status make_images(const sh_read *read, const recipe *p, sh_source *source) {
     size_t cells = sh_shape_count(&p->shape), pool = POOL_BYTES / cells;
     if (pool < POOL_SAMPLES_LEAST) pool = POOL_SAMPLES_LEAST;
     if (pool > source->info.count) pool = source->info.count;
@@ -155,7 +155,7 @@ static sh_status make_images(const sh_read *read, const plan *p, sh_source *sour
 }
 
 /* `count` windows side by side: count * context + 1 tokens, of which a pool is kept. */
-static sh_status make_tokens(const sh_read *read, const plan *p, sh_source *source) {
+static sh_status make_tokens(const sh_read *read, const recipe *p, sh_source *source) {
     size_t context = (size_t)p->context, count = source->info.count;
     size_t total = count * context + 1, pool = (size_t)1 << 20;
     if (pool > total) pool = total;
@@ -180,8 +180,8 @@ static sh_status make_tokens(const sh_read *read, const plan *p, sh_source *sour
     return SH_OK;
 }
 
-static sh_status make_sparse(const sh_read *read, const plan *p, sh_source *source) {
-    const sh_sparse_plan rows = {.rows = source->info.count,
+static sh_status make_sparse(const sh_read *read, const recipe *p, sh_source *source) {
+    const sh_sparse_spec rows = {.rows = source->info.count,
                                  .width = (size_t)p->features,
                                  .nonzeros = (size_t)p->nonzeros,
                                  .zipf = p->zipf,
@@ -202,7 +202,7 @@ static sh_status make_sparse(const sh_read *read, const plan *p, sh_source *sour
 }
 
 static sh_status synthetic_open(const sh_read *read, sh_source **source_out) {
-    plan p;
+    recipe p;
     SH_TRY(parse(read->path, &p));
     if (p.context == 0)
         p.context =

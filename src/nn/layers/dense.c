@@ -73,14 +73,14 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     sh_tuner *tuner = sh_builder_tuner(builder);
     const sh_shape *weight = &op->executor->net->params.items[op->layer->params[0]].shape;
     int64_t out = weight->dim[0], in = weight->dim[1], rows_count = (int64_t)op->out->count / out;
-    SH_TRY(sh_gemm_plan(&k->forward, rows_count, out, in, false, true, tuner));
+    SH_TRY(sh_gemm_choose(&k->forward, rows_count, out, in, false, true, tuner));
     op->scratch_bytes = k->forward.scratch_bytes;
     if (!op->executor->training) return SH_OK;
     if (op->curve != NULL) op->saved_bytes = op->out->count * sizeof(float);  // slopes
-    SH_TRY(sh_gemm_plan(&k->weight_gradient, out, in, rows_count, true, false, tuner));
+    SH_TRY(sh_gemm_choose(&k->weight_gradient, out, in, rows_count, true, false, tuner));
     sh_op_scratch(op, k->weight_gradient.scratch_bytes);
     if (!op->in[0]->needs_grad) return SH_OK;
-    SH_TRY(sh_gemm_plan(&k->input_gradient, rows_count, in, out, false, false, tuner));
+    SH_TRY(sh_gemm_choose(&k->input_gradient, rows_count, in, out, false, false, tuner));
     sh_op_scratch(op, k->input_gradient.scratch_bytes);
     return SH_OK;
 }
@@ -93,7 +93,7 @@ static sh_status forward(sh_op *op) {
                                .c = op->out->data,
                                .bias = op->layer->param_count > 1 ? op->param[1] : NULL,
                                .relu = op->relu,
-                               .curve = op->curve,
+                               .activation = op->curve,
                                .slope = op->saved},
                 op->scratch);
     return SH_OK;

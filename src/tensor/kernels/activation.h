@@ -26,7 +26,7 @@ typedef struct sh_activation_row {
     /* On part of a matrix, `row` floats from one row of it to the next, in one thread: y takes the
      * place of x, and the slope there goes to `slope` (NULL: nowhere), which lies like x. Only
      * where needs_input: then slopes are kept in the place of inputs. */
-    void (*bend)(float *x, float *slope, size_t rows, size_t columns, size_t row);
+    void (*apply)(float *x, float *slope, size_t rows, size_t columns, size_t row);
 } sh_activation_row;
 
 typedef struct sh_activation_kernels {

@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "tensor/kernels/conv_blocked.h"
-#include "tensor/kernels/conv_forward.h"
+#include "tensor/kernels/conv_plain.h"
 #include "tensor/kernels/conv_library.h"
 #include "tensor/kernels/conv_weight.h"
 #include "tensor/kernels/conv_winograd.h"
@@ -21,16 +21,16 @@ static const char *const candidate_names[CANDIDATES] = {"own", "winograd", "oned
 static bool is_own(served_by candidate) { return candidate == OWN || candidate == WINOGRAD; }
 
 /* What serves one direction; the libraries that were not chosen are empty. */
-typedef struct server {
+typedef struct kernel_choice {
     served_by chosen;
     bool exists[CANDIDATES];
     size_t own_bytes[LIBRARY];            // scratch of OWN and WINOGRAD
     sh_conv_library library[CANDIDATES];  // from LIBRARY on
-} server;
+} kernel_choice;
 
 struct sh_conv {
     sh_conv_options options;
-    server servers[SH_CONV_DIRECTIONS];
+    kernel_choice choices[SH_CONV_DIRECTIONS];
     int threads;
     bool direct;  // Winograd's algorithm is not wanted
     size_t scratch_bytes;
@@ -49,8 +49,8 @@ static size_t own_bytes(const sh_conv *conv, sh_conv_direction direction) {
     if (direction != SH_CONV_WEIGHT_GRADIENT && blocked && sh_conv_blocked()->supports(&o->shape))
         return sh_conv_blocked()->scratch_bytes(&o->shape, direction == SH_CONV_INPUT_GRADIENT,
                                                 conv->threads);
-    if (direction == SH_CONV_FORWARD && !blocked && sh_conv_forward_own()->supports(&o->shape))
-        return sh_conv_forward_own()->scratch_bytes(&o->shape, conv->threads);
+    if (direction == SH_CONV_FORWARD && !blocked && sh_conv_plain()->supports(&o->shape))
+        return sh_conv_plain()->scratch_bytes(&o->shape, conv->threads);
     return 0;
 }
 
@@ -68,7 +68,7 @@ static size_t winograd_bytes(const sh_conv *conv, sh_conv_direction direction) {
 }
 
 static void run_own_plain(const sh_conv *conv, const sh_conv_tensors *t, void *scratch) {
-    sh_conv_forward_own()->run(&(sh_conv_forward_call){
+    sh_conv_plain()->run(&(sh_conv_plain_call){
         .shape = &conv->options.shape,
         .x = t->at[SH_CONV_X],
         .w = t->at[SH_CONV_W],
@@ -130,7 +130,7 @@ static void run(sh_conv *conv, sh_conv_direction direction, served_by candidate,
     if (is_own(candidate))
         run_own(conv, direction, candidate == WINOGRAD, tensors, scratch);
     else
-        sh_conv_library_run(&conv->servers[direction].library[candidate], tensors, scratch);
+        sh_conv_library_run(&conv->choices[direction].library[candidate], tensors, scratch);
 }
 
 /* One measurement: the candidates of one direction, by their place in the list. */
@@ -155,13 +155,13 @@ static void run_trial(void *context, int candidate) {
 static void trial_list(trial *t) {
     static const served_by usual[] = {OWN, REORDERED, LIBRARY, WINOGRAD};
     for (size_t i = 0; i < SH_COUNT(usual); i++) {
-        if (!t->conv->servers[t->direction].exists[usual[i]]) continue;
+        if (!t->conv->choices[t->direction].exists[usual[i]]) continue;
         t->candidates[t->count] = usual[i];
         t->names[t->count++] = candidate_names[usual[i]];
     }
 }
 
-static size_t server_bytes(const server *s, served_by candidate) {
+static size_t choice_bytes(const kernel_choice *s, served_by candidate) {
     return is_own(candidate) ? s->own_bytes[candidate] : s->library[candidate].scratch_bytes;
 }
 
@@ -174,7 +174,7 @@ static sh_status trial_memory(trial *t) {
     };
     size_t scratch = 0, floats = (size_t)s->oc;
     for (int i = 0; i < t->count; i++)
-        scratch = larger(scratch, server_bytes(&t->conv->servers[t->direction], t->candidates[i]));
+        scratch = larger(scratch, choice_bytes(&t->conv->choices[t->direction], t->candidates[i]));
     for (int i = 0; i < SH_CONV_TENSORS; i++) floats += counts[i];
     SH_TRY(sh_arena_init(&t->arena, "kernel measurement",
                          floats * sizeof(float) + scratch + 5 * SH_ALIGN));
@@ -244,18 +244,18 @@ static sh_status choose(sh_conv *conv, sh_conv_direction direction, sh_tuner *tu
     if (t.count > 1) winner = sh_tuner_choose(tuner, key, t.names, t.count, run_trial, &t);
     sh_arena_fini(&t.arena);
 
-    server *s = &conv->servers[direction];
+    kernel_choice *s = &conv->choices[direction];
     s->chosen = t.candidates[winner];
     for (int i = LIBRARY; i < CANDIDATES; i++)
         if (i != (int)s->chosen) sh_conv_library_fini(&s->library[i]);
-    conv->scratch_bytes = larger(conv->scratch_bytes, server_bytes(s, s->chosen));
+    conv->scratch_bytes = larger(conv->scratch_bytes, choice_bytes(s, s->chosen));
     return SH_OK;
 }
 
 /* oneDNN on other layouts, where those have a direct kernel and the ones at hand do not. */
 static sh_status create_reordered(sh_conv *conv, sh_conv_direction direction) {
     static const sh_conv_layout layouts[] = {SH_CONV_LAYOUT_ANY, SH_CONV_LAYOUT_CHANNELS_LAST};
-    server *s = &conv->servers[direction];
+    kernel_choice *s = &conv->choices[direction];
     if (sh_conv_library_is_direct(&s->library[LIBRARY])) return SH_OK;
     sh_conv_library *other = &s->library[REORDERED];
     for (size_t i = 0; i < SH_COUNT(layouts) && !s->exists[REORDERED]; i++) {
@@ -266,7 +266,7 @@ static sh_status create_reordered(sh_conv *conv, sh_conv_direction direction) {
     return SH_OK;
 }
 
-static void note_kernel(sh_conv *conv, const server *s) {
+static void note_kernel(sh_conv *conv, const kernel_choice *s) {
     const sh_conv_library *library = &s->library[s->chosen];
     bool own = is_own(s->chosen);
     size_t at = strlen(conv->kernels);
@@ -275,8 +275,8 @@ static void note_kernel(sh_conv *conv, const server *s) {
              !own && sh_conv_library_reorders(library) ? " reordered" : "");
 }
 
-static sh_status create_server(sh_conv *conv, sh_conv_direction direction, sh_tuner *tuner) {
-    server *s = &conv->servers[direction];
+static sh_status create_choice(sh_conv *conv, sh_conv_direction direction, sh_tuner *tuner) {
+    kernel_choice *s = &conv->choices[direction];
     s->own_bytes[OWN] = own_bytes(conv, direction);
     s->own_bytes[WINOGRAD] = winograd_bytes(conv, direction);
     for (int i = OWN; i < LIBRARY; i++) s->exists[i] = s->own_bytes[i] > 0;
@@ -295,11 +295,11 @@ sh_status sh_conv_create(const sh_conv_options *options, sh_tuner *tuner, sh_con
     conv->options = *options;
     conv->threads = sh_tuner_threads(tuner);
     conv->direct = sh_tuner_is_direct(tuner);
-    sh_status status = create_server(conv, SH_CONV_FORWARD, tuner);
+    sh_status status = create_choice(conv, SH_CONV_FORWARD, tuner);
     if (status == SH_OK && options->backward && options->input_gradient)
-        status = create_server(conv, SH_CONV_INPUT_GRADIENT, tuner);
+        status = create_choice(conv, SH_CONV_INPUT_GRADIENT, tuner);
     if (status == SH_OK && options->backward)
-        status = create_server(conv, SH_CONV_WEIGHT_GRADIENT, tuner);
+        status = create_choice(conv, SH_CONV_WEIGHT_GRADIENT, tuner);
     if (status != SH_OK)
         sh_conv_destroy(conv);
     else
@@ -311,7 +311,7 @@ void sh_conv_destroy(sh_conv *conv) {
     if (conv == NULL) return;
     for (int d = 0; d < SH_CONV_DIRECTIONS; d++)
         for (int i = LIBRARY; i < CANDIDATES; i++)
-            sh_conv_library_fini(&conv->servers[d].library[i]);
+            sh_conv_library_fini(&conv->choices[d].library[i]);
     sh_free(conv);
 }
 
@@ -322,7 +322,7 @@ static float *mutable(const float *pointer) { return (float *)(uintptr_t)pointer
 
 static void run_chosen(sh_conv *conv, sh_conv_direction direction, const sh_conv_tensors *tensors,
                        void *scratch) {
-    run(conv, direction, conv->servers[direction].chosen, tensors, scratch);
+    run(conv, direction, conv->choices[direction].chosen, tensors, scratch);
 }
 
 void sh_conv_forward(sh_conv *conv, const float *x, const float *w, const float *bias, float *y,

@@ -171,7 +171,7 @@ static sh_status add_tensor(sh_conv_library *l, int tensor, const dnnl_memory_de
     bool result = tensor == roles[l->direction].result;
     bool adds = result && l->direction == SH_CONV_WEIGHT_GRADIENT;
     l->moved[tensor] = !dnnl_memory_desc_equal(caller, kernel);
-    l->aside[tensor] = l->scratch_bytes;
+    l->copy[tensor] = l->scratch_bytes;
     if (l->moved[tensor] || adds)
         l->scratch_bytes += sh_round_up(dnnl_memory_desc_get_size(kernel), SH_ALIGN);
     if (l->moved[tensor])
@@ -192,8 +192,8 @@ static sh_status add_tensors(sh_conv_library *l, const sh_conv_options *options,
     if (options->bias && role->bias != 0)
         SH_TRY(sh_onednn_call_arg(&l->kernel, role->bias, &caller.bias));
     l->oc = options->shape.oc;
-    l->bias_aside = l->scratch_bytes;
-    l->pad = l->bias_aside + sh_round_up((size_t)l->oc * sizeof(float), SH_ALIGN);
+    l->bias_copy = l->scratch_bytes;
+    l->pad = l->bias_copy + sh_round_up((size_t)l->oc * sizeof(float), SH_ALIGN);
     size_t pad = larger(l->kernel.scratch_bytes, l->add.scratch_bytes);
     for (int i = 0; i < SH_CONV_TENSORS; i++) pad = larger(pad, l->reorder[i].scratch_bytes);
     l->scratch_bytes = l->pad + pad;
@@ -233,13 +233,13 @@ bool sh_conv_library_reorders(const sh_conv_library *library) {
 void sh_conv_library_run(sh_conv_library *l, const sh_conv_tensors *tensors, void *scratch) {
     int result = roles[l->direction].result;
     bool adds = tensors->accumulate && result == SH_CONV_W;
-    float *bias_aside = (float *)(void *)((char *)scratch + l->bias_aside);
-    float *bias = adds || tensors->bias == NULL ? bias_aside : tensors->bias;
+    float *bias_copy = (float *)(void *)((char *)scratch + l->bias_copy);
+    float *bias = adds || tensors->bias == NULL ? bias_copy : tensors->bias;
     void *pad = (char *)scratch + l->pad, *at[SH_CONV_TENSORS];
     for (int i = 0; i < SH_CONV_TENSORS; i++) {
-        bool aside = l->moved[i] || (adds && i == result);
-        at[i] = aside ? (char *)scratch + l->aside[i] : (char *)tensors->at[i];
-        if (aside && i != result)
+        bool copied = l->moved[i] || (adds && i == result);
+        at[i] = copied ? (char *)scratch + l->copy[i] : (char *)tensors->at[i];
+        if (copied && i != result)
             sh_onednn_call_run(&l->reorder[i], (void *[]){pad, tensors->at[i], at[i]});
     }
     sh_onednn_call_run(&l->kernel, (void *[]){pad, at[0], at[1], at[2], bias});
@@ -247,5 +247,5 @@ void sh_conv_library_run(sh_conv_library *l, const sh_conv_tensors *tensors, voi
         sh_onednn_call_run(adds ? &l->add : &l->reorder[result],
                            (void *[]){pad, at[result], tensors->at[result]});
     if (adds && tensors->bias != NULL)
-        for (int64_t i = 0; i < l->oc; i++) tensors->bias[i] += bias_aside[i];
+        for (int64_t i = 0; i < l->oc; i++) tensors->bias[i] += bias_copy[i];
 }

@@ -40,8 +40,8 @@ typedef struct sh_conv_library {
     sh_onednn_call reorder[SH_CONV_TENSORS];  // to what the kernel likes; from it for the result
     sh_onednn_call add;                       // adds the weight gradient to what is there
     bool moved[SH_CONV_TENSORS];              // the kernel's layout is not the caller's
-    size_t aside[SH_CONV_TENSORS];            // where in scratch the kernel's copy lies
-    size_t bias_aside, pad, scratch_bytes;
+    size_t copy[SH_CONV_TENSORS];             // where in scratch the kernel's copy lies
+    size_t bias_copy, pad, scratch_bytes;
     int64_t oc;
     char name[64];  // of the kernel, as oneDNN calls it
 } sh_conv_library;

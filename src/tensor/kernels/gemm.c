@@ -29,15 +29,17 @@ static void finish_row(const sh_gemm_args *args, int64_t i) {
         for (int64_t j = 0; j < n; j++) c[j] += bias[j];
     else if (args->relu)
         for (int64_t j = 0; j < n; j++) c[j] = c[j] < 0 ? 0 : c[j];
-    if (args->curve != NULL)
-        args->curve->bend(c, args->slope != NULL ? args->slope + i * n : NULL, 1, (size_t)n, 0);
+    if (args->activation != NULL)
+        args->activation->apply(c, args->slope != NULL ? args->slope + i * n : NULL, 1, (size_t)n,
+                                0);
     if (args->factor != NULL)
         for (int64_t j = 0; j < n; j++) c[j] *= args->factor[i * n + j];
 }
 
 /* The libraries have no epilogue: what follows the sums takes one more pass over C. */
 static void finish(const sh_gemm_args *args) {
-    if (args->bias == NULL && !args->relu && args->curve == NULL && args->factor == NULL) return;
+    if (args->bias == NULL && !args->relu && args->activation == NULL && args->factor == NULL)
+        return;
 #pragma omp parallel for schedule(static) if (args->m * args->n > 1 << 15)
     for (int64_t i = 0; i < args->m; i++) finish_row(args, i);
 }
@@ -154,8 +156,8 @@ static sh_status choose(sh_gemm *gemm, sh_tuner *tuner, const char *key) {
     return SH_OK;
 }
 
-sh_status sh_gemm_plan(sh_gemm *gemm, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
-                       sh_tuner *tuner) {
+sh_status sh_gemm_choose(sh_gemm *gemm, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
+                         sh_tuner *tuner) {
     int threads = sh_tuner_threads(tuner);
     *gemm = (sh_gemm){.m = m, .n = n, .k = k, .ta = ta, .tb = tb, .threads = threads};
     gemm->scratch_bytes = sh_packed_gemm()->scratch_bytes(m, n, k, threads);
@@ -173,8 +175,8 @@ static sh_activation_kind kind_of(const sh_activation_row *row) {
 
 static void reference_end(const sh_gemm_args *q, int64_t at, double x) {
     double y = x;
-    if (q->curve != NULL) {
-        sh_activation_kind kind = kind_of(q->curve);
+    if (q->activation != NULL) {
+        sh_activation_kind kind = kind_of(q->activation);
         y = sh_ref_activation(kind, x);
         if (q->slope != NULL) q->slope[at] = (float)sh_ref_activation_slope(kind, x);
     }

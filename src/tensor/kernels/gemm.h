@@ -1,4 +1,4 @@
-/* Matrix products: one call, three libraries behind it. The plan is made once per shape and says
+/* Matrix products: one call, three libraries behind it. The choice is made once per shape and says
  * which of them serves it (tuner.h); running it allocates nothing. */
 #ifndef SH_TENSOR_KERNELS_GEMM_H
 #define SH_TENSOR_KERNELS_GEMM_H
@@ -22,9 +22,10 @@ typedef struct sh_gemm {
 } sh_gemm;
 
 /* Decides for C (m, n) = op(A) op(B); measures when the tuner does not know the shape yet. */
-sh_status sh_gemm_plan(sh_gemm *gemm, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
-                       sh_tuner *tuner);
-/* Fills m, n, k, ta, tb of `args` from the plan and runs it. `scratch`: scratch_bytes, aligned. */
+sh_status sh_gemm_choose(sh_gemm *gemm, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
+                         sh_tuner *tuner);
+/* Fills m, n, k, ta, tb of `args` from the choice and runs it. `scratch`: scratch_bytes, aligned.
+ */
 void sh_gemm_run(const sh_gemm *gemm, sh_gemm_args args, void *scratch);
 const char *sh_gemm_library_name(sh_gemm_library library);
 

@@ -23,9 +23,9 @@ typedef struct sh_gemm_args {
     bool accumulate;    // C += instead of C =
     const float *bias;  // (n), added to every row; NULL: none
     bool relu;
-    const sh_activation_row *curve;  // bends C after all that (it has `bend`); NULL: none
-    float *slope;                    // (m, n): takes the slopes of `curve`; NULL: not wanted
-    const float *factor;             // (m, n): C is multiplied by it, element by element; NULL: not
+    const sh_activation_row *activation;  // applied to C last; a row with `apply`, or NULL: none
+    float *slope;         // (m, n): takes the slopes of `activation`; NULL: not wanted
+    const float *factor;  // (m, n): C is multiplied by it, element by element; NULL: not
 } sh_gemm_args;
 
 typedef struct sh_packed_gemm_kernels {

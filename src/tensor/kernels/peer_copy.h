@@ -16,7 +16,7 @@ typedef struct sh_peer_kernels {
 SH_SIMD_DECLARE(sh_peer_kernels, sh_peer_table);
 
 /* The two do not overlap. */
-static inline void sh_copy_from_peer(void *restrict to, const void *restrict from, size_t bytes) {
+static inline void sh_copy_shared(void *restrict to, const void *restrict from, size_t bytes) {
     if (bytes < 512)
         memcpy(to, from, bytes);
     else

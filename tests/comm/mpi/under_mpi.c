@@ -206,7 +206,7 @@ static sh_status mail(sh_transport *transport) {
     member members[ENDPOINTS_MOST] = {0};
     int ranks = transport->ranks, endpoints = ranks + 1, count = 0;
     for (int e = 0; e < endpoints; e++) hosts[e] = e % ranks;
-    SH_TRY(sh_engine_attend(engine, sh_mpi_start_mail));
+    SH_TRY(sh_engine_keep_polling(engine, sh_mpi_start_mail));
     for (int e = transport->rank; e < endpoints; e += ranks) {
         member *m = &members[count++];
         *m = (member){.transport = transport, .endpoint = e, .endpoints = endpoints};

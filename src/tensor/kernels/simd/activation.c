@@ -25,7 +25,7 @@ LANE_FUNCTION void map2(binary f, const float *dy, const float *saved, float *dx
     vf_store_part(dx + i, f(vf_load_part(dy + i, rest, 0), vf_load_part(saved + i, rest, 0)), rest);
 }
 
-LANE_FUNCTION void bend_row(both f, float *x, float *slope, size_t count) {
+LANE_FUNCTION void apply_row(both f, float *x, float *slope, size_t count) {
     size_t i = 0;
     vf s;
     for (; i + LANES <= count; i += LANES) {
@@ -37,11 +37,11 @@ LANE_FUNCTION void bend_row(both f, float *x, float *slope, size_t count) {
     vf_store_part(slope + i, s, count - i);
 }
 
-LANE_FUNCTION void bend(unary f, both f_both, float *x, float *slope, size_t rows, size_t columns,
-                        size_t row) {
+LANE_FUNCTION void apply(unary f, both f_both, float *x, float *slope, size_t rows, size_t columns,
+                         size_t row) {
     for (size_t i = 0; i < rows; i++) {
         if (slope != NULL)
-            bend_row(f_both, x + i * row, slope + i * row, columns);
+            apply_row(f_both, x + i * row, slope + i * row, columns);
         else
             map(f, x + i * row, x + i * row, columns);
     }
@@ -119,18 +119,18 @@ LANE_FUNCTION vf silu_both(vf x, vf *slope_out) {
 }
 
 /* Rows of an activation whose slope comes with its value. */
-#define WITH_SLOPE(name)                                                                       \
-    LANE_FUNCTION vf name(vf x) {                                                              \
-        vf slope;                                                                              \
-        return name##_both(x, &slope);                                                         \
-    }                                                                                          \
-    LANE_FUNCTION vf name##_grad(vf dy, vf x) {                                                \
-        vf slope;                                                                              \
-        name##_both(x, &slope);                                                                \
-        return dy * slope;                                                                     \
-    }                                                                                          \
-    static void name##_bend(float *x, float *slope, size_t rows, size_t columns, size_t row) { \
-        bend(name, name##_both, x, slope, rows, columns, row);                                 \
+#define WITH_SLOPE(name)                                                                        \
+    LANE_FUNCTION vf name(vf x) {                                                               \
+        vf slope;                                                                               \
+        return name##_both(x, &slope);                                                          \
+    }                                                                                           \
+    LANE_FUNCTION vf name##_grad(vf dy, vf x) {                                                 \
+        vf slope;                                                                               \
+        name##_both(x, &slope);                                                                 \
+        return dy * slope;                                                                      \
+    }                                                                                           \
+    static void name##_apply(float *x, float *slope, size_t rows, size_t columns, size_t row) { \
+        apply(name, name##_both, x, slope, rows, columns, row);                                 \
     }
 
 WITH_SLOPE(gelu)
@@ -168,7 +168,7 @@ static void log1p_array(const float *x, float *y, size_t count) { map(vf_log1p_u
 #define BY_INPUT(title)                                                  \
     {                                                                    \
         .name = #title, .needs_input = true, .forward = title##_forward, \
-        .backward = title##_backward, .bend = title##_bend               \
+        .backward = title##_backward, .apply = title##_apply             \
     }
 
 const sh_activation_kernels SH_SIMD(sh_activation_table) = {

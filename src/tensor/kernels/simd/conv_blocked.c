@@ -12,14 +12,14 @@
  * the order (input block, kh, kw, channel), however items and tiles are cut.
  *
  * The input gradient is the same with channels swapped, the kernel turned around and, for strides,
- * only the taps that hit a row and column of dy (conv_blocked_plan.h). */
+ * only the taps that hit a row and column of dy (conv_blocked_tiling.h). */
 #include "tensor/kernels/conv_blocked.h"
 
-#include "tensor/kernels/simd/conv_blocked_plan.h"
+#include "tensor/kernels/simd/conv_blocked_tiling.h"
 
 /* What one thread works on now. */
 typedef struct work {
-    const plan *p;
+    const tiling *p;
     const float *in, *weights, *bias;  // weights and bias packed
     float *out;
     const inside *columns;  // of each output column
@@ -37,10 +37,10 @@ typedef struct slab {
     int64_t g, v, images;
 } slab;
 
-static range tile_images(const plan *p, int64_t index) { return slice(p->n, p->tiles, index); }
+static range tile_images(const tiling *p, int64_t index) { return slice(p->n, p->tiles, index); }
 
 /* Weights of V output blocks from g on and input block b, to (kh, kw, 8, V, 8). */
-static void pack_weights(const plan *p, const float *w, int64_t g, int64_t v, int64_t b,
+static void pack_weights(const tiling *p, const float *w, int64_t g, int64_t v, int64_t b,
                          float *out) {
     int64_t taps = kernel_taps(p), step = p->out_step;
     for (int64_t o = 0; o < v; o++)
@@ -57,7 +57,7 @@ static void pack_weights(const plan *p, const float *w, int64_t g, int64_t v, in
 
 /* Rows `reads` of the images of one tile, side by side. */
 static void pack_tile(const work *w, range images, float *out) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t count = images.to - images.from, area = p->h.in * p->w.in;
     int64_t image = p->in_blocks * area * LANES;
     int64_t pixels = (w->reads.to - w->reads.from) * p->w.in;
@@ -74,7 +74,7 @@ static void pack_tile(const work *w, range images, float *out) {
 /* The output rows of one tile with one slab; y at the first of its images and blocks. */
 static void rows_run(const work *w, tile_job *job, const slab *s, const float *x, float *sums,
                      float *y) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     tile_function *run_tile = tiles[s->v][s->images];
     int64_t tap = LANES * s->v * LANES, column = s->images * LANES;
     for (int64_t r = w->rows.from; r < w->rows.to; r++) {
@@ -92,7 +92,7 @@ static void rows_run(const work *w, tile_job *job, const slab *s, const float *x
 }
 
 static tile_job job_make(const work *w, const slab *s) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t tap = LANES * s->v * LANES, area = p->h.out * p->w.out * LANES;
     return (tile_job){.blocks = s->in.to - s->in.from,
                       .w_block = kernel_taps(p) * tap,
@@ -107,7 +107,7 @@ static tile_job job_make(const work *w, const slab *s) {
 
 /* All positions of the item pass over one slab. */
 static void slab_run(const work *w, slab *s) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     tile_job job = job_make(w, s);
     for (int64_t t = w->tiles.from, at = 0; t < w->tiles.to; t++, at++) {
         range images = tile_images(p, t);
@@ -122,7 +122,7 @@ static void slab_run(const work *w, slab *s) {
 
 /* All slabs of one group of output blocks. */
 static void group_run(const work *w, int64_t g, int64_t v) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t pair = kernel_taps(p) * LANES * LANES;  // weights of two blocks
     for (int64_t b = 0; b < p->in_blocks; b += p->slab_blocks) {
         slab s = {.weights = w->weights + (g * p->in_blocks + b * v) * pair,
@@ -135,7 +135,7 @@ static void group_run(const work *w, int64_t g, int64_t v) {
 
 /* One item with some of the groups of output blocks. */
 static void run_item(work *w, int64_t item, range groups) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t first = item / p->chunks * p->item_tiles, row = item % p->chunks * p->chunk_rows;
     w->tiles = (range){first, least(first + p->item_tiles, p->tiles)};
     w->rows = (range){row, least(row + p->chunk_rows, p->h.out)};
@@ -157,7 +157,7 @@ typedef struct room {
     float *packs;  // (thread, x_pack + sums)
 } room;
 
-static room room_make(const plan *p, void *scratch) {
+static room room_make(const tiling *p, void *scratch) {
     float *weights = scratch, *bias = weights + p->weights;
     return (room){.weights = weights,
                   .bias = bias,
@@ -166,7 +166,7 @@ static room room_make(const plan *p, void *scratch) {
 }
 
 /* The weights of one input block. */
-static void prepare_block(const sh_conv_blocked_call *call, const plan *p, int64_t b,
+static void prepare_block(const sh_conv_blocked_call *call, const tiling *p, int64_t b,
                           float *weights) {
     int64_t pair = kernel_taps(p) * LANES * LANES;
     for (int64_t g = 0, v; g < p->out_blocks; g += v) {
@@ -176,7 +176,7 @@ static void prepare_block(const sh_conv_blocked_call *call, const plan *p, int64
 }
 
 /* Part `part` of `parts` of all units, each an item and a part of its output blocks. */
-static void run_part(const sh_conv_blocked_call *call, const plan *p, const room *shared,
+static void run_part(const sh_conv_blocked_call *call, const tiling *p, const room *shared,
                      int64_t part, int64_t parts) {
     float *pack = shared->packs + part * (p->x_pack + p->sums);
     work w = {.p = p,
@@ -194,7 +194,7 @@ static void run_part(const sh_conv_blocked_call *call, const plan *p, const room
 }
 
 static void run(const sh_conv_blocked_call *call) {
-    const plan p = plan_make(call->shape, call->input_gradient, call->threads);
+    const tiling p = tiling_make(call->shape, call->input_gradient, call->threads);
     const room shared = room_make(&p, call->scratch);
     const int64_t parts = least(call->threads, p.items * p.out_parts);
     for (int64_t c = 0; c < p.w.out; c++) shared.columns[c] = axis_inside(&p.w, c);
@@ -210,7 +210,7 @@ static void run(const sh_conv_blocked_call *call) {
 }
 
 static size_t scratch_bytes(const sh_conv_shape *shape, bool input_gradient, int threads) {
-    const plan p = plan_make(shape, input_gradient, threads);
+    const tiling p = tiling_make(shape, input_gradient, threads);
     return (size_t)(p.weights + p.bias + p.columns + threads * (p.x_pack + p.sums)) * sizeof(float);
 }
 

@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-#include "tensor/kernels/simd/conv_weight_plan.h"
+#include "tensor/kernels/simd/conv_weight_tiling.h"
 
 /* The output positions in [from, to) whose tap lies inside an input of `size`. */
 static range inside(range out, int64_t stride, int64_t pad, int64_t tap, int64_t size) {
@@ -32,7 +32,7 @@ static range inside(range out, int64_t stride, int64_t pad, int64_t tap, int64_t
 
 /* What one thread works on now. */
 typedef struct work {
-    const plan *p;
+    const tiling *p;
     const float *x, *dy;      // whole inputs
     float *x_pack, *dy_pack;  // this thread's room
     float *sums;            // (B, G, strips, strip, 8); a tile of V blocks fills V of the G as one
@@ -50,7 +50,7 @@ static int64_t first_row(const work *w) {
 
 /* Copies the chunk of one block of x: images side by side, plain rows with their padding. */
 static void pack_x(const work *w, int64_t block, int64_t slot) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const sh_conv_shape *s = &p->s;
     int64_t width = s->iw * (p->x_blocked ? LANES : 1), left = p->x_blocked ? 0 : s->pad_w;
     int64_t from = first_row(w);
@@ -66,7 +66,7 @@ static void pack_x(const work *w, int64_t block, int64_t slot) {
 /* Copies the chunk of all blocks of dy: (G, images, oh * ow, 8). Images of power-of-two sizes lie
  * at strides that would fall into the same few cache sets. */
 static void pack_dy(const work *w) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t floats = p->s.oh * p->s.ow * LANES;
     for (int64_t g = w->dys.from; g < w->dys.to; g++)
         for (int64_t i = 0; i < w->images; i++)
@@ -77,7 +77,7 @@ static void pack_dy(const work *w) {
 
 /* dy of block g at the first pixel of the chunk. */
 static const float *dy_at(const work *w, int64_t g) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t floats = p->s.oh * p->s.ow * LANES;
     if (p->pack_dy) return w->dy_pack + (g - w->dys.from) * p->chunk_images * floats;
     return w->dy + (w->image * p->dy_blocks + g) * floats + w->rows.from * p->s.ow * LANES;
@@ -86,7 +86,7 @@ static const float *dy_at(const work *w, int64_t g) {
 /* The rows of a chunk inside one image stand as images of one row: the loop over images looks
  * ahead, the one over rows is kept short for small images. */
 static tile_box box_make(const work *w) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     bool single = p->chunk_images == 1;
     int64_t dy_image = p->s.oh * p->s.ow * LANES, dy_row = p->s.ow * LANES;
     int64_t x_row = p->x_row * p->s.stride_h;
@@ -104,7 +104,7 @@ static tile_box box_make(const work *w) {
 /* All tiles of one strip, over the pixels whose taps lie inside x. */
 static void strip_sum(const work *w, tile_box *box, const float *x, const float *dy, int64_t strip,
                       int v, float *sums) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const sh_conv_shape *s = &p->s;
     int64_t kh = p->x_blocked ? strip / s->kw : strip, kw = p->x_blocked ? strip % s->kw : 0;
     range rows = inside(w->rows, s->stride_h, s->pad_h, kh, s->ih), cols = {0, s->ow};
@@ -156,7 +156,7 @@ static void bias_sum(const work *w, int64_t g, int v) {
 
 /* All strips of one block of x with v blocks of dy from g on. */
 static void pair_sum(const work *w, tile_box *box, int64_t b, int64_t slot, int64_t g, int v) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t group = p->strips * p->strip * LANES;  // sums of one pair of blocks
     const float *x = p->pack_x ? w->x_pack + slot * p->x_pack
                                : w->x + (w->image * p->x_blocks + b) * p->s.ih * p->x_row;
@@ -169,7 +169,7 @@ static void pair_sum(const work *w, tile_box *box, int64_t b, int64_t slot, int6
  * ones of the next chunk. dy is read from memory once, and reading it would otherwise be waited
  * for. */
 static void look_ahead(const work *w, tile_box *box, int64_t g, int v, int64_t blocks) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const sh_conv_shape *s = &p->s;
     int64_t chunk = (w->rows.to - w->rows.from) * s->ow * LANES;
     if (g + v < w->dys.to)
@@ -186,7 +186,7 @@ static void look_ahead(const work *w, tile_box *box, int64_t g, int v, int64_t b
 /* The tile's blocks of dy stay in the first cache while a group of blocks of x, held by the second,
  * passes over them. */
 static void chunk_sum(const work *w) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     tile_box box = box_make(w);
     if (p->pack_dy) pack_dy(w);
     for (int64_t first = w->xs.from; first < w->xs.to; first += X_GROUP) {
@@ -203,7 +203,7 @@ static void chunk_sum(const work *w) {
 
 /* All chunks of a part's images. */
 static void part_sum(work *w, range images) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     w->fresh = true;
     for (int64_t n = images.from; n < images.to; n += p->chunk_images) {
         w->image = n, w->images = least(p->chunk_images, images.to - n);
@@ -216,7 +216,7 @@ static void part_sum(work *w, range images) {
 }
 
 /* Adds the partial sums of the other image parts, in order. */
-static void join(const plan *p, float *sums, int64_t count) {
+static void join(const tiling *p, float *sums, int64_t count) {
     for (int64_t part = 1; part < p->parts_image; part++) {
         const float *more = sums + part * p->sums;
 #pragma omp simd
@@ -240,8 +240,8 @@ static void write_8x8(const float *const sums[LANES], float *dw, int64_t step, b
 /* Writes the sums of block b of x and v blocks of dy from g on to dw. In a row of dw the weights of
  * a block of x lie side by side: weight i is scalar `i / taps` of strip `i % taps` where x is
  * blocked; where it is plain, the order is that of the sums. */
-static void finish_tile(const sh_conv_weight_call *call, const plan *p, int64_t b, int64_t g, int v,
-                        const float *sums) {
+static void finish_tile(const sh_conv_weight_call *call, const tiling *p, int64_t b, int64_t g,
+                        int v, const float *sums) {
     int64_t taps = p->s.kh * p->s.kw, weights = p->strips * p->strip, row = p->s.ic * taps;
     float *dw = call->dw + g * LANES * row + b * weights;
     const float *from[LANES];
@@ -265,7 +265,7 @@ static void finish_tile(const sh_conv_weight_call *call, const plan *p, int64_t 
 }
 
 /* One block of x and the blocks of dy of one part: grouped into tiles as part_sum did. */
-static void finish(const sh_conv_weight_call *call, const plan *p, int64_t b, range dys) {
+static void finish(const sh_conv_weight_call *call, const tiling *p, int64_t b, range dys) {
     int64_t group = p->strips * p->strip * LANES;
     for (int64_t g = dys.from, v; g < dys.to; g += v) {
         v = tile_v(p->v, dys.to - g);
@@ -275,14 +275,14 @@ static void finish(const sh_conv_weight_call *call, const plan *p, int64_t b, ra
     }
 }
 
-static void finish_bias(const sh_conv_weight_call *call, const plan *p) {
+static void finish_bias(const sh_conv_weight_call *call, const tiling *p) {
     float *bias = (float *)call->scratch + aligned(weight_sums(p));
     join(p, bias, p->s.oc);
     for (int64_t o = 0; o < p->s.oc; o++)
         call->db[o] = call->accumulate ? call->db[o] + bias[o] : bias[o];
 }
 
-static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t part) {
+static void run_part(const sh_conv_weight_call *call, const tiling *p, int64_t part) {
     int64_t dy_part = part % p->parts_dy, x_part = part / p->parts_dy % p->parts_x;
     int64_t image_part = part / (p->parts_dy * p->parts_x);
     float *sums = (float *)call->scratch + image_part * p->sums;
@@ -302,7 +302,7 @@ static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t par
 }
 
 static void run(const sh_conv_weight_call *call) {
-    const plan p = plan_make(call->shape, call->x_blocked, call->threads);
+    const tiling p = tiling_make(call->shape, call->x_blocked, call->threads);
     const int64_t parts = p.parts_image * p.parts_x * p.parts_dy;
 #pragma omp parallel num_threads(call->threads) if (parts > 1)
     {
@@ -316,7 +316,7 @@ static void run(const sh_conv_weight_call *call) {
 }
 
 static size_t scratch_bytes(const sh_conv_shape *shape, bool x_blocked, int threads) {
-    const plan p = plan_make(shape, x_blocked, threads);
+    const tiling p = tiling_make(shape, x_blocked, threads);
     int64_t parts = p.parts_image * p.parts_x * p.parts_dy;
     return (size_t)(p.parts_image * p.sums + parts * (X_GROUP * p.x_pack + p.dy_pack)) *
            sizeof(float);

@@ -31,7 +31,7 @@ enum {
     STEP_BLOCKS = 8,          // of input, whose U is made at a time: 144 KiB at NR = 16
 };
 
-typedef struct plan {
+typedef struct tiling {
     int64_t n, in_blocks, out_blocks, panels, taps;
     int64_t in_h, in_w, out_h, out_w, pad_h, pad_w;
     int64_t out_step, in_step;  // floats between the weights of two output or two input channels
@@ -41,9 +41,9 @@ typedef struct plan {
     int64_t tile_count, chunks, parts;  // parts of the panels
     int64_t chunk_most;                 // tiles
     int64_t u_point, v_point, m_point;  // floats of one point
-} plan;
+} tiling;
 
-static void choose_units(plan *p, int threads) {
+static void choose_units(tiling *p, int threads) {
     int64_t tile_bytes = POINTS * (p->in_blocks * LANES + p->panels * NR) * (int64_t)sizeof(float);
     int64_t most_tiles = most(CHUNK_LEAST, CHUNK_BYTES / tile_bytes);
     p->tile_count = p->n * p->tiles.rows * p->tiles.columns;
@@ -60,9 +60,9 @@ static void choose_units(plan *p, int threads) {
     p->chunk_most = ceil_div(p->tile_count, p->chunks);
 }
 
-static plan plan_make(const sh_conv_shape *s, bool input_gradient, int threads) {
+static tiling tiling_make(const sh_conv_shape *s, bool input_gradient, int threads) {
     const int64_t taps = s->kh * s->kw;
-    plan p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES, .taps = s->kh};
+    tiling p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES, .taps = s->kh};
     p.in_h = s->ih, p.in_w = s->iw, p.out_h = s->oh, p.out_w = s->ow;
     p.pad_h = s->pad_h, p.pad_w = s->pad_w;
     p.out_step = s->ic * taps, p.in_step = taps;
@@ -91,7 +91,7 @@ static void turn_rows(const float *rows, int64_t step, int64_t columns, float *o
 }
 
 /* The weights of 8 output channels and an input block, (input channel, tap, output channel). */
-static void gather_weights(const plan *p, const float *w, int64_t out, int64_t block, float *g) {
+static void gather_weights(const tiling *p, const float *w, int64_t out, int64_t block, float *g) {
     const int64_t taps = p->taps * p->taps;
     w += out * LANES * p->out_step + block * LANES * p->in_step;
     if (p->in_step == taps) {
@@ -106,7 +106,7 @@ static void gather_weights(const plan *p, const float *w, int64_t out, int64_t b
 }
 
 /* The points of 8 output channels and one input channel. */
-WINOGRAD_FUNCTION void weight_points(const int taps, const plan *p, const float *g, float *u) {
+WINOGRAD_FUNCTION void weight_points(const int taps, const tiling *p, const float *g, float *u) {
     v8 values[SQUARE_MOST];
     for (int k = 0; k < taps * taps; k++)
         values[k] = LOAD8(g + (p->flip ? taps * taps - 1 - k : k) * LANES);
@@ -114,7 +114,7 @@ WINOGRAD_FUNCTION void weight_points(const int taps, const plan *p, const float 
 }
 
 /* U of one input block and one panel. Channels that only fill up a panel become zeros. */
-static void prepare(const plan *p, const float *w, int64_t block, int64_t panel, float *u) {
+static void prepare(const tiling *p, const float *w, int64_t block, int64_t panel, float *u) {
     float g[LANES * SQUARE_MOST * LANES];
     for (int64_t o = 0; o < NR; o += LANES) {
         int64_t out = (panel * NR + o) / LANES;
@@ -133,7 +133,7 @@ static void prepare(const plan *p, const float *w, int64_t block, int64_t panel,
 
 /* A unit, and where its values are. */
 typedef struct work {
-    const plan *p;
+    const tiling *p;
     const sh_conv_blocked_call *call;
     float *u, *v, *m;
     range tiles, panels;
@@ -142,7 +142,7 @@ typedef struct work {
 
 /* V of one input block. */
 static void inputs(const work *w, int64_t block) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     float edge[POINTS * LANES];
     float *v = w->v + block * w->count * LANES;
     place at = place_of(&p->tiles, w->tiles.from);
@@ -160,7 +160,7 @@ static void inputs(const work *w, int64_t block) {
 /* Adds the products of some input blocks to M; the first ones write it. `u` is that of the unit's
  * first panel at the first of the blocks. A panel passes over all tiles before the next comes. */
 static void multiply(const work *w, range blocks, const float *u) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const int64_t pieces = ceil_div(w->count, MR), panels = w->panels.to - w->panels.from;
     for (int64_t point = 0; point < POINTS; point++) {
         const float *v = w->v + point * p->v_point + blocks.from * w->count * LANES;
@@ -178,7 +178,7 @@ static void multiply(const work *w, range blocks, const float *u) {
 /* Writes the part of a tile that lies inside the image. */
 WINOGRAD_FUNCTION void write_tile(const int outs, const work *w, const place *at, int64_t block,
                                   const v8 *y, v8 bias) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t top = at->row * outs, left = at->column * outs;
     int64_t rows = least(outs, p->out_h - top), columns = least(outs, p->out_w - left);
     int64_t above = (at->image * p->out_blocks + block) * p->out_h + top;
@@ -194,7 +194,7 @@ WINOGRAD_FUNCTION void write_tile(const int outs, const work *w, const place *at
 
 /* The tiles of one output block. */
 WINOGRAD_FUNCTION void block_outputs(const int outs, const work *w, int64_t block) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const float *m =
         w->m + (block * LANES / NR - w->panels.from) * w->count * NR + block * LANES % NR;
     v8 bias = w->call->bias != NULL ? LOAD8(w->call->bias + block * LANES) : (v8){0};
@@ -217,7 +217,7 @@ static void outputs(const work *w) {
 }
 
 static void unit_with_all_weights(const work *w) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     for (int64_t b = 0; b < p->in_blocks; b++) inputs(w, b);
     multiply(w, (range){0, p->in_blocks}, w->u + w->panels.from * p->in_blocks * LANES * NR);
     outputs(w);
@@ -225,7 +225,7 @@ static void unit_with_all_weights(const work *w) {
 
 /* The weights of one panel come and go, STEP_BLOCKS at a time. */
 static void unit_with_all_inputs(const work *w) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     for (int64_t from = 0; from < p->in_blocks; from += STEP_BLOCKS) {
         range blocks = {from, least(from + STEP_BLOCKS, p->in_blocks)};
         for (int64_t b = blocks.from; b < blocks.to; b++)
@@ -236,13 +236,14 @@ static void unit_with_all_inputs(const work *w) {
 }
 
 /* What is kept lies first in the scratch memory, then what each thread has for itself. */
-static int64_t kept_floats(const plan *p) { return POINTS * (p->few ? p->v_point : p->u_point); }
+static int64_t kept_floats(const tiling *p) { return POINTS * (p->few ? p->v_point : p->u_point); }
 
-static int64_t own_floats(const plan *p) {
+static int64_t own_floats(const tiling *p) {
     return POINTS * ((p->few ? p->u_point : p->v_point) + p->m_point);
 }
 
-static void run_part(const sh_conv_blocked_call *call, const plan *p, int64_t part, int64_t parts) {
+static void run_part(const sh_conv_blocked_call *call, const tiling *p, int64_t part,
+                     int64_t parts) {
     float *kept = call->scratch, *own = kept + kept_floats(p) + part * own_floats(p);
     work w = {.p = p, .call = call, .u = p->few ? own : kept, .v = p->few ? kept : own};
     w.m = own + POINTS * (p->few ? p->u_point : p->v_point);
@@ -257,7 +258,7 @@ static void run_part(const sh_conv_blocked_call *call, const plan *p, int64_t pa
 
 /* Makes the part of what is kept that belongs to input block i % in_blocks: with few tiles its V,
  * else its U in one panel. */
-static void keep(const sh_conv_blocked_call *call, const plan *p, int64_t i) {
+static void keep(const sh_conv_blocked_call *call, const tiling *p, int64_t i) {
     float *kept = call->scratch;
     if (p->few)
         inputs(&(work){.p = p, .call = call, .v = kept, .count = p->tile_count}, i);
@@ -266,7 +267,7 @@ static void keep(const sh_conv_blocked_call *call, const plan *p, int64_t i) {
 }
 
 static void run(const sh_conv_blocked_call *call) {
-    const plan p = plan_make(call->shape, call->input_gradient, call->threads);
+    const tiling p = tiling_make(call->shape, call->input_gradient, call->threads);
     const int64_t parts = least(call->threads, p.chunks * p.parts);
     const int64_t pieces = p.few ? p.in_blocks : p.in_blocks * p.panels;
 #pragma omp parallel num_threads(call->threads) if (parts > 1)
@@ -279,7 +280,7 @@ static void run(const sh_conv_blocked_call *call) {
 }
 
 static size_t scratch_bytes(const sh_conv_shape *shape, bool input_gradient, int threads) {
-    const plan p = plan_make(shape, input_gradient, threads);
+    const tiling p = tiling_make(shape, input_gradient, threads);
     return (size_t)(kept_floats(&p) + threads * own_floats(&p)) * sizeof(float);
 }
 

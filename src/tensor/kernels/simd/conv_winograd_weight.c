@@ -53,7 +53,7 @@ WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a
         for (int g = 0; g < groups; g++) STORE_WIDE(s + g * s_group + i * WIDE, sum[i][g]);
 }
 
-typedef struct plan {
+typedef struct tiling {
     sh_conv_shape s;
     int64_t x_blocks, groups;
     grid tiles;
@@ -61,11 +61,11 @@ typedef struct plan {
     int64_t x_parts, dy_parts;  // threads
     int64_t v_point, z_point;   // floats of one point
     int64_t s_floats;           // of one thread
-} plan;
+} tiling;
 
 /* What one thread works on now. */
 typedef struct work {
-    const plan *p;
+    const tiling *p;
     const sh_conv_weight_call *call;
     float *s, *v, *z;
     range xs, groups, tiles;
@@ -115,8 +115,8 @@ static int64_t sums_floats(const work *w) {
     return end;
 }
 
-static plan plan_make(const sh_conv_shape *s, int threads) {
-    plan p = {.s = *s, .x_blocks = s->ic / LANES};
+static tiling tiling_make(const sh_conv_shape *s, int threads) {
+    tiling p = {.s = *s, .x_blocks = s->ic / LANES};
     p.groups = ceil_div(s->oc, WIDE);
     p.tiles = grid_make(s->kh, s->oh, s->ow);
     p.tile_count = s->n * p.tiles.rows * p.tiles.columns;
@@ -208,7 +208,7 @@ static sum_function *const sums[GROUPS_MOST + 1] = {SUMS(SUM_ROW)};
 
 /* The sums of one strip. */
 static void multiply(const work *w, const strip *at) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const int64_t groups = at->groups.to - at->groups.from;
     const int64_t channels = (at->xs.to - at->xs.from) * LANES;
     for (int64_t point = 0; point < POINTS; point++) {
@@ -225,7 +225,7 @@ static void multiply(const work *w, const strip *at) {
 /* Weights of 8 input and 8 output channels from their sums: in dw those of an output channel lie
  * side by side. */
 static void finish_block(const work *w, int64_t point, const float *s, float *dw) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const int64_t taps = p->s.kh * p->s.kw, row = p->s.ic * taps;
     float square[LANES * SQUARE_MOST][LANES], rows[LANES][LANES * SQUARE_MOST];
     for (int64_t i = 0; i < LANES; i++) {
@@ -244,7 +244,7 @@ static void finish_block(const work *w, int64_t point, const float *s, float *dw
 }
 
 static void finish(const work *w, const strip *at) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const int64_t taps = p->s.kh * p->s.kw, channels = (at->xs.to - at->xs.from) * LANES;
     const int64_t first = at->groups.from * WIDE, end = least(at->groups.to * WIDE, p->s.oc);
     const float *s = w->s + at->from;
@@ -255,7 +255,7 @@ static void finish(const work *w, const strip *at) {
                          w->call->dw + (o * p->s.ic + at->xs.from * LANES + i) * taps);
 }
 
-static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t part) {
+static void run_part(const sh_conv_weight_call *call, const tiling *p, int64_t part) {
     work w = {.p = p, .call = call};
     w.s = (float *)call->scratch + part * (p->s_floats + POINTS * (p->v_point + p->z_point));
     w.v = w.s + p->s_floats;
@@ -278,7 +278,7 @@ static void run_part(const sh_conv_weight_call *call, const plan *p, int64_t par
 extern const sh_conv_weight_kernels SH_SIMD(sh_conv_weight_table);
 
 static void run(const sh_conv_weight_call *call) {
-    const plan p = plan_make(call->shape, call->threads);
+    const tiling p = tiling_make(call->shape, call->threads);
     const int64_t parts = p.x_parts * p.dy_parts;
 #pragma omp parallel for schedule(static) num_threads(call->threads) if (parts > 1)
     for (int64_t part = 0; part < parts; part++) run_part(call, &p, part);
@@ -288,7 +288,7 @@ static void run(const sh_conv_weight_call *call) {
 }
 
 static size_t scratch_bytes(const sh_conv_shape *shape, int threads) {
-    const plan p = plan_make(shape, threads);
+    const tiling p = tiling_make(shape, threads);
     return (size_t)(p.x_parts * p.dy_parts * (p.s_floats + POINTS * (p.v_point + p.z_point))) *
            sizeof(float);
 }

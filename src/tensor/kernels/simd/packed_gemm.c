@@ -170,7 +170,7 @@ typedef struct problem {
     bool turned;  // C is stored (n, m)
     bool accumulate, relu;
     const float *bias;
-    const sh_activation_row *curve;
+    const sh_activation_row *activation;
     float *slope;  // these two lie as C does
     const float *factor;
 } problem;
@@ -196,11 +196,11 @@ static problem part_of(const problem *q, int64_t i0, int64_t i1, int64_t j0, int
 }
 
 /* What is done to the finished values of C that lie at `at`, while they are in the cache. */
-static void bend(const problem *q, int64_t at, int64_t rows, int64_t columns) {
+static void activate(const problem *q, int64_t at, int64_t rows, int64_t columns) {
     float *restrict c = q->c + at;
-    if (q->curve != NULL)
-        q->curve->bend(c, q->slope != NULL ? q->slope + at : NULL, (size_t)rows, (size_t)columns,
-                       (size_t)q->c_stride);
+    if (q->activation != NULL)
+        q->activation->apply(c, q->slope != NULL ? q->slope + at : NULL, (size_t)rows,
+                             (size_t)columns, (size_t)q->c_stride);
     if (q->factor == NULL) return;
     const float *restrict factor = q->factor + at;
     for (int64_t i = 0; i < rows; i++)
@@ -226,7 +226,7 @@ static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t p, 
             tile_any((int)least(MR, i1 - i), kc, a, q->a_stride, slivers != NULL,
                      panels + j / NR * kc * NR, &end);
         }
-        if (last) bend(q, i0 * q->c_stride + j, i1 - i0, least(NR, q->n - j));
+        if (last) activate(q, i0 * q->c_stride + j, i1 - i0, least(NR, q->n - j));
     }
 }
 
@@ -299,11 +299,11 @@ static void multiply_turned(const problem *q, float *scratch) {
     plain.c_stride = q->n;
     plain.turned = plain.accumulate = plain.relu = false;
     plain.bias = plain.factor = NULL;
-    plain.curve = NULL;
+    plain.activation = NULL;
     multiply_columns(&plain, q->a_by_k || q->n >= PACK_A_LEAST,
                      scratch + sh_round_up((size_t)(q->m * q->n), NR));
     turn_back(q, scratch);
-    bend(q, 0, q->n, q->m);
+    activate(q, 0, q->n, q->m);
 }
 
 /* The work of one thread. */
@@ -354,7 +354,7 @@ static problem orient(const sh_gemm_args *args) {
         .accumulate = args->accumulate,
         .relu = args->relu,
         .bias = args->bias,
-        .curve = args->curve,
+        .activation = args->activation,
         .slope = args->slope,
         .factor = args->factor,
     };
@@ -376,7 +376,7 @@ static void empty_sum(const sh_gemm_args *args) {
     problem q = orient(&(sh_gemm_args){.m = args->m,
                                        .n = args->n,
                                        .c = args->c,
-                                       .curve = args->curve,
+                                       .activation = args->activation,
                                        .slope = args->slope,
                                        .factor = args->factor});
     for (int64_t i = 0; i < args->m; i++) {
@@ -386,7 +386,7 @@ static void empty_sum(const sh_gemm_args *args) {
             *c = args->relu && x < 0 ? 0 : x;
         }
     }
-    bend(&q, 0, args->m, args->n);
+    activate(&q, 0, args->m, args->n);
 }
 
 static void run(const sh_gemm_args *args, void *scratch, int threads) {

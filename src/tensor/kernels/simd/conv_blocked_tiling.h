@@ -1,7 +1,7 @@
 /* How the blocked convolution is cut. A pure function of the shape, the direction and the thread
  * count; conv_blocked.c explains the words. */
-#ifndef SH_TENSOR_KERNELS_SIMD_CONV_BLOCKED_PLAN_H
-#define SH_TENSOR_KERNELS_SIMD_CONV_BLOCKED_PLAN_H
+#ifndef SH_TENSOR_KERNELS_SIMD_CONV_BLOCKED_TILING_H
+#define SH_TENSOR_KERNELS_SIMD_CONV_BLOCKED_TILING_H
 
 #include "tensor/kernels/conv_shape.h"
 #include "tensor/kernels/simd/conv_blocked_tile.h"
@@ -40,7 +40,7 @@ static range axis_reads(const axis *a, range out) {
     return (range){low, most(low, end)};
 }
 
-typedef struct plan {
+typedef struct tiling {
     int64_t n;
     int64_t in_blocks, out_blocks;
     axis h, w;
@@ -56,11 +56,11 @@ typedef struct plan {
     int64_t x_tile, sums_tile;       // floats of one tile
     int64_t x_pack, sums;            // floats of one thread
     int64_t weights, bias, columns;  // floats
-} plan;
+} tiling;
 
-static int64_t kernel_taps(const plan *p) { return p->h.taps * p->w.taps; }
+static int64_t kernel_taps(const tiling *p) { return p->h.taps * p->w.taps; }
 
-static void choose_items(plan *p, int threads) {
+static void choose_items(tiling *p, int threads) {
     int64_t area = p->h.out * p->w.out;
     p->tiles = ceil_div(p->n, T_MOST);
     p->item_tiles = most(1, least(POSITIONS / area, ceil_div(p->tiles, threads)));
@@ -72,7 +72,7 @@ static void choose_items(plan *p, int threads) {
     p->out_parts = least(ceil_div(threads, p->items), p->groups);
 }
 
-static void choose_sizes(plan *p) {
+static void choose_sizes(tiling *p) {
     p->x_rows =
         least(p->h.in, ((p->chunk_rows - 1) * p->h.stride + p->h.taps - 1) / p->h.spread + 1);
     p->x_tile = aligned(p->in_blocks * p->x_rows * p->w.in * T_MOST * LANES);
@@ -84,9 +84,9 @@ static void choose_sizes(plan *p) {
     p->columns = aligned(p->w.out * (int64_t)(sizeof(inside) / sizeof(float)));
 }
 
-static plan plan_make(const sh_conv_shape *s, bool input_gradient, int threads) {
+static tiling tiling_make(const sh_conv_shape *s, bool input_gradient, int threads) {
     int64_t taps = s->kh * s->kw;
-    plan p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES};
+    tiling p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES};
     p.h = (axis){s->ih, s->oh, s->kh, s->stride_h, s->pad_h, 1};
     p.w = (axis){s->iw, s->ow, s->kw, s->stride_w, s->pad_w, 1};
     p.out_step = s->ic * taps, p.in_step = taps;

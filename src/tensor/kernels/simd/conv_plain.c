@@ -8,7 +8,7 @@
  * so those that see only padding above or below x are a prefix or a suffix, and are left out.
  *
  * Letters: G blocks of 8 channels of y, V blocks per tile, T pixels per tile. */
-#include "tensor/kernels/conv_forward.h"
+#include "tensor/kernels/conv_plain.h"
 
 #include "tensor/kernels/simd/conv_common.h"
 
@@ -88,18 +88,18 @@ static int64_t next_v(int64_t left) {
 #endif
 }
 
-typedef struct plan {
+typedef struct tiling {
     sh_conv_shape s;
     int64_t blocks, taps;                    // G; ic * kh * kw
     int64_t chunk_rows, chunks;              // output rows per chunk, chunks per image
     int64_t x_rows, x_row;                   // of a chunk of one channel: rows, floats per row
     int64_t weights, bias, offsets, x_pack;  // floats; x_pack of one thread
-} plan;
+} tiling;
 
 static int64_t reach_h(const sh_conv_shape *s) { return (s->kh - 1) * s->dilation_h + 1; }
 
-static plan plan_make(const sh_conv_shape *shape, int threads) {
-    plan p = {.s = *shape, .blocks = shape->oc / LANES};
+static tiling tiling_make(const sh_conv_shape *shape, int threads) {
+    tiling p = {.s = *shape, .blocks = shape->oc / LANES};
     const sh_conv_shape *s = &p.s;
     p.taps = s->ic * s->kh * s->kw;
     p.x_row = (s->ow - 1) * s->stride_w + (s->kw - 1) * s->dilation_w + 1;
@@ -117,7 +117,7 @@ static plan plan_make(const sh_conv_shape *shape, int threads) {
 }
 
 /* Where a tap lies in the chunk, seen from the first one: taps are (kh, ic, kw). */
-static void fill_offsets(const plan *p, int64_t *offsets) {
+static void fill_offsets(const tiling *p, int64_t *offsets) {
     const sh_conv_shape *s = &p->s;
     for (int64_t r = 0; r < s->kh; r++)
         for (int64_t i = 0; i < s->ic; i++)
@@ -126,7 +126,7 @@ static void fill_offsets(const plan *p, int64_t *offsets) {
 }
 
 /* Weights of V blocks from g on, (oc, ic, kh, kw) to (kh, ic, kw, V, 8). */
-static void pack_weights(const plan *p, const float *w, int64_t g, int64_t v, float *out) {
+static void pack_weights(const tiling *p, const float *w, int64_t g, int64_t v, float *out) {
     const sh_conv_shape *s = &p->s;
     for (int64_t o = 0; o < v * LANES; o++) {
         const float *in = w + (g * LANES + o) * p->taps;
@@ -139,7 +139,7 @@ static void pack_weights(const plan *p, const float *w, int64_t g, int64_t v, fl
 
 /* What one thread works on now. */
 typedef struct work {
-    const plan *p;
+    const tiling *p;
     const float *weights, *bias;  // packed
     const int64_t *offsets;
     float *x_pack;  // (ic, x_rows, x_row)
@@ -153,7 +153,7 @@ static int64_t first_row(const work *w) {
 }
 
 static void pack_x(const work *w, const float *image) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const sh_conv_shape *s = &p->s;
     int64_t from = first_row(w);
     int64_t to = least(s->ih, (w->rows.to - 1) * s->stride_h - s->pad_h + reach_h(s));
@@ -173,7 +173,7 @@ static range kernel_rows(const sh_conv_shape *s, int64_t top) {
 /* One output row of V blocks; y at its first pixel. */
 static void row_run(const work *w, tile_row *row, int64_t r, const float *weights, int v,
                     float *y) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     const sh_conv_shape *s = &p->s;
     int64_t top = r * s->stride_h - s->pad_h, row_taps = s->ic * s->kw;
     range k = kernel_rows(s, top);
@@ -190,7 +190,7 @@ static void row_run(const work *w, tile_row *row, int64_t r, const float *weight
 }
 
 static void chunk_run(const work *w, const float *image, float *y) {
-    const plan *p = w->p;
+    const tiling *p = w->p;
     int64_t area = p->s.oh * p->s.ow * LANES;
     pack_x(w, image);
     tile_row row = {.stride = p->s.stride_w, .y_block = area, .relu = w->relu};
@@ -203,8 +203,8 @@ static void chunk_run(const work *w, const float *image, float *y) {
     }
 }
 
-static void run_item(const sh_conv_forward_call *call, work *w, int64_t item) {
-    const plan *p = w->p;
+static void run_item(const sh_conv_plain_call *call, work *w, int64_t item) {
+    const tiling *p = w->p;
     const sh_conv_shape *s = &p->s;
     int64_t n = item / p->chunks, from = item % p->chunks * p->chunk_rows;
     w->rows = (range){from, least(from + p->chunk_rows, s->oh)};
@@ -212,8 +212,8 @@ static void run_item(const sh_conv_forward_call *call, work *w, int64_t item) {
 }
 
 /* Scratch: weights, bias, offsets, then the chunk of each thread. */
-static void run(const sh_conv_forward_call *call) {
-    const plan p = plan_make(call->shape, call->threads);
+static void run(const sh_conv_plain_call *call) {
+    const tiling p = tiling_make(call->shape, call->threads);
     float *weights = call->scratch, *bias = weights + p.weights;
     int64_t *offsets = (int64_t *)(void *)(bias + p.bias);
     float *packs = bias + p.bias + p.offsets;
@@ -238,7 +238,7 @@ static void run(const sh_conv_forward_call *call) {
 }
 
 static size_t scratch_bytes(const sh_conv_shape *shape, int threads) {
-    const plan p = plan_make(shape, threads);
+    const tiling p = tiling_make(shape, threads);
     return (size_t)(p.weights + p.bias + p.offsets + threads * p.x_pack) * sizeof(float);
 }
 
@@ -247,7 +247,7 @@ static bool supports(const sh_conv_shape *s) {
     return s->n > 0 && s->ic > 0 && s->oc > 0 && s->oh > 0 && s->ow > 0 && s->kh > 0 && s->kw > 0;
 }
 
-const sh_conv_forward_kernels SH_SIMD(sh_conv_forward_table) = {
+const sh_conv_plain_kernels SH_SIMD(sh_conv_plain_table) = {
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .run = run,

@@ -1,7 +1,7 @@
 /* How the convolution weight gradient is cut: into strips, tiles, chunks and one part per thread.
  * A pure function of the shape and the thread count; conv_weight.c explains the words. */
-#ifndef SH_TENSOR_KERNELS_SIMD_CONV_WEIGHT_PLAN_H
-#define SH_TENSOR_KERNELS_SIMD_CONV_WEIGHT_PLAN_H
+#ifndef SH_TENSOR_KERNELS_SIMD_CONV_WEIGHT_TILING_H
+#define SH_TENSOR_KERNELS_SIMD_CONV_WEIGHT_TILING_H
 
 #include "tensor/kernels/conv_shape.h"
 #include "tensor/kernels/simd/conv_weight_tile.h"
@@ -12,7 +12,7 @@ enum {
     CHAINS = 10,             // accumulators that hide the latency of a multiply-add
 };
 
-typedef struct plan {
+typedef struct tiling {
     sh_conv_shape s;
     bool x_blocked;
     int64_t x_blocks, dy_blocks;  // B, G
@@ -23,7 +23,7 @@ typedef struct plan {
     int64_t x_rows, x_row;                   // of one packed image: rows, floats per row
     int64_t parts_x, parts_dy, parts_image;  // their product is the number of threads
     int64_t sums, x_pack, dy_pack;           // floats: of one image part, of one thread
-} plan;
+} tiling;
 
 /* Blocks of dy in the next tile: never a single one left over after wider tiles. */
 static int tile_v(int v, int64_t left) {
@@ -60,7 +60,7 @@ static int choose_v(int64_t strip, int64_t dy_blocks) {
 
 /* Cuts the threads into a grid over blocks of x, blocks of dy and images, so that the largest part
  * is smallest; parts over images need partial sums, so they come last. */
-static void choose_parts(plan *p, int threads) {
+static void choose_parts(tiling *p, int threads) {
     int64_t best = INT64_MAX;
     for (int64_t image = 1; image <= threads; image++) {
         for (int64_t x = 1; x * image <= threads; x++) {
@@ -76,7 +76,7 @@ static void choose_parts(plan *p, int threads) {
     if (best == INT64_MAX) p->parts_image = p->parts_x = p->parts_dy = 1;
 }
 
-static void choose_chunk(plan *p) {
+static void choose_chunk(tiling *p) {
     const sh_conv_shape *s = &p->s;
     int64_t pixels = s->oh * s->ow, x_floats = s->ih * s->iw * (p->x_blocked ? LANES : 1);
     int64_t image_bytes = (pixels * p->v * LANES + x_floats) * (int64_t)sizeof(float);
@@ -98,10 +98,10 @@ static void choose_chunk(plan *p) {
                    : 0;
 }
 
-static int64_t weight_sums(const plan *p) { return p->x_blocks * p->strips * p->strip * p->s.oc; }
+static int64_t weight_sums(const tiling *p) { return p->x_blocks * p->strips * p->strip * p->s.oc; }
 
-static plan plan_make(const sh_conv_shape *shape, bool x_blocked, int threads) {
-    plan p = {.s = *shape, .x_blocked = x_blocked};
+static tiling tiling_make(const sh_conv_shape *shape, bool x_blocked, int threads) {
+    tiling p = {.s = *shape, .x_blocked = x_blocked};
     p.x_blocks = x_blocked ? shape->ic / LANES : shape->ic;
     p.dy_blocks = shape->oc / LANES;
     p.strips = x_blocked ? shape->kh * shape->kw : shape->kh;

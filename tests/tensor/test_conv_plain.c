@@ -1,4 +1,4 @@
-#include "tensor/kernels/conv_forward.h"
+#include "tensor/kernels/conv_plain.h"
 
 #include <math.h>
 #include <string.h>
@@ -47,20 +47,20 @@ static void fixture_free(fixture *f) {
 /* Runs with a fence behind the scratch and the output, and fails if one is written. */
 static void run(const fixture *f, const float *bias, bool relu, int threads) {
     enum { FENCE = 256 };
-    const sh_conv_forward_kernels *k = sh_conv_forward_own();
+    const sh_conv_plain_kernels *k = sh_conv_plain();
     assert_true(k->supports(&f->s));
     size_t bytes = k->scratch_bytes(&f->s, threads);
     unsigned char *scratch = (unsigned char *)floats((bytes + FENCE) / sizeof(float));
     memset(scratch, 0xFF, bytes + FENCE);  // NaN: scratch must be written before it is read
     memset(f->y, 0xFF, f->y_count * sizeof(float) + 64);
-    k->run(&(sh_conv_forward_call){.shape = &f->s,
-                                   .x = f->x,
-                                   .w = f->w,
-                                   .bias = bias,
-                                   .y = f->y,
-                                   .scratch = scratch,
-                                   .threads = threads,
-                                   .relu = relu});
+    k->run(&(sh_conv_plain_call){.shape = &f->s,
+                                 .x = f->x,
+                                 .w = f->w,
+                                 .bias = bias,
+                                 .y = f->y,
+                                 .scratch = scratch,
+                                 .threads = threads,
+                                 .relu = relu});
     for (size_t i = 0; i < FENCE; i++) assert_int_equal(scratch[bytes + i], 0xFF);
     const unsigned char *behind = (const unsigned char *)(f->y + f->y_count);
     for (size_t i = 0; i < 64; i++) assert_int_equal(behind[i], 0xFF);
@@ -129,9 +129,9 @@ TEST(conv_forward, lets_nan_through_the_relu) {
 
 TEST(conv_forward, refuses_what_it_cannot_do) {
     sh_conv_shape s = shape_of(&rows[0]);
-    assert_true(sh_conv_forward_own()->supports(&s));
+    assert_true(sh_conv_plain()->supports(&s));
     s.oc = 12;
-    assert_false(sh_conv_forward_own()->supports(&s));
+    assert_false(sh_conv_plain()->supports(&s));
     s = shape_of(&rows[0]), s.groups = 2;
-    assert_false(sh_conv_forward_own()->supports(&s));
+    assert_false(sh_conv_plain()->supports(&s));
 }
