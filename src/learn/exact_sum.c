@@ -30,22 +30,15 @@ void sh_exact_sum_reset(sh_exact_sum *sum, double bound) {
     memset(sum->words, 0, (2 * sum->count + 1) * sizeof *sum->words);
 }
 
-/* To the nearest whole number, for magnitudes below 2^51: the sum has no bits left behind the
- * point. */
-static double round_whole(double x) {
-    const double shift = 0x1.8p52;
-    return (x + shift) - shift;
-}
-
 void sh_exact_sum_add_one(sh_exact_sum *sum, size_t index, double term) {
     if (!(fabs(term) <= sum->bound)) {
         sum->words[2 * sum->count]++;
         return;
     }
-    double scaled = term * sum->scale, high = round_whole(scaled);
-    double low = round_whole((scaled - high) * 0x1p40);
-    sum->words[index] += (int64_t)high;
-    sum->words[sum->count + index] += (int64_t)low;
+    double scaled = term * sum->scale;
+    int64_t high = sh_to_whole(scaled);
+    sum->words[index] += high;
+    sum->words[sum->count + index] += sh_to_whole((scaled - (double)high) * 0x1p40);
 }
 
 void sh_exact_sum_add(sh_exact_sum *sum, const double *terms) {
@@ -70,4 +63,13 @@ sh_status sh_exact_sum_meet(sh_exact_sum *sum, sh_learn_team *team, double *valu
         values_out[i] = (high + low * 0x1p-40) / sum->scale;
     }
     return SH_OK;
+}
+
+double sh_whole_scale(double bound, size_t terms) {
+    enum { BITS_MOST = 50, SUM_BITS = 61 };
+    int exponent, terms_exponent;
+    frexp(bound, &exponent);
+    frexp((double)terms, &terms_exponent);
+    int bits = SUM_BITS - terms_exponent < BITS_MOST ? SUM_BITS - terms_exponent : BITS_MOST;
+    return bound > 0 ? ldexp(1.0, bits - exponent) : 1.0;
 }

@@ -8,6 +8,8 @@
 #ifndef SH_LEARN_EXACT_SUM_H
 #define SH_LEARN_EXACT_SUM_H
 
+#include <string.h>
+
 #include "learn/team.h"
 
 typedef struct sh_exact_sum {
@@ -29,5 +31,20 @@ void sh_exact_sum_add_one(sh_exact_sum *sum, size_t index, double term);
 void sh_exact_sum_join(sh_exact_sum *sum, const sh_exact_sum *other);
 /* Collective: the sums over all workers. Fails where a term was not finite or beyond the bound. */
 sh_status sh_exact_sum_meet(sh_exact_sum *sum, sh_learn_team *team, double *values_out);
+
+/* Long sums of many short terms, one 64-bit integer each: with this scale `terms` terms of at most
+ * `bound` in magnitude, made whole by sh_to_whole, add up below 2^62. */
+double sh_whole_scale(double bound, size_t terms);
+
+/* To the nearest integer, for magnitudes below 2^51: x + 1.5 2^52 holds it in its low bits. In
+ * vector code where the compiler finds it in a loop. */
+static inline int64_t sh_to_whole(double x) {
+    const double shift = 0x1.8p52;
+    int64_t bits, zero;
+    x += shift;
+    memcpy(&bits, &x, sizeof bits);
+    memcpy(&zero, &shift, sizeof zero);
+    return bits - zero;
+}
 
 #endif

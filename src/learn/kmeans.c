@@ -46,34 +46,18 @@ static size_t sum_words(const sh_kmeans *m) { return m->k * (m->width + 1); }
 
 /* ---- Integers ---- */
 
-/* Values as large as `greatest`, as many as there are rows, add up below 2^62. */
-static double choose_scale(double greatest, size_t total) {
-    enum { BITS_MOST = 50, SUM_BITS = 61 };
-    int exponent, rows_exponent;
-    frexp(greatest, &exponent);
-    frexp((double)total, &rows_exponent);
-    int bits = SUM_BITS - rows_exponent < BITS_MOST ? SUM_BITS - rows_exponent : BITS_MOST;
-    return greatest > 0 ? ldexp(1.0, bits - exponent) : 1.0;
-}
-
-/* To the nearest integer, below 2^51. */
-static inline int64_t to_integer(double x) {
-    const double shift = 0x1.8p52;
-    return (int64_t)((x + shift) - shift);
-}
-
 static void move_row(const sh_kmeans *m, const float *x, int32_t from, int32_t to, int64_t *sums) {
     size_t stride = m->width + 1;
     int64_t *into = sums + (size_t)to * stride;
     into[m->width]++;
     if (from < 0) {
-        for (size_t i = 0; i < m->width; i++) into[i] += to_integer((double)x[i] * m->scale);
+        for (size_t i = 0; i < m->width; i++) into[i] += sh_to_whole((double)x[i] * m->scale);
         return;
     }
     int64_t *out = sums + (size_t)from * stride;
     out[m->width]--;
     for (size_t i = 0; i < m->width; i++) {
-        int64_t value = to_integer((double)x[i] * m->scale);
+        int64_t value = sh_to_whole((double)x[i] * m->scale);
         into[i] += value;
         out[i] -= value;
     }
@@ -84,12 +68,12 @@ static void move_row(const sh_kmeans *m, const float *x, int32_t from, int32_t t
 static sh_status take_mean(sh_kmeans *m) {
     sh_rows *rows = m->rows;
     if (rows->x == NULL || rows->total == 0) return SH_OK;
-    double scale = choose_scale(rows->greatest, rows->total);
+    double scale = sh_whole_scale(rows->greatest, rows->total);
     int64_t *sums = sh_alloc(m->width, sizeof *sums);
     if (sums == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a mean");
     for (size_t i = 0; i < rows->count; i++)
         for (size_t j = 0; j < m->width; j++)
-            sums[j] += to_integer((double)rows->x[i * m->width + j] * scale);
+            sums[j] += sh_to_whole((double)rows->x[i * m->width + j] * scale);
     sh_status status = sh_learn_sum(m->team, sums, m->width);
     for (size_t j = 0; j < m->width; j++)
         m->mean[j] = (float)((double)sums[j] / scale / (double)rows->total);
@@ -517,7 +501,7 @@ sh_status sh_kmeans_create(const sh_kmeans_options *options, sh_rows *rows, sh_l
     sh_status status = sh_learn_agree(team, take_memory(m));
     if (status == SH_OK) status = take_mean(m);
     if (status == SH_OK) status = sum_squares(m);
-    m->scale = choose_scale(rows->greatest, rows->total);
+    m->scale = sh_whole_scale(rows->greatest, rows->total);
     if (status == SH_OK) status = first_centres(m);
     if (status != SH_OK) {
         sh_kmeans_destroy(m);
