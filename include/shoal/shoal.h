@@ -432,6 +432,13 @@ SHOAL_API shoal_status shoal_list(const char *kind,
                                   void (*row)(void *user, const char *name, const char *help),
                                   void *user);
 
+/* Writes what runs did, as their folders tell, as one page of HTML with charts to `path`; NULL:
+ * report.html in the first folder. With `measures`, the newest checkpoint of a classifier is asked
+ * for its answers to the test part; where that cannot be, the hooks are told why, and the page does
+ * without. */
+SHOAL_API shoal_status shoal_report(const char *const *folders, size_t count, bool measures,
+                                    const shoal_hooks *hooks, const char *path);
+
 /* Data sets: fetches `name` into the folder, describes or checks every part of a file or name. With
  * `json` one object per part, each on a line, takes the place of the tables. */
 SHOAL_API shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks);

@@ -4,22 +4,12 @@
 #include "obs/metrics_read.h"
 #include "api/compare.h"
 
-/* A run that was started again after a worker's death counts its seconds anew; its steps go on from
- * the checkpoint. The time before still passed. */
 typedef struct reader {
     sh_compared *row;
     double target;
-    double before_s, last_s;
+    sh_metrics_time time;
     sh_status status;
 } reader;
-
-static double time_of(reader *r, const json_t *object) {
-    double train_s = sh_metrics_number(object, "train_s");
-    if (isnan(train_s)) return NAN;
-    if (train_s + r->before_s < r->last_s) r->before_s = r->last_s;
-    r->last_s = r->before_s + train_s;
-    return r->last_s;
-}
 
 static int64_t step_of(const json_t *object) {
     const json_t *step = json_object_get(object, "step");
@@ -29,7 +19,7 @@ static int64_t step_of(const json_t *object) {
 static void read_eval(reader *r, const json_t *object) {
     shoal_compared *seen = &r->row->seen;
     shoal_point point = {.step = step_of(object),
-                         .train_s = r->last_s,
+                         .train_s = r->time.last_s,
                          .loss = sh_metrics_number(object, "test_loss"),
                          .accuracy = sh_metrics_number(object, "test_accuracy")};
     void *points = r->row->points;
@@ -48,7 +38,8 @@ static void read_eval(reader *r, const json_t *object) {
 static void read_line(void *user, const char *event, const json_t *object) {
     reader *r = user;
     shoal_compared *seen = &r->row->seen;
-    if (!isnan(time_of(r, object))) seen->seconds = r->last_s;
+    double time_s = sh_metrics_time_of(&r->time, object);
+    if (!isnan(time_s)) seen->seconds = time_s;
     if (step_of(object) > 0) seen->steps = (double)step_of(object);
     if (strcmp(event, "eval") == 0) read_eval(r, object);
     if (strcmp(event, "end") != 0) return;

@@ -12,7 +12,7 @@
 
 typedef struct sh_command sh_command;
 
-enum { SH_OPERANDS_MOST = 4 };
+enum { SH_OPERANDS_MOST = 16 };
 
 typedef struct sh_args {
     const sh_command *command;

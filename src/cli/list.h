@@ -11,6 +11,7 @@
     X(explain)             \
     X(bench)               \
     X(compare)             \
+    X(report)              \
     X(list)                \
     X(data)                \
     X(doctor)

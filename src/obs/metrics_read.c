@@ -11,6 +11,14 @@ double sh_metrics_number(const json_t *object, const char *name) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+double sh_metrics_time_of(sh_metrics_time *time, const json_t *object) {
+    double train_s = sh_metrics_number(object, "train_s");
+    if (isnan(train_s)) return NAN;
+    if (train_s + time->before_s < time->last_s) time->before_s = time->last_s;
+    time->last_s = time->before_s + train_s;
+    return time->last_s;
+}
+
 static sh_status parse_line(const char *path, int number, const char *text, size_t bytes,
                             sh_metrics_line line, void *user) {
     char fault[SH_JSON_FAULT];

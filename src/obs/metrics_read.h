@@ -18,4 +18,13 @@ sh_status sh_metrics_parse(const char *path, const char *text, size_t bytes, sh_
 /* A number of the object; NaN where it has none of that name. */
 double sh_metrics_number(const json_t *object, const char *name);
 
+/* Seconds of training over the lines of a run. A run that was started again after a worker's death
+ * counts its seconds anew; the time before still passed. */
+typedef struct sh_metrics_time {
+    double before_s, last_s;
+} sh_metrics_time;
+
+/* The time of the next line, from its "train_s"; NaN where it has none. */
+double sh_metrics_time_of(sh_metrics_time *time, const json_t *object);
+
 #endif

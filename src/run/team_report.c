@@ -18,7 +18,21 @@ static double waiting(const worker_time *mine, double slowest_s) {
     return behind < mine->exposed_s ? behind : mine->exposed_s;
 }
 
-static void tell_times(const shoal_run *run, const worker_time *times, int ranks) {
+static sh_status write_worker(const shoal_run *run, int rank, const worker_time *time,
+                              double wait_s) {
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = run->at.step},
+        {"worker", SH_METRIC_INT, .i = rank},
+        {"data_s", SH_METRIC_REAL, .r = time->data_s},
+        {"compute_s", SH_METRIC_REAL, .r = time->compute_s},
+        {"update_s", SH_METRIC_REAL, .r = time->update_s},
+        {"exposed_s", SH_METRIC_REAL, .r = time->exposed_s - wait_s},
+        {"waiting_s", SH_METRIC_REAL, .r = wait_s},
+    };
+    return sh_metrics_write(run->files.metrics, "worker", fields, SH_COUNT(fields));
+}
+
+static sh_status tell_times(const shoal_run *run, const worker_time *times, int ranks) {
     int slowest = 0;
     double sum = 0;
     for (int r = 0; r < ranks; r++) {
@@ -34,11 +48,13 @@ static void tell_times(const shoal_run *run, const worker_time *times, int ranks
                 "s, waiting for the slowest %.1f s",
                 r, times[r].data_s, times[r].compute_s, times[r].update_s,
                 times[r].exposed_s - wait, wait);
+        SH_TRY(write_worker(run, r, &times[r], wait));
     }
     double mean = (sum - most) / (ranks > 1 ? ranks - 1 : 1);
     if (ranks > 1 && most > 1.2 * mean && most - mean > 0.5)
         SH_WARN(&run->log, "worker %d is a straggler: it computes %.2f times as long as the others",
                 slowest, most / (mean > 0 ? mean : 1));
+    return SH_OK;
 }
 
 static sh_status report_time(shoal_run *run) {
@@ -59,7 +75,7 @@ static sh_status report_time(shoal_run *run) {
                     .op = SH_SUM,
                     .bucket = -1};
     sh_status status = sh_engine_run(team->engine, &call);
-    if (status == SH_OK && sh_team_leads(team)) tell_times(run, times, team->ranks);
+    if (status == SH_OK && sh_team_leads(team)) status = tell_times(run, times, team->ranks);
     sh_free(times);
     return status;
 }
