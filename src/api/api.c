@@ -225,6 +225,7 @@ shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks
 static void close_files(shoal_run *run) {
     const sh_error error = *sh_error_last();
     sh_metrics_close(run->files.metrics);
+    sh_tensorboard_close(run->files.tensorboard);
     if (sh_chrome_trace_close(run->files.trace_file) != SH_OK)
         SH_WARN(&run->log, "the trace is not whole: %s", sh_error_last()->text);
     if (sh_run_log_close(run->files.run_log) != SH_OK && run->hooks.line != NULL)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@ struct sh_metrics {
     char *path;
     char *line;  // reused from line to line
     size_t line_bytes;
+    sh_tensorboard *board;  // NULL: nobody else wants the numbers
 };
 
 /* Whether a line belongs to a step beyond `resume_step`. */
@@ -147,6 +149,30 @@ static sh_status print_line(sh_metrics *metrics, const json_t *object, size_t *b
     return SH_OK;
 }
 
+void sh_metrics_share(sh_metrics *metrics, sh_tensorboard *board) { metrics->board = board; }
+
+/* The step that a line is of; 0 where it does not say. */
+static int64_t step_of(const sh_metric *fields, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (fields[i].type == SH_METRIC_INT && strcmp(fields[i].name, "step") == 0)
+            return fields[i].i;
+    return 0;
+}
+
+static sh_status write_scalars(const sh_metrics *metrics, const char *event,
+                               const sh_metric *fields, size_t count) {
+    int64_t step = step_of(fields, count);
+    for (size_t i = 0; i < count; i++) {
+        char tag[128];
+        bool real = fields[i].type == SH_METRIC_REAL && isfinite(fields[i].r);
+        if (!real && fields[i].type != SH_METRIC_INT) continue;
+        snprintf(tag, sizeof tag, "%s/%s", event, fields[i].name);
+        SH_TRY(sh_tensorboard_scalar(metrics->board, tag, step,
+                                     real ? fields[i].r : (double)fields[i].i));
+    }
+    return SH_OK;
+}
+
 sh_status sh_metrics_write(sh_metrics *metrics, const char *event, const sh_metric *fields,
                            size_t count) {
     json_t *object = json_object();
@@ -158,5 +184,7 @@ sh_status sh_metrics_write(sh_metrics *metrics, const char *event, const sh_metr
     sh_status status = complete ? print_line(metrics, object, &bytes)
                                 : SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", metrics->path);
     json_decref(object);
-    return status == SH_OK ? write_line(metrics, bytes) : status;
+    SH_TRY(status);
+    SH_TRY(write_line(metrics, bytes));
+    return metrics->board != NULL ? write_scalars(metrics, event, fields, count) : SH_OK;
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "obs/tensorboard.h"
 
 typedef enum sh_metric_type {
     SH_METRIC_INT,
@@ -42,6 +43,9 @@ enum { SH_METRICS_FRESH = -1 };
  * JSON object. Caller closes. */
 sh_status sh_metrics_open(const char *path, int64_t resume_step, sh_metrics **metrics_out);
 void sh_metrics_close(sh_metrics *metrics);
+
+/* From now on the numbers of every line go to `board`, too, as EVENT/NAME. Keeps it until close. */
+void sh_metrics_share(sh_metrics *metrics, sh_tensorboard *board);
 
 /* Writes {"event": event, ...fields}. */
 sh_status sh_metrics_write(sh_metrics *metrics, const char *event, const sh_metric *fields,

@@ -326,6 +326,8 @@ static const sh_option rows[] = {
      .most = 1e9, .group = "Output", .value = "STEPS", .help = "steps between lines of metrics"},
     {.key = "trace", .type = SH_OPTION_BOOL, AT(trace), .initial = "false", .group = "Output",
      .help = "write trace.json for chrome://tracing or Perfetto"},
+    {.key = "tensorboard", .type = SH_OPTION_BOOL, AT(tensorboard), .initial = "false",
+     .help = "write the metrics as TensorBoard's event files, too"},
     // clang-format on
 };
 

@@ -47,7 +47,7 @@ typedef struct sh_config {
     int64_t eval_batch;
     double target;  // stop once the test accuracy is there
     int64_t log_every;
-    bool trace;
+    bool trace, tensorboard;
     char *kernels;  // measure, default
 } sh_config;
 

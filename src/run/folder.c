@@ -185,7 +185,12 @@ static sh_status open_metrics(shoal_run *run, int64_t kept_step) {
     SH_TRY(in_folder(run, "metrics.jsonl", &path));
     sh_status status = sh_metrics_open(path, kept_step, &run->files.metrics);
     sh_free(path);
-    return status;
+    SH_TRY(status);
+    if (!run->config.tensorboard) return SH_OK;
+    int64_t unix_ns = run->hooks.unix_ns + (sh_run_now(run) - run->stats.start_ns);
+    SH_TRY(sh_tensorboard_open(run->files.folder, run->clock, unix_ns, &run->files.tensorboard));
+    sh_metrics_share(run->files.metrics, run->files.tensorboard);
+    return SH_OK;
 }
 
 static sh_status open_trace(shoal_run *run) {

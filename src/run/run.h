@@ -53,6 +53,7 @@ typedef struct sh_run_files {
     char *folder;      // NULL until training begins
     int folder_claim;  // an open file, locked: no other run writes there; 0: none
     sh_metrics *metrics;
+    sh_tensorboard *tensorboard;  // NULL unless it is asked for
     sh_run_log *run_log;
     sh_chrome_trace *trace_file;
     sh_trace trace;
