@@ -161,6 +161,7 @@ shoal_status shoal_report(const char *const *folders, size_t count, bool measure
                           const shoal_hooks *hooks, const char *path) {
     SHOAL_NEED(folders);
     if (count == 0) return (shoal_status)SH_FAIL(SH_E_USAGE, "a report needs a run's folder");
+    for (size_t i = 0; i < count; i++) SHOAL_NEED(folders[i]);
     json_t *runs = json_array();
     sh_status status = SH_OK;
     for (size_t i = 0; i < count && status == SH_OK; i++) {

@@ -144,6 +144,12 @@ static void tools(void) {
     REFUSES(shoal_explain_collective(NULL, stdout));
     REFUSES(shoal_explain_collective(&unnamed, stdout));
     REFUSES(shoal_explain_collective(&collective, NULL));
+    const shoal_pipeline_options pipeline = {0};
+    REFUSES(shoal_explain_pipeline(NULL, stdout));
+    REFUSES(shoal_explain_pipeline(&pipeline, NULL));
+    const char *no_folder = NULL;
+    REFUSES(shoal_report(NULL, 1, false, NULL, NULL));
+    REFUSES(shoal_report(&no_folder, 1, false, NULL, NULL));
     REFUSES(shoal_explain_gossip(NULL, stdout));
     REFUSES(shoal_explain_gossip(&gossip, NULL));
     REFUSES(shoal_bench_allreduce(NULL, ANY));
