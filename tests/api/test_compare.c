@@ -114,3 +114,108 @@ TEST(compare, refuses_lists_it_cannot_read) {
     CHECK_FAILS(SH_E_USAGE, "--workers: '2x'", list(NULL, NULL, "2x", &c));
     CHECK_FAILS(SH_E_USAGE, "--workers", list(NULL, NULL, "99999999999999999999", &c));
 }
+
+/* ---- A comparison as a whole, on simulated workers ---- */
+
+static int begun, ended;
+static char order[256];
+
+static void hear_begin(void *user, size_t index, size_t count, const char *name) {
+    (void)user;
+    assert_int_equal(index, begun++);
+    assert_int_equal(count, 3);
+    strncat(order, name, sizeof order - strlen(order) - 2);
+    strcat(order, ",");
+}
+
+static void hear_end(void *user, const shoal_compared *seen) {
+    (void)user;
+    assert_string_not_equal(seen->outcome, "not run");
+    ended++;
+}
+
+static shoal_config *small_run(const char *folder) {
+    const char *settings[][2] = {{"model", "{name: mlp, hidden: [8]}"},
+                                 {"data", "digits"},
+                                 {"data.batch", "100"},
+                                 {"epochs", "2"},
+                                 {"threads", "1"},
+                                 {"kernels", "default"},
+                                 {"target", "0.2"},
+                                 {"optimizer.lr", "0.1"},
+                                 {"workers", "4"},
+                                 {"out", folder}};
+    shoal_config *config = NULL;
+    assert_int_equal(shoal_config_create(&config), SHOAL_OK);
+    for (size_t i = 0; i < SH_COUNT(settings); i++)
+        if (shoal_config_set(config, settings[i][0], settings[i][1]) != SHOAL_OK)
+            fail_msg("%s", shoal_error_text());
+    return config;
+}
+
+static const shoal_simulation world = {.compute = "10ms", .link = "1Gbit,100us"};
+
+TEST(compare, variants_run_in_order_and_those_that_cannot_are_rows_too) {
+    shoal_config *config = small_run(sh_test_folder("compare-run"));
+    shoal_compare_options options = {.sync = "bsp,local:4,sgp:1",
+                                     .compress = "topk:10%",
+                                     .simulation = &world,
+                                     .begin = hear_begin,
+                                     .end = hear_end};
+    shoal_comparison *comparison = NULL;
+    begun = ended = 0;
+    order[0] = '\0';
+    if (shoal_compare(config, NULL, &options, &comparison) != SHOAL_OK)
+        fail_msg("%s", shoal_error_text());
+    assert_int_equal(begun, 3);
+    assert_int_equal(ended, 3);
+    assert_string_equal(order, "bsp topk:10%,local:4 topk:10%,sgp:1 topk:10%,");
+    const shoal_compared *bsp = shoal_comparison_at(comparison, 0);
+    const shoal_compared *local = shoal_comparison_at(comparison, 1);
+    const shoal_compared *sgp = shoal_comparison_at(comparison, 2);
+    assert_null(shoal_comparison_at(comparison, 3));
+    assert_string_equal(bsp->outcome, "done");
+    assert_true(bsp->steps == 30 && bsp->updates == 30 && local->updates == 120);
+    assert_true(bsp->virtual_s > 0.3 && local->virtual_s < bsp->virtual_s);
+    assert_true(bsp->sent_bytes > local->sent_bytes && local->sent_bytes > 0);
+    assert_true(bsp->target_s > 0 && bsp->target_s <= bsp->virtual_s);
+    assert_true(bsp->points[bsp->point_count - 1].accuracy == bsp->accuracy);
+    assert_string_equal(sgp->outcome, "refused");  // push-sum goes with no codec that drops values
+    assert_true(sgp->reason[0] != '\0' && sgp->hint[0] != '\0' && isnan(sgp->accuracy));
+    shoal_comparison_destroy(comparison);
+    // Nobody's comparison is overwritten unasked.
+    comparison = NULL;
+    assert_int_equal(shoal_compare(config, NULL, &options, &comparison), SHOAL_E_USAGE);
+    assert_null(comparison);
+    assert_non_null(strstr(shoal_error_text(), "already holds a comparison"));
+    shoal_config_destroy(config);
+}
+
+TEST(compare, where_all_are_refused_the_first_refusal_is_the_result) {
+    shoal_config *config = small_run(sh_test_folder("compare-refused"));
+    shoal_compare_options options = {
+        .sync = "sgp:1,adpsgd", .compress = "topk:10%", .simulation = &world};
+    shoal_comparison *comparison = NULL;
+    assert_int_equal(shoal_compare(config, NULL, &options, &comparison), SHOAL_E_USAGE);
+    assert_non_null(strstr(shoal_error_text(), "sgp:1 topk:10% refused: "));
+    assert_non_null(comparison);
+    assert_string_equal(shoal_comparison_at(comparison, 1)->outcome, "refused");
+    shoal_comparison_destroy(comparison);
+    shoal_config_destroy(config);
+}
+
+static bool stop_now(void *user) {
+    (void)user;
+    return true;
+}
+
+TEST(compare, what_a_stop_leaves_out_is_not_run) {
+    shoal_config *config = small_run(sh_test_folder("compare-stopped"));
+    const shoal_hooks hooks = {.stop = stop_now};
+    shoal_compare_options options = {.sync = "bsp,local:4", .simulation = &world};
+    shoal_comparison *comparison = NULL;
+    assert_int_equal(shoal_compare(config, &hooks, &options, &comparison), SHOAL_E_INTERRUPTED);
+    assert_string_equal(shoal_comparison_at(comparison, 1)->outcome, "not run");
+    shoal_comparison_destroy(comparison);
+    shoal_config_destroy(config);
+}
