@@ -94,7 +94,7 @@ _shoal() {
     data,get) _shoal_offer "$(_shoal_names "$program" data)" "$word" ;;
     bench,bench) _shoal_offer "train allreduce hogwild" "$word" ;;
     explain,explain)
-        _shoal_offer "gossip pipeline $(_shoal_names "$program" collectives | sort -u)" "$word"
+        _shoal_offer "gossip pipeline cost $(_shoal_names "$program" collectives | sort -u)" "$word"
         _shoal_offer_files "$word"
         ;;
     explain,--algorithm | bench,--algorithm)

@@ -370,6 +370,18 @@ typedef struct shoal_pipeline_options {
 
 SHOAL_API shoal_status shoal_explain_pipeline(const shoal_pipeline_options *options, FILE *file);
 
+/* What a step's communication costs by the alpha-beta formulas of batch, model and domain
+ * parallelism, layer by layer; workers and batch are the config's. */
+typedef struct shoal_cost_options {
+    const char *layout; /* "data=64,tensor=8"; NULL: data parallel */
+    const char *link;   /* "1Gbit,50us"; NULL: that */
+    bool json;
+} shoal_cost_options;
+
+SHOAL_API shoal_status shoal_explain_cost(const shoal_config *config,
+                                          const shoal_cost_options *options,
+                                          const shoal_hooks *hooks, FILE *file);
+
 /* All-reduces timed between workers of this machine, or between those that mpirun started. */
 typedef struct shoal_allreduce_options {
     int64_t ranks;                  /* 0: 2 */

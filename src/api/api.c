@@ -122,16 +122,9 @@ static sh_status open_data(shoal_run *run) {
     return sh_data_open(&options, &run->log, &run->data);
 }
 
-static sh_net_input net_input(const sh_data_info *info) {
-    bool values = info->target == SH_TARGET_VALUES;
-    return (sh_net_input){.sample = info->sample,
-                          .tokens = info->tokens,
-                          .outputs = values ? info->values : info->classes};
-}
-
 static sh_status build_model(shoal_run *run, bool has_seat) {
     const sh_data_info *info = &run->data.info;
-    sh_net_input input = net_input(info);
+    sh_net_input input = sh_model_input(info);
     sh_net *net = NULL;
     sh_tuner *tuner = NULL;
     sh_net_spec spec;

@@ -56,10 +56,7 @@ static sh_status describe_data(const shoal_model_options *options, sh_data_info 
 static sh_status make_model(shoal_model *model, const shoal_model_options *options,
                             const char *text) {
     const sh_data_info *info = &model->data.info;
-    bool values = info->target == SH_TARGET_VALUES;
-    sh_net_input input = {.sample = info->sample,
-                          .tokens = info->tokens,
-                          .outputs = values ? info->values : info->classes};
+    sh_net_input input = sh_model_input(info);
     sh_node *node = NULL;
     sh_net *net = NULL;
     SH_TRY(sh_node_parse("model", text, strlen(text), &node));

@@ -12,6 +12,7 @@ static const sh_command *instead_of_run(int argc, char **argv) {
         if (i > 0 && strncmp(argv[i - 1], "--", 2) == 0) continue;
         if (strcmp(argv[i], "gossip") == 0) return &sh_command_explain_gossip;
         if (strcmp(argv[i], "pipeline") == 0) return &sh_command_explain_pipeline;
+        if (strcmp(argv[i], "cost") == 0) return &sh_command_explain_cost;
     }
     return NULL;
 }
@@ -35,7 +36,8 @@ const sh_command sh_command_explain = {
         "  shoal explain --model lenet --data mnist\n"
         "  shoal explain allreduce --algorithm ring -n 4   (see: shoal explain allreduce --help)\n"
         "  shoal explain gossip --graph ring -n 16         (see: shoal explain gossip --help)\n"
-        "  shoal explain pipeline --schedule 1f1b -p 4     (see: shoal explain pipeline --help)\n",
+        "  shoal explain pipeline --schedule 1f1b -p 4     (see: shoal explain pipeline --help)\n"
+        "  shoal explain cost RUN.yaml -n 512              (see: shoal explain cost --help)\n",
     .takes_run_options = true,
     .operands_most = 1,
     .run = run_explain,

@@ -6,6 +6,6 @@
 #include "cli/common.h"
 
 extern const sh_command sh_command_explain_collective, sh_command_explain_gossip,
-    sh_command_explain_pipeline;
+    sh_command_explain_pipeline, sh_command_explain_cost;
 
 #endif

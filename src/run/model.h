@@ -29,6 +29,14 @@ typedef struct sh_model {
     bool gradients_idle;  // for the executors to come (nn/executor.h)
 } sh_model;
 
+/* What data of this kind gives a net, and wants of it. */
+static inline sh_net_input sh_model_input(const sh_data_info *info) {
+    bool values = info->target == SH_TARGET_VALUES;
+    return (sh_net_input){.sample = info->sample,
+                          .tokens = info->tokens,
+                          .outputs = values ? info->values : info->classes};
+}
+
 /* Takes net and tuner over, also on failure. Parameters are drawn from the seed. */
 sh_status sh_model_init(sh_model *model, sh_net *net, const sh_loss *loss, sh_tuner *tuner,
                         uint64_t seed);

@@ -45,11 +45,7 @@ static sh_status count_steps(sh_simulation *s) {
 
 sh_status sh_simulate_timing_open(sh_simulation *s) {
     SH_TRY(check(s));
-    const sh_data_info *info = &s->data.train->info;
-    bool values = info->target == SH_TARGET_VALUES;
-    sh_net_input input = {.sample = info->sample,
-                          .tokens = info->tokens,
-                          .outputs = values ? info->values : info->classes};
+    sh_net_input input = sh_model_input(&s->data.train->info);
     SH_TRY(sh_net_from_node(s->config.model, &input, &s->net));
     SH_TRY(count_steps(s));
     SH_TRY(sh_optim_init(&s->optim, &s->config.optim, s->net->params.total));

@@ -16,7 +16,7 @@ case_table_of_options_is_current() {
 case_blocks_of_explain_are_current() {
     PATH="$(dirname "$SHOAL"):$PATH"
     count=0
-    for page in collectives schemes pipeline; do
+    for page in collectives schemes pipeline planning; do
         rm -f block-*
         awk '/^```/ { open = !open; if (open) file = "block-" ++n; next } open { print > file }' "$SRC/docs/$page.md"
         for block in block-*; do

@@ -1,0 +1,57 @@
+/* The cost formulas of a run through the public header. */
+#include "explain/cost.h"
+#include "explain/units.h"
+#include "run/need.h"
+#include "run/run.h"
+
+static const char LINK_DEFAULT[] = "1Gbit,50us";
+
+static void pass_line(void *self, sh_log_level level, const char *text) {
+    const shoal_hooks *hooks = self;
+    if (hooks != NULL && hooks->line != NULL) hooks->line(hooks->user, (int)level, text);
+}
+
+/* What the data says of samples and classes is all that is needed of it. */
+static sh_status describe(const sh_config *config, const shoal_hooks *hooks,
+                          sh_net_spec *spec_out) {
+    sh_log log = {.line = pass_line, .self = (void *)(uintptr_t)hooks};
+    sh_data_options options = config->data;
+    if (hooks != NULL) options.folder = (char *)(uintptr_t)hooks->data_folder;
+    options.seed = (uint64_t)config->seed;
+    options.ignore = &config->loss.ignore_index;
+    options.parts = 1;
+    sh_data data = {0};
+    SH_TRY(sh_data_open(&options, &log, &data));
+    sh_net_input input = sh_model_input(&data.info);
+    sh_status status = sh_net_spec_read(config->model, &input, spec_out);
+    sh_data_close(&data);
+    return status;
+}
+
+static sh_status explain(const sh_config *config, const shoal_cost_options *options,
+                         const shoal_hooks *hooks, FILE *file) {
+    sh_cost_page page = {.batch = (double)config->batch};
+    const char *link = options->link != NULL ? options->link : LINK_DEFAULT;
+    SH_TRY(sh_link_parse(link, "link", &page.link));
+    int64_t workers = config->workers > 1 ? config->workers : 0;
+    SH_TRY(sh_cost_layout_parse(options->layout, workers, &page.layout));
+    sh_net_spec spec;
+    SH_TRY(describe(config, hooks, &spec));
+    sh_cost_net net;
+    sh_status status = sh_cost_net_init(&net, &spec);
+    page.net = &net;
+    if (status == SH_OK && options->json) status = sh_cost_json(&page, file);
+    if (status == SH_OK && !options->json) sh_cost_text(&page, file);
+    sh_cost_net_fini(&net);
+    sh_net_spec_fini(&spec);
+    return status;
+}
+
+shoal_status shoal_explain_cost(const shoal_config *config, const shoal_cost_options *options,
+                                const shoal_hooks *hooks, FILE *file) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(options);
+    SHOAL_NEED(file);
+    SHOAL_TRY(sh_config_check(&config->config));
+    return (shoal_status)explain(&config->config, options, hooks, file);
+}
