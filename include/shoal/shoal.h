@@ -461,6 +461,43 @@ SHOAL_API shoal_status shoal_data_check(const shoal_config *config, const char *
 /* What this machine offers, and what is missing. */
 SHOAL_API void shoal_doctor(const shoal_hooks *hooks, bool json, FILE *file);
 
+/* ---- Federated learning ------------------------------------------------------------------------
+ */
+
+/* How clients are asked and their updates combined (docs/federated.md). Texts may be NULL, and
+ * numbers 0 (server_lr, server_momentum, server_beta2, server_tau: NaN or 0): then they have the
+ * defaults of `shoal fed simulate --help`. */
+typedef struct shoal_fed_options {
+    int64_t clients, rounds;
+    const char *rule;      /* "fedavg", "fedprox:0.01", ... as `shoal list rules` shows */
+    const char *partition; /* "iid", "shards:2", "dirichlet:0.5" */
+    double fraction;       /* of the clients, in a round */
+    int64_t clients_min;   /* in a round */
+    double over;           /* clients asked, as a multiple of those wanted */
+    double quorum;         /* part of those wanted that suffices when the others drop out */
+    double dropout;        /* part of the asked clients that do not answer */
+    int64_t local_epochs;  /* of a client, in a round */
+    int64_t local_steps;   /* instead of epochs, unless 0 */
+    double held_out;       /* part of a client's data on which it tests the model it received */
+    double server_lr, server_momentum, server_beta2, server_tau;
+    bool equal_weights; /* a client's samples do not matter */
+} shoal_fed_options;
+
+typedef struct shoal_fed_result {
+    int64_t rounds, restarted;       /* closed; begun again for want of a quorum */
+    int64_t updates, sent_bytes;     /* that were counted; models down and updates up */
+    double test_loss, test_accuracy; /* of the last evaluation; NaN: there was none */
+    int64_t target_round;            /* the first that reached the config's target; 0: none */
+} shoal_fed_result;
+
+/* Federated training with simulated clients in one process: the training data of the config is
+ * dealt to them, and each round they train with the config's optimizer and batch. Metrics,
+ * checkpoint and log are in the run's folder, as after shoal_train; steps are rounds there. The
+ * config's schedule and eval.every count rounds, and `target` ends the run. */
+SHOAL_API shoal_status shoal_fed_simulate(const shoal_config *config, const shoal_hooks *hooks,
+                                          const shoal_fed_options *options, char **folder_out,
+                                          shoal_fed_result *result_out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,7 @@
 #include "codec/codec.h"
 #include "comm/schedule.h"
 #include "data/reader.h"
+#include "fed/rule.h"
 #include "shoal/shoal.h"
 #include "sync/graph.h"
 #include "run/config.h"
@@ -28,6 +29,7 @@ ROW_FUNCTION(optimizers, sh_optim_kind, sh_optim_at)
 ROW_FUNCTION(schedules, sh_schedule_kind, sh_schedule_at)
 ROW_FUNCTION(codecs, sh_codec_kind, sh_codec_at)
 ROW_FUNCTION(sync, sh_sync_kind, sh_sync_at)
+ROW_FUNCTION(rules, sh_fed_rule, sh_fed_rule_at)
 ROW_FUNCTION(graphs, sh_graph_kind, sh_graph_at)
 ROW_FUNCTION(readers, sh_reader, sh_reader_at)
 ROW_FUNCTION(data, sh_data_name, sh_data_name_at)
@@ -50,7 +52,7 @@ static const struct {
     {"models", row_models},           {"layers", row_layers},       {"losses", row_losses},
     {"optimizers", row_optimizers},   {"schedules", row_schedules}, {"readers", row_readers},
     {"collectives", row_collectives}, {"codecs", row_codecs},       {"sync", row_sync},
-    {"graphs", row_graphs},           {"data", row_data},
+    {"graphs", row_graphs},           {"data", row_data},           {"rules", row_rules},
 };
 
 const char *shoal_list_kind(size_t index) {

@@ -8,6 +8,7 @@
     X(eval)                \
     X(predict)             \
     X(simulate)            \
+    X(fed)                 \
     X(explain)             \
     X(bench)               \
     X(compare)             \

@@ -14,7 +14,7 @@ static sh_status take_memory(sh_fed_server *server) {
         complete = complete && server->slots[i] != NULL;
     }
     if (!complete) return SH_FAIL(SH_E_MEMORY, "out of memory for a federated model");
-    return sh_fed_sum_init(&server->sum, values);
+    return sh_fed_sum_init(&server->open.sum, values);
 }
 
 sh_status sh_fed_server_create(const sh_fed_options *options, size_t params, size_t count,
@@ -43,7 +43,7 @@ void sh_fed_server_destroy(sh_fed_server *server) {
     if (server == NULL) return;
     for (size_t i = 0; i < server->member_count; i++) sh_free(server->members[i].held);
     for (int i = 0; i < SH_FED_SLOTS_MOST; i++) sh_free(server->slots[i]);
-    sh_fed_sum_fini(&server->sum);
+    sh_fed_sum_fini(&server->open.sum);
     sh_free(server->members);
     sh_free(server->model);
     sh_free(server->mean);
@@ -91,8 +91,13 @@ void sh_fed_server_begin(sh_fed_server *server) {
 }
 
 static bool trains(const sh_fed_server *server, const sh_fed_member *member) {
-    if (!server->collecting || member->folded || member->revoked) return false;
+    if (!server->open.collecting || member->folded || member->revoked) return false;
     return sh_fed_buffered(server) || member->selected;
+}
+
+void sh_fed_server_heard(sh_fed_server *server, int64_t now_ms, size_t client) {
+    SH_ASSERT(client < server->member_count);
+    server->members[client].seen_ms = now_ms;
 }
 
 sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client,
@@ -134,13 +139,13 @@ size_t sh_fed_count_present(const sh_fed_server *server, int64_t now_ms) {
 sh_fed_view sh_fed_server_view(const sh_fed_server *server, int64_t now_ms) {
     return (sh_fed_view){.closed = server->round - 1,
                          .attempt = server->attempt,
-                         .collecting = server->collecting,
+                         .collecting = server->open.collecting,
                          .over = server->over,
                          .clients = server->member_count,
                          .present = sh_fed_count_present(server, now_ms),
-                         .selected = server->selected,
-                         .target = server->target,
-                         .counted = server->folded,
+                         .selected = server->open.selected,
+                         .target = server->open.target,
+                         .counted = server->open.folded,
                          .restarted = server->restarted};
 }
 

@@ -78,6 +78,8 @@ void sh_fed_server_restore_hash(sh_fed_server *server, uint64_t round,
                                 const unsigned char hash[SH_FED_HASH]);
 void sh_fed_server_begin(sh_fed_server *server);
 
+/* A client is there, whatever it does at the moment. */
+void sh_fed_server_heard(sh_fed_server *server, int64_t now_ms, size_t client);
 /* A client asks what to do. */
 sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client,
                             sh_fed_task *task_out);

@@ -15,6 +15,16 @@ typedef struct sh_fed_member {
     float *held;  // robust rules: the update itself
 } sh_fed_member;
 
+/* The round that is open. */
+typedef struct sh_fed_open_round {
+    bool collecting;  // false: none is, the rest is empty
+    int64_t opened_ms, deadline_ms;
+    size_t selected, target, folded, late;
+    sh_fed_sum sum;
+    unsigned __int128 weights;         // of the folded updates
+    unsigned __int128 weighted_steps;  // in units of 2^-16
+} sh_fed_open_round;
+
 struct sh_fed_server {
     sh_fed_options options;
     size_t params, count, vectors;
@@ -25,14 +35,10 @@ struct sh_fed_server {
     size_t member_count, member_capacity;
     uint64_t round;  // that is open, or comes next; from 1
     uint32_t attempt;
-    bool collecting, over;
+    bool over;
     sh_status failed;  // a commit failed: nothing goes on
-    int64_t opened_ms, deadline_ms;
-    size_t selected, target, folded, late;
     uint64_t restarted;
-    sh_fed_sum sum;
-    unsigned __int128 weights;         // of the folded updates
-    unsigned __int128 weighted_steps;  // in units of 2^-16
+    sh_fed_open_round open;
     /* Hashes of the models of the last rounds: that of round r at r % size. */
     unsigned char hashes[SH_FED_LATE_MOST + 1][SH_FED_HASH];
     bool known[SH_FED_LATE_MOST + 1];

@@ -24,10 +24,10 @@ static void clear_round(sh_fed_server *server) {
         member->held = NULL;
         member->selected = member->folded = false;
     }
-    sh_fed_sum_clear(&server->sum);
-    server->weights = server->weighted_steps = 0;
-    server->selected = server->folded = server->late = server->target = 0;
-    server->collecting = false;
+    sh_fed_sum_clear(&server->open.sum);
+    server->open.weights = server->open.weighted_steps = 0;
+    server->open.selected = server->open.folded = server->open.late = server->open.target = 0;
+    server->open.collecting = false;
 }
 
 static size_t at_most(double wanted, size_t most) {
@@ -38,9 +38,9 @@ static size_t at_most(double wanted, size_t most) {
 static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t present) {
     const sh_fed_options *options = &server->options;
     size_t least = (size_t)options->clients_min;
-    server->target = at_most(options->fraction * (double)present, present);
-    if (server->target < least) server->target = least;
-    server->selected = at_most(options->over * (double)server->target, present);
+    server->open.target = at_most(options->fraction * (double)present, present);
+    if (server->open.target < least) server->open.target = least;
+    server->open.selected = at_most(options->over * (double)server->open.target, present);
     uint32_t *order = sh_alloc(present, sizeof *order), *ids = sh_alloc(present, sizeof *ids);
     if (order == NULL || ids == NULL) {
         sh_free(order);
@@ -52,7 +52,8 @@ static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t pr
         if (sh_fed_present(server, &server->members[i], now_ms)) ids[found++] = (uint32_t)i;
     sh_rng rng = sh_rng_stream(options->seed, SH_RNG_FED_SELECT, server->attempt, server->round);
     sh_rng_shuffle(&rng, order, present);
-    for (size_t i = 0; i < server->selected; i++) server->members[ids[order[i]]].selected = true;
+    for (size_t i = 0; i < server->open.selected; i++)
+        server->members[ids[order[i]]].selected = true;
     sh_free(order);
     sh_free(ids);
     return SH_OK;
@@ -62,12 +63,12 @@ static sh_status open_round(sh_fed_server *server, int64_t now_ms) {
     size_t present = sh_fed_count_present(server, now_ms);
     if (present < (size_t)server->options.clients_min) return SH_OK;
     if (sh_fed_buffered(server))
-        server->target = (size_t)server->options.rule.amount;
+        server->open.target = (size_t)server->options.rule.amount;
     else
         SH_TRY(select_clients(server, now_ms, present));
-    server->collecting = true;
-    server->opened_ms = now_ms;
-    server->deadline_ms = now_ms + server->options.deadline_ms;
+    server->open.collecting = true;
+    server->open.opened_ms = now_ms;
+    server->open.deadline_ms = now_ms + server->options.deadline_ms;
     return SH_OK;
 }
 
@@ -80,10 +81,10 @@ static void restart_round(sh_fed_server *server) {
 static sh_fed_report report_of(const sh_fed_server *server, int64_t now_ms) {
     sh_fed_report report = {.round = server->round,
                             .attempt = server->attempt,
-                            .selected = server->selected,
-                            .counted = server->folded,
-                            .late = server->late,
-                            .opened_ms = (double)server->opened_ms,
+                            .selected = server->open.selected,
+                            .counted = server->open.folded,
+                            .late = server->open.late,
+                            .opened_ms = (double)server->open.opened_ms,
                             .closed_ms = (double)now_ms,
                             .accuracy_least = NAN,
                             .accuracy_most = NAN};
@@ -108,10 +109,10 @@ static sh_fed_report report_of(const sh_fed_server *server, int64_t now_ms) {
 static sh_status combine(sh_fed_server *server) {
     const sh_fed_rule_options *rule = &server->options.rule;
     if (rule->rule->combine == NULL) {
-        sh_fed_sum_mean(&server->sum, (double)server->weights, server->mean);
+        sh_fed_sum_mean(&server->open.sum, (double)server->open.weights, server->mean);
         return SH_OK;
     }
-    const float **updates = sh_alloc(server->folded, sizeof *updates);
+    const float **updates = sh_alloc(server->open.folded, sizeof *updates);
     if (updates == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a round's updates");
     size_t held = 0;
     for (size_t i = 0; i < server->member_count; i++)
@@ -128,8 +129,8 @@ static void apply(sh_fed_server *server) {
         .params = server->params,
         .count = server->count,
         .mean = server->mean,
-        .steps = (double)server->weighted_steps / (double)server->weights * 0x1p-16,
-        .share = (double)server->folded / (double)server->member_count,
+        .steps = (double)server->open.weighted_steps / (double)server->open.weights * 0x1p-16,
+        .share = (double)server->open.folded / (double)server->member_count,
         .model = server->model};
     for (int i = 0; i < SH_FED_SLOTS_MOST; i++) closing.slots[i] = server->slots[i];
     rule->rule->apply(rule, &closing);
@@ -165,23 +166,23 @@ static bool all_have_answered(const sh_fed_server *server) {
 }
 
 static bool is_full(const sh_fed_server *server) {
-    if (server->folded >= server->target) return true;
-    return !sh_fed_buffered(server) && server->folded > 0 && all_have_answered(server) &&
-           (double)server->folded >= server->options.quorum * (double)server->target;
+    if (server->open.folded >= server->open.target) return true;
+    return !sh_fed_buffered(server) && server->open.folded > 0 && all_have_answered(server) &&
+           (double)server->open.folded >= server->options.quorum * (double)server->open.target;
 }
 
 sh_status sh_fed_advance(sh_fed_server *server, int64_t now_ms) {
     SH_TRY(server->failed);
     if (server->over) return SH_OK;
-    if (server->collecting) {
-        double quorum = ceil(server->options.quorum * (double)server->target - 1e-9);
-        bool expired = !sh_fed_buffered(server) && now_ms >= server->deadline_ms;
-        bool enough = server->folded > 0 && (double)server->folded >= quorum;
+    if (server->open.collecting) {
+        double quorum = ceil(server->options.quorum * (double)server->open.target - 1e-9);
+        bool expired = !sh_fed_buffered(server) && now_ms >= server->open.deadline_ms;
+        bool enough = server->open.folded > 0 && (double)server->open.folded >= quorum;
         if (is_full(server) || (expired && enough))
             server->failed = close_round(server, now_ms);
         else if (expired)
             restart_round(server);
         SH_TRY(server->failed);
     }
-    return server->collecting || server->over ? SH_OK : open_round(server, now_ms);
+    return server->open.collecting || server->over ? SH_OK : open_round(server, now_ms);
 }

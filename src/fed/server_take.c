@@ -17,7 +17,7 @@ static sh_fed_verdict judge_open(sh_fed_server *server, const sh_fed_member *mem
         *reason_out = "the round has begun again since";
         return SH_FED_NOT_NOW;
     }
-    if (!server->collecting || !(member->selected || sh_fed_buffered(server))) {
+    if (!server->open.collecting || !(member->selected || sh_fed_buffered(server))) {
         *reason_out = "this client is not asked in this round";
         return SH_FED_NOT_NOW;
     }
@@ -32,7 +32,7 @@ static sh_fed_verdict judge_closed(sh_fed_server *server, const sh_fed_update *u
     if (!server->known[update->round % (SH_FED_LATE_MOST + 1)]) return SH_FED_LATE;
     *reason_out = "no round is open";
     if (memcmp(update->model, sh_fed_hash_of(server, update->round), SH_FED_HASH) == 0)
-        return server->collecting ? SH_FED_COUNTED : SH_FED_NOT_NOW;
+        return server->open.collecting ? SH_FED_COUNTED : SH_FED_NOT_NOW;
     *reason_out = "it was trained from another model than its round's";
     return SH_FED_REFUSED;
 }
@@ -101,20 +101,21 @@ static sh_status fold(sh_fed_server *server, sh_fed_member *member, const sh_fed
         for (size_t v = 0; v < server->vectors; v++) {
             const float *values = update->values + v * server->count;
             size_t at = v * server->count, rest = server->count - server->params;
-            sh_fed_sum_add(&server->sum, at, values, server->params, scale, weight);
-            sh_fed_sum_add(&server->sum, at + server->params, values + server->params, rest, 1.0,
-                           weight);
+            sh_fed_sum_add(&server->open.sum, at, values, server->params, scale, weight);
+            sh_fed_sum_add(&server->open.sum, at + server->params, values + server->params, rest,
+                           1.0, weight);
         }
     }
-    server->weights += weight;
-    server->weighted_steps += (unsigned __int128)weight * (uint64_t)llrint(update->steps * 0x1p16);
+    server->open.weights += weight;
+    server->open.weighted_steps +=
+        (unsigned __int128)weight * (uint64_t)llrint(update->steps * 0x1p16);
     member->folded = true;
     member->base = update->round;
     member->samples = update->samples;
     member->loss = update->loss;
     member->accuracy = update->accuracy;
-    server->folded++;
-    server->late += update->round < server->round;
+    server->open.folded++;
+    server->open.late += update->round < server->round;
     return SH_OK;
 }
 

@@ -1,0 +1,40 @@
+/* shoal fed: federated training; the first word says what of it. */
+#include <string.h>
+
+#include "cli/fed.h"
+
+static const sh_command *const actions[] = {&sh_command_fed_simulate};
+static const char *const words[] = {"simulate"};
+
+static const sh_command *choose(int argc, char **argv) {
+    for (size_t i = 0; i < SH_COUNT(words) && argc > 0; i++)
+        if (strcmp(argv[0], words[i]) == 0) return actions[i];
+    return NULL;
+}
+
+static const char *word_at(const void *names, size_t index) {
+    (void)names;
+    return index < SH_COUNT(words) ? words[index] : NULL;
+}
+
+static shoal_status run_fed(sh_args *args) {
+    if (args->operand_count == 0)
+        CLI_FAIL(SHOAL_E_USAGE, "say what to do: shoal fed simulate");
+    else
+        CLI_FAIL(SHOAL_E_USAGE, "there is no 'shoal fed %.40s'", args->operands[0]);
+    const char *near =
+        args->operand_count > 0 ? sh_nearest(args->operands[0], word_at, NULL) : NULL;
+    if (near != NULL) return CLI_HINT("did you mean 'shoal fed %s'?", near);
+    return CLI_HINT("shoal fed --help");
+}
+
+const sh_command sh_command_fed = {
+    .name = "fed",
+    .help = "train one model with clients that keep their data",
+    .usage =
+        "  shoal fed simulate RUN.yaml --clients 100 --rounds 50    (see: shoal fed simulate "
+        "--help)\n",
+    .operands_most = 2,
+    .run = run_fed,
+    .instead = choose,
+};

@@ -1,0 +1,137 @@
+/* shoal fed simulate: federated training with simulated clients in one process. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "cli/fed.h"
+
+typedef struct simulate_options {
+    shoal_fed_options fed;
+    char *rule, *partition;
+    bool json;
+} simulate_options;
+
+#define AT(field) .at = offsetof(simulate_options, field)
+
+static const sh_option rows[] = {
+    // One option, one paragraph.
+    // clang-format off
+    {.key = "clients", .type = SH_OPTION_INT, AT(fed.clients), .initial = "10", .least = 1,
+     .most = 262144, .value = "N", .help = "simulated clients"},
+    {.key = "rounds", .type = SH_OPTION_INT, AT(fed.rounds), .initial = "10", .least = 1,
+     .most = 1e9, .value = "N", .help = "rounds to close"},
+    {.key = "partition", .type = SH_OPTION_STRING, AT(partition), .initial = "iid",
+     .value = "HOW", .help = "how the data is dealt: iid, shards:S (S shards of sorted classes "
+     "each), dirichlet:A"},
+    {.key = "rule", .type = SH_OPTION_STRING, AT(rule), .initial = "fedavg", .value = "RULE",
+     .help = "aggregation rule: a name from 'shoal list rules'"},
+    {.key = "fraction", .type = SH_OPTION_REAL, AT(fed.fraction), .initial = "1", .least = 1e-6,
+     .most = 1, .value = "PART", .help = "part of the clients in a round"},
+    {.key = "min-clients", .type = SH_OPTION_INT, AT(fed.clients_min), .initial = "1", .least = 1,
+     .most = 262144, .value = "N", .help = "clients in a round, at least"},
+    {.key = "over", .type = SH_OPTION_REAL, AT(fed.over), .initial = "1", .least = 1, .most = 100,
+     .value = "X", .help = "clients asked, as a multiple of those wanted"},
+    {.key = "quorum", .type = SH_OPTION_REAL, AT(fed.quorum), .initial = "0.5", .least = 0.01,
+     .most = 1, .value = "PART", .help = "part of those wanted that closes a round in the end"},
+    {.key = "dropout", .type = SH_OPTION_REAL, AT(fed.dropout), .initial = "0", .least = 0,
+     .most = 0.99, .value = "PART", .help = "part of the asked clients that never answer"},
+    {.key = "local-epochs", .type = SH_OPTION_INT, AT(fed.local_epochs), .initial = "1",
+     .least = 1, .most = 1e6, .value = "N", .help = "epochs of a client in a round"},
+    {.key = "local-steps", .type = SH_OPTION_INT, AT(fed.local_steps), .initial = "0", .most = 1e9,
+     .value = "N", .help = "steps of a client in a round, instead of epochs; 0: epochs"},
+    {.key = "held-out", .type = SH_OPTION_REAL, AT(fed.held_out), .initial = "0", .most = 0.9,
+     .value = "PART", .help = "part of a client's data that tests the model it receives"},
+    {.key = "server-lr", .type = SH_OPTION_REAL, AT(fed.server_lr), .initial = "nan",
+     .least = 1e-9, .most = 1e6, .help = "learning rate of the server; default the rule's own"},
+    {.key = "server-momentum", .type = SH_OPTION_REAL, AT(fed.server_momentum), .initial = "nan",
+     .least = 0, .most = 0.9999, .help = "momentum, or beta 1, of the server; default 0.9"},
+    {.key = "server-beta2", .type = SH_OPTION_REAL, AT(fed.server_beta2), .initial = "nan",
+     .least = 0, .most = 0.999999, .help = "beta 2 of the server; default 0.99"},
+    {.key = "server-tau", .type = SH_OPTION_REAL, AT(fed.server_tau), .initial = "nan",
+     .least = 1e-12, .most = 1e3, .help = "adaptivity of the server's optimizer; default 0.001"},
+    {.key = "equal-weights", .type = SH_OPTION_BOOL, AT(fed.equal_weights), .initial = "false",
+     .help = "every client counts alike, whatever its samples"},
+    {.key = "json", .type = SH_OPTION_BOOL, AT(json), .initial = "false",
+     .help = "print the result as JSON"},
+    // clang-format on
+};
+
+typedef struct view {
+    sh_args *args;
+    sh_view shown;
+    shoal_progress last;
+} view;
+
+static void show_line(void *user, int level, const char *text) {
+    view *v = user;
+    shoal_hooks hooks = sh_args_hooks(v->args);
+    hooks.line(hooks.user, level, text);
+}
+
+static void show_progress(void *user, const shoal_progress *now) {
+    view *v = user;
+    bool tested = !isnan(now->test_loss) && now->test_loss != v->last.test_loss;
+    sh_view_show(&v->shown, now, tested);
+    v->last = *now;
+}
+
+static void print_json(const char *folder, const shoal_fed_result *done) {
+    printf("{\"folder\":");
+    sh_json_text(stdout, folder);
+    printf(",\"rounds\":%lld,\"restarted\":%lld,\"updates\":%lld,\"sent_bytes\":%lld",
+           (long long)done->rounds, (long long)done->restarted, (long long)done->updates,
+           (long long)done->sent_bytes);
+    printf(",\"test_loss\":");
+    sh_json_number(stdout, done->test_loss);
+    printf(",\"test_accuracy\":");
+    sh_json_number(stdout, done->test_accuracy);
+    printf(",\"target_round\":%lld}\n", (long long)done->target_round);
+}
+
+static void print_summary(const char *folder, const shoal_fed_result *done) {
+    char shown[SH_ESCAPED];
+    printf("run            %s\n", sh_escaped(folder, shown));
+    printf("rounds         %lld", (long long)done->rounds);
+    if (done->restarted > 0) printf(", %lld begun again", (long long)done->restarted);
+    printf("\nupdates        %lld\n", (long long)done->updates);
+    printf("sent           %.1f MB\n", (double)done->sent_bytes / 1e6);
+    if (!isnan(done->test_loss)) printf("test loss      %.4f\n", done->test_loss);
+    if (!isnan(done->test_accuracy)) printf("test accuracy  %.4f\n", done->test_accuracy);
+    if (done->target_round > 0)
+        printf("target         round %lld\n", (long long)done->target_round);
+}
+
+static shoal_status run_simulate(sh_args *args) {
+    simulate_options *options = args->options;
+    const char *base = args->operand_count > 1 ? args->operands[1] : NULL;
+    CLI_TRY(sh_args_config(args, base));
+    options->fed.rule = options->rule;
+    options->fed.partition = options->partition;
+    view v = {.args = args, .shown = {.args = args}};
+    v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
+    shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
+    char *folder = NULL;
+    shoal_fed_result done;
+    shoal_status status = shoal_fed_simulate(args->config, &hooks, &options->fed, &folder, &done);
+    sh_args_unwatch(args);
+    if (status == SHOAL_OK) (options->json ? print_json : print_summary)(folder, &done);
+    shoal_free(folder);
+    return status;
+}
+
+const sh_command sh_command_fed_simulate = {
+    .name = "fed simulate",
+    .help = "federated training with simulated clients in one process",
+    .usage =
+        "  shoal fed simulate RUN.yaml --clients 100 --rounds 50 --out DIR\n"
+        "  shoal fed simulate --model mlp --data digits --clients 20 --partition dirichlet:0.5\n\n"
+        "The training data is dealt to the clients, which train one after the other with the\n"
+        "run's optimizer and batch. Steps of the run's files are rounds: docs/federated.md.\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(simulate_options),
+    .takes_run_options = true,
+    .operands_least = 1,
+    .operands_most = 2,
+    .run = run_simulate,
+};

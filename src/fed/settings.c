@@ -1,0 +1,67 @@
+#include "fed/settings.h"
+
+#include <math.h>
+
+static double or_initial(double given, double initial) {
+    return given == 0 || isnan(given) ? initial : given;
+}
+
+static int64_t or_count(int64_t given, int64_t initial) { return given == 0 ? initial : given; }
+
+static sh_status check_part(const char *name, double value, double least, double most) {
+    if (value >= least && value <= most) return SH_OK;
+    return SH_FAIL(SH_E_USAGE, "%s is %g, and must be from %g to %g", name, value, least, most);
+}
+
+static sh_status check(const sh_fed_settings *settings) {
+    const sh_fed_options *server = &settings->server;
+    if (server->clients_min < 1 || server->clients_min > (int64_t)settings->clients) {
+        SH_FAIL(SH_E_USAGE, "rounds of at least %lld clients need as many, and there are %zu",
+                (long long)server->clients_min, settings->clients);
+        return sh_error_hint("lower --min-clients or raise --clients");
+    }
+    if (settings->local_epochs < 1 || settings->local_steps < 0 || server->rounds < 1)
+        return SH_FAIL(SH_E_USAGE, "rounds and local epochs are counted from 1");
+    SH_TRY(check_part("fraction", server->fraction, 1e-6, 1));
+    SH_TRY(check_part("over", server->over, 1, 100));
+    SH_TRY(check_part("quorum", server->quorum, 0.01, 1));
+    SH_TRY(check_part("dropout", settings->dropout, 0, 0.99));
+    SH_TRY(check_part("held-out", settings->held_out, 0, 0.9));
+    SH_TRY(check_part("server-lr", server->rule.lr, 1e-9, 1e6));
+    SH_TRY(check_part("server-momentum", server->rule.beta1, 0, 0.9999));
+    SH_TRY(check_part("server-beta2", server->rule.beta2, 0, 0.999999));
+    return check_part("server-tau", server->rule.tau, 1e-12, 1e3);
+}
+
+sh_status sh_fed_settings_make(const shoal_fed_options *options, uint64_t seed,
+                               sh_fed_settings *settings_out) {
+    if (options->clients < 0 || options->clients > SH_FED_CLIENTS_MOST)
+        return SH_FAIL(SH_E_USAGE, "there can be 1 to %d clients", SH_FED_CLIENTS_MOST);
+    sh_fed_settings s = {
+        .server = {.rounds = or_count(options->rounds, 10),
+                   .fraction = or_initial(options->fraction, 1),
+                   .clients_min = or_count(options->clients_min, 1),
+                   .over = or_initial(options->over, 1),
+                   .quorum = or_initial(options->quorum, 0.5),
+                   .deadline_ms = 3600000,
+                   .presence_ms = 3600000,
+                   .poll_ms = 1000,
+                   .equal_weights = options->equal_weights,
+                   .seed = seed},
+        .clients = (size_t)or_count(options->clients, 10),
+        .partition = options->partition != NULL ? options->partition : "iid",
+        .dropout = or_initial(options->dropout, 0),
+        .held_out = or_initial(options->held_out, 0),
+        .local_epochs = or_count(options->local_epochs, 1),
+        .local_steps = options->local_steps,
+    };
+    sh_fed_rule_options *rule = &s.server.rule;
+    SH_TRY(sh_fed_rule_parse(options->rule != NULL ? options->rule : "fedavg", rule));
+    rule->lr = or_initial(options->server_lr, rule->lr);
+    rule->beta1 = or_initial(options->server_momentum, rule->beta1);
+    rule->beta2 = or_initial(options->server_beta2, rule->beta2);
+    rule->tau = or_initial(options->server_tau, rule->tau);
+    SH_TRY(check(&s));
+    *settings_out = s;
+    return SH_OK;
+}

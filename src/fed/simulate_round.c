@@ -1,0 +1,174 @@
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "fed/simulate_internal.h"
+
+enum { DRAW_DROPOUT = 1, DRAW_TIME, DRAW_CLIENT };  // streams of one seed
+
+static sh_rng draw(const sh_fed_simulation *s, uint32_t use, uint64_t at) {
+    return sh_rng_stream((uint64_t)s->run->config.seed, SH_RNG_FED_SELECT, use << 28, at);
+}
+
+/* A client's data: the first part is held out, the rest is trained on. */
+static size_t held_out(const sh_fed_simulation *s, size_t client) {
+    size_t size = sh_fed_partition_size(&s->partition, client);
+    size_t held = (size_t)(s->settings.held_out * (double)size);
+    return held < size ? held : size - 1;
+}
+
+/* Accuracy of the received model on what the client holds out; NaN: it holds out nothing. */
+static sh_status test_received(sh_fed_simulation *s, size_t client, const float *model,
+                               double *accuracy_out) {
+    size_t held = held_out(s, client);
+    shoal_result result;
+    *accuracy_out = NAN;
+    if (held == 0) return SH_OK;
+    sh_dataset *data = NULL;
+    SH_TRY(sh_fed_partition_open(&s->partition, &s->run->data, client, 0, held, &data));
+    sh_fed_local_set(s->run, model);
+    sh_status status = sh_run_evaluate(s->run, data, &result);
+    sh_dataset_destroy(data);
+    if (status == SH_OK) *accuracy_out = result.accuracy;
+    return status;
+}
+
+static sh_status control_of(sh_fed_simulation *s, size_t client, const float **control_out) {
+    *control_out = NULL;
+    if (!s->settings.server.rule.rule->controls) return SH_OK;
+    if (s->controls[client] == NULL)
+        s->controls[client] = sh_alloc(s->run->model.net->params.total, sizeof(float));
+    if (s->controls[client] == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for the control variates of client %zu", client);
+    *control_out = s->controls[client];
+    return SH_OK;
+}
+
+static sh_status train_on(sh_fed_simulation *s, const sh_dataset *data, const sh_fed_task *task,
+                          size_t client, float *values_out, sh_fed_trained *trained_out) {
+    const float *model = sh_fed_server_model(s->server), *control;
+    SH_TRY(control_of(s, client, &control));
+    sh_fed_local_options options = {.epochs = s->settings.local_epochs,
+                                    .steps = s->settings.local_steps,
+                                    .round = task->round,
+                                    .client = client,
+                                    .proximal = task->proximal,
+                                    .own_control = control};
+    if (control != NULL) options.server_control = model + sh_fed_count(s->run);
+    return sh_fed_local_train(s->run, data, &options, model, values_out, trained_out);
+}
+
+/* The client trains the server's model; what it would send. */
+static sh_status train_client(sh_fed_simulation *s, const sh_fed_task *task, size_t client,
+                              float *values_out, sh_fed_update *update_out) {
+    size_t held = held_out(s, client), size = sh_fed_partition_size(&s->partition, client);
+    const float *model = sh_fed_server_model(s->server);
+    double accuracy;
+    sh_fed_trained trained;
+    sh_dataset *data = NULL;
+    SH_TRY(test_received(s, client, model, &accuracy));
+    SH_TRY(sh_fed_partition_open(&s->partition, &s->run->data, client, held, size - held, &data));
+    sh_status status = train_on(s, data, task, client, values_out, &trained);
+    sh_dataset_destroy(data);
+    SH_TRY(status);
+    *update_out = (sh_fed_update){.round = task->round,
+                                  .attempt = task->attempt,
+                                  .samples = trained.samples,
+                                  .steps = trained.effective_steps,
+                                  .loss = trained.loss,
+                                  .accuracy = accuracy,
+                                  .vectors = task->vectors,
+                                  .count = sh_fed_count(s->run),
+                                  .values = values_out};
+    memcpy(update_out->model, task->model, SH_FED_HASH);
+    size_t values = sh_fed_server_values(s->server);
+    s->result.sent_bytes += (int64_t)(values * sizeof(float) + sh_fed_update_bytes(values));
+    return SH_OK;
+}
+
+/* The change of the client's control variates waits until its round closes. */
+static sh_status keep_change(sh_fed_simulation *s, size_t client, const sh_fed_update *update) {
+    size_t params = s->run->model.net->params.total;
+    if (update->vectors < 2) return SH_OK;
+    if (s->changes[client] == NULL) s->changes[client] = sh_alloc(params, sizeof(float));
+    if (s->changes[client] == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for the control variates of client %zu", client);
+    memcpy(s->changes[client], update->values + update->count, params * sizeof(float));
+    return SH_OK;
+}
+
+static sh_status deliver(sh_fed_simulation *s, size_t client, const sh_fed_update *update) {
+    sh_fed_receipt receipt;
+    SH_TRY(keep_change(s, client, update));
+    SH_TRY(sh_fed_server_take(s->server, s->now_ms, client, update, &receipt));
+    if (receipt.verdict == SH_FED_REFUSED) {
+        SH_FAIL(SH_E_NUMERIC, "round %llu: the update of client %zu is refused: %s",
+                (unsigned long long)update->round, client, receipt.reason);
+        return sh_error_hint("lower --lr, or clip gradients (--clip-norm 1)");
+    }
+    return SH_OK;
+}
+
+static bool drops_out(const sh_fed_simulation *s, const sh_fed_task *task, size_t client) {
+    sh_rng rng = draw(s, DRAW_DROPOUT, task->round * 1000003 + task->attempt);
+    rng.next = client;
+    return (double)sh_rng_uniform(&rng) < s->settings.dropout;
+}
+
+sh_status sh_fed_simulate_round(sh_fed_simulation *s) {
+    uint64_t closed = sh_fed_server_view(s->server, s->now_ms).closed;
+    s->now_ms++;
+    for (size_t c = 0; c < s->settings.clients; c++) sh_fed_server_heard(s->server, s->now_ms, c);
+    for (size_t c = 0; c < s->settings.clients; c++) {
+        sh_fed_task task;
+        sh_fed_update update;
+        SH_TRY(sh_fed_server_ask(s->server, s->now_ms, c, &task));
+        if (task.round != closed + 1) return SH_OK;  // enough have answered
+        if (task.action != SH_FED_TRAIN || drops_out(s, &task, c)) continue;
+        SH_TRY(train_client(s, &task, c, s->values, &update));
+        SH_TRY(deliver(s, c, &update));
+    }
+    s->now_ms += s->settings.server.deadline_ms;
+    return sh_fed_server_tick(s->server, s->now_ms);
+}
+
+/* A client that nothing is expected from begins to train; a training takes about a second. */
+static sh_status begin_flight(sh_fed_simulation *s, sh_fed_flight *flight, uint64_t number) {
+    sh_rng rng = draw(s, DRAW_CLIENT, number);
+    sh_fed_task task = {.action = SH_FED_WAIT};
+    size_t client = 0;
+    for (int tries = 0; tries < 1000 && task.action != SH_FED_TRAIN; tries++) {
+        client = (size_t)sh_rng_below(&rng, s->settings.clients);
+        bool flies = false;
+        for (size_t i = 0; i < s->flight_count; i++)
+            flies = flies || (s->flights[i].used && s->flights[i].client == client);
+        if (!flies) SH_TRY(sh_fed_server_ask(s->server, s->now_ms, client, &task));
+    }
+    if (task.action != SH_FED_TRAIN) return SH_OK;  // all have answered since the newest model
+    SH_TRY(train_client(s, &task, client, flight->values, &flight->update));
+    rng = draw(s, DRAW_TIME, number);
+    flight->arrives_ms = s->now_ms + 1 + (int64_t)(1000 * exp(0.5 * (double)sh_rng_normal(&rng)));
+    flight->client = client;
+    flight->used = true;
+    return SH_OK;
+}
+
+sh_status sh_fed_simulate_arrival(sh_fed_simulation *s) {
+    sh_fed_flight *first = NULL;
+    for (size_t c = 0; c < s->settings.clients; c++) sh_fed_server_heard(s->server, s->now_ms, c);
+    for (size_t i = 0; i < s->flight_count; i++) {
+        sh_fed_flight *flight = &s->flights[i];
+        uint64_t number = (uint64_t)s->now_ms * s->flight_count + i;
+        if (!flight->used) SH_TRY(begin_flight(s, flight, number));
+        if (flight->used && (first == NULL || flight->arrives_ms < first->arrives_ms))
+            first = flight;
+    }
+    if (first == NULL)
+        return SH_FAIL(SH_E_USAGE, "fedbuff:%g waits for more updates than %zu clients have",
+                       s->settings.server.rule.amount, s->settings.clients);
+    s->now_ms = first->arrives_ms;
+    first->used = false;
+    sh_rng rng = draw(s, DRAW_DROPOUT, (uint64_t)s->now_ms);
+    if ((double)sh_rng_uniform(&rng) < s->settings.dropout) return SH_OK;
+    return deliver(s, first->client, &first->update);
+}

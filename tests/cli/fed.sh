@@ -1,0 +1,59 @@
+# Federated training in one process, as a user meets it.
+# shellcheck shell=bash
+. "$SRC/tests/cli/lib.sh"
+
+digits=(--model "{name: mlp, hidden: [16]}" --data digits --optimizer sgd --lr 0.1 --batch 32 --threads 1 --kernels default)
+
+prepare() {
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 12 --rounds 6 --fraction 0.5 --partition dirichlet:0.5 --out a
+    cp stdout a.stdout
+}
+
+case_a_run_leaves_metrics_log_and_model() {
+    for file in run.yaml metrics.jsonl log.txt checkpoints/model-00000006.safetensors; do expect_file "a/$file"; done
+    expect_text "rounds         6" a.stdout
+    expect_text "updates        36" a.stdout
+    [ "$(grep -c '"event":"step"' a/metrics.jsonl)" -eq 6 ] || fail "$(cat a/metrics.jsonl)"
+    [ "$(grep -c '"event":"eval"' a/metrics.jsonl)" -eq 6 ] || fail "$(cat a/metrics.jsonl)"
+    expect_text '"clients":6' a/metrics.jsonl
+}
+
+case_the_model_serves_as_that_of_any_run() {
+    accuracy=$(sed -nE 's/^test accuracy  (.....).*/\1/p' a.stdout)
+    expect_exit 0 "$SHOAL" eval a/checkpoints/model-00000006.safetensors --data digits
+    expect_text "$accuracy"
+}
+
+case_the_seed_fixes_every_bit() {
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 12 --rounds 6 --fraction 0.5 --partition dirichlet:0.5 --out b
+    expect_same a/checkpoints/model-00000006.safetensors b/checkpoints/model-00000006.safetensors
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 12 --rounds 6 --fraction 0.5 --partition dirichlet:0.5 --out c --seed 5
+    ! cmp -s a/checkpoints/model-00000006.safetensors c/checkpoints/model-00000006.safetensors || fail "the seed has no effect"
+}
+
+case_rounds_without_quorum_begin_again_and_a_target_ends_the_run() {
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 10 --rounds 3 --dropout 0.6 --quorum 0.8 --out d --json
+    grep -qE '"restarted":[1-9]' stdout || fail "$(cat stdout)"
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 10 --rounds 200 --target 0.8 --out e --json
+    grep -qE '"target_round":[1-9]' stdout || fail "$(cat stdout)"
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 10 --rounds 4 --held-out 0.2 --rule scaffold --out f
+    expect_text '"client_accuracy_least"' f/metrics.jsonl
+}
+
+case_misuse_is_told_with_the_next_step() {
+    expect_exit 2 "$SHOAL" fed
+    expect_text "say what to do"
+    expect_exit 2 "$SHOAL" fed simulat
+    expect_text "did you mean 'shoal fed simulate'?"
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --rule fedavgg --out g
+    expect_text "did you mean 'fedavg'?"
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --partition shard:2 --out g
+    expect_text "there is no partition 'shard:2'"
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" -n 2 --out g
+    expect_text "several workers"
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --out a
+    expect_text "already holds a run"
+    expect_no_file g
+    expect_exit 0 "$SHOAL" list rules
+    for rule in fedavg scaffold krum fedbuff; do expect_text "  $rule " stdout; done
+}
