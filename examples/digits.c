@@ -38,8 +38,8 @@ static shoal_status configure(shoal_config *config) {
 int main(void) {
     shoal_config *config = NULL;
     shoal_run *run = NULL;
-    shoal_hooks hooks = {.progress = show};
-    shoal_result result = {0};
+    shoal_hooks hooks = {.size = sizeof hooks, .progress = show};
+    shoal_result result = {.size = sizeof result};
 
     shoal_status status = shoal_config_create(&config);
     if (status == SHOAL_OK) status = configure(config);

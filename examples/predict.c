@@ -12,6 +12,7 @@ static const char file[] = "curve.safetensors";
 
 static shoal_status make_model(uint64_t seed, shoal_model **model_out) {
     shoal_model_options options = {
+        .size = sizeof options,
         .model = "{name: mlp, hidden: [32], activation: tanh}",
         .sample = sample,
         .sample_rank = 1,

@@ -42,6 +42,7 @@ int main(void) {
 
     const int64_t sample[] = {2};
     shoal_model_options options = {
+        .size = sizeof options,
         .model = "{name: mlp, hidden: [32, 32]}",
         .sample = sample,
         .sample_rank = 1,

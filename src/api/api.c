@@ -4,21 +4,37 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/sink.h"
 #include "base/signals.h"
 #include "run/exact.h"
 #include "run/run.h"
 #include "run/scheme.h"
 #include "run/sparse.h"
-#include "run/need.h"
+#include "shoal/tools.h"
 
 const char *shoal_version(void) { return SHOAL_VERSION; }
 const char *shoal_error_text(void) { return sh_error_last()->text; }
 const char *shoal_error_hint(void) { return sh_error_last()->hint; }
 void shoal_free(void *memory) { sh_free(memory); }
 
-/* The public codes are the internal ones under another name. */
+int shoal_version_number(void) { return SHOAL_VERSION_NUMBER; }
+
+/* The public codes are the internal ones under another name, and so are the levels of words. */
 _Static_assert((int)SHOAL_E_PEER == (int)SH_E_PEER, "status codes have drifted apart");
 _Static_assert((int)SHOAL_E_NUMERIC == (int)SH_E_NUMERIC, "status codes have drifted apart");
+_Static_assert((int)SHOAL_LOG_DEBUG == (int)SH_LOG_DEBUG, "log levels have drifted apart");
+_Static_assert((int)SHOAL_LOG_ERROR == (int)SH_LOG_ERROR, "log levels have drifted apart");
+
+const char *shoal_status_name(shoal_status status) {
+    static const char *const names[] = {
+        "SHOAL_OK",        "SHOAL_E_USAGE",       "SHOAL_E_IO",
+        "SHOAL_E_FORMAT",  "SHOAL_E_SHAPE",       "SHOAL_E_MEMORY",
+        "SHOAL_E_NUMERIC", "SHOAL_E_UNSUPPORTED", "SHOAL_E_INTERRUPTED",
+        "SHOAL_E_PEER",
+    };
+    _Static_assert(SH_COUNT(names) == SHOAL_E_PEER + 1, "a status has no name");
+    return (size_t)status < SH_COUNT(names) ? names[status] : "SHOAL_E_UNKNOWN";
+}
 
 shoal_status shoal_config_create(shoal_config **config_out) {
     SHOAL_NEED(config_out);
@@ -69,9 +85,12 @@ char *shoal_config_print(const shoal_config *config) {
     return sh_options_print(sh_config_table, &config->config);
 }
 
-void shoal_config_help(FILE *file, bool markdown) {
-    SHOAL_NEED_OR(file, );
+shoal_status shoal_config_help(bool markdown, const shoal_sink *sink) {
+    SHOAL_NEED_SINK(sink);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
     sh_options_help(sh_config_table, file, markdown);
+    return sh_sink_close(file, SH_OK);
 }
 
 sh_status sh_config_copy(const sh_config *from, sh_config *to) {
@@ -88,7 +107,7 @@ int sh_run_threads(const shoal_run *run) { return sh_tuner_threads(run->model.tu
 
 static void hook_line(void *self, sh_log_level level, const char *text) {
     const shoal_run *run = self;
-    if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (int)level, text);
+    if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (shoal_log_level)level, text);
 }
 
 static sh_status take_hooks(shoal_run *run, const shoal_hooks *hooks) {
@@ -211,7 +230,8 @@ shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks
                             shoal_run **run_out) {
     SHOAL_NEED(config);
     SHOAL_NEED(run_out);
-    return (shoal_status)sh_run_open(&config->config, hooks, NULL, run_out);
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
+    return (shoal_status)sh_run_open(&config->config, &whole, NULL, run_out);
 }
 
 /* What could not be written is said, and the run's own error stays. */
@@ -222,7 +242,7 @@ static void close_files(shoal_run *run) {
     if (sh_chrome_trace_close(run->files.trace_file) != SH_OK)
         SH_WARN(&run->log, "the trace is not whole: %s", sh_error_last()->text);
     if (sh_run_log_close(run->files.run_log) != SH_OK && run->hooks.line != NULL)
-        run->hooks.line(run->hooks.user, SH_LOG_WARN, sh_error_last()->text);
+        run->hooks.line(run->hooks.user, SHOAL_LOG_WARNING, sh_error_last()->text);
     if (run->files.folder_claim > 0) close(run->files.folder_claim);
     if (error.code != SH_OK) sh_error_adopt(&error);
 }
@@ -388,10 +408,14 @@ shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *
     SHOAL_NEED(run);
     SHOAL_NEED(part);
     SHOAL_NEED(result_out);
+    SHOAL_TRY(sh_struct_check(result_out, "shoal_result"));
     const sh_dataset *dataset = NULL;
+    shoal_result result;
     SHOAL_TRY(sh_run_part(run, part, &dataset));
     SHOAL_TRY(sh_data_need_targets(dataset, part));
-    return (shoal_status)sh_run_evaluate(run, dataset, result_out);
+    SHOAL_TRY(sh_run_evaluate(run, dataset, &result));
+    sh_struct_give(&result, sizeof result, result_out);
+    return SHOAL_OK;
 }
 
 int64_t shoal_run_classes(const shoal_run *run) {

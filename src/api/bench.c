@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 
 #include "run/run.h"
-#include "run/need.h"
+#include "shoal/tools.h"
 
 static double peak_rss_mib(void) {
     struct rusage usage;

@@ -14,7 +14,7 @@
 #include "comm/engine.h"
 #include "comm/transports/mpi.h"
 #include "comm/transports/shm.h"
-#include "shoal/shoal.h"
+#include "shoal/tools.h"
 #include "host/launch.h"
 #include "run/need.h"
 
@@ -31,6 +31,7 @@ enum {
 
 typedef struct bench {
     const shoal_allreduce_options *options;
+    const shoal_hooks *hooks;
     int ranks;
     size_t most_bytes;
     shoal_allreduce_timing *timings;  // written by rank 0; shared with the parent of forked ranks
@@ -286,7 +287,7 @@ static sh_status bench_mpi(bench *b) {
     sh_transport *transport = NULL;
     sh_engine *engine = NULL;
     double start_s = sh_watch_limit(&(sh_watch){0}, SH_PHASE_START);
-    SH_TRY(sh_launcher_join(b->options->launcher, 0, start_s, &transport));
+    SH_TRY(sh_launcher_join(b->hooks, 0, start_s, &transport));
     transport->board->status = (int32_t)SH_E_PEER;  // closing waits for nobody unless all is well
     SH_TRY(join_and_measure(b, transport, true, &engine));
     transport->board->status = SH_OK;
@@ -297,7 +298,7 @@ static sh_status bench_mpi(bench *b) {
 
 static sh_status bench_all(bench *b) {
     bool under_mpi = false;
-    SH_TRY(sh_launcher_check(b->options->launcher, "auto", &under_mpi));
+    SH_TRY(sh_launcher_check(b->hooks, "auto", &under_mpi));
     return under_mpi ? bench_mpi(b) : bench_forked(b);
 }
 
@@ -306,7 +307,8 @@ shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
     SHOAL_NEED(options);
     SHOAL_NEED(options->sizes);
     SHOAL_NEED(timings_out);
-    bench b = {.options = options};
+    SHOAL_TAKE(shoal_hooks, hooks, options->hooks);
+    bench b = {.options = options, .hooks = &hooks};
     size_t bytes = SIZES_MAX * sizeof *b.timings;
     SHOAL_TRY(check(options, &b));
     b.timings = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

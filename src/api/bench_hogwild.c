@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/task.h"
 #include "data/sparse.h"
-#include "shoal/shoal.h"
+#include "shoal/tools.h"
 #include "sync/hogwild_sparse.h"
 #include "host/launch.h"
 #include "run/need.h"

@@ -6,9 +6,9 @@
 #include "base/option.h"
 #include "explain/collective.h"
 #include "explain/units.h"
-#include "shoal/shoal.h"
+#include "shoal/tools.h"
 #include "run/costs.h"
-#include "run/need.h"
+#include "api/sink.h"
 
 enum { RANKS_DEFAULT = 4 };
 static const char LINK_DEFAULT[] = "1Gbit,50us", NODE_LINK_DEFAULT[] = "5GB,1us";
@@ -187,12 +187,15 @@ static sh_status explain(explained *e, const shoal_collective_options *options, 
                          : sh_collective_text(&e->shown, file);
 }
 
-shoal_status shoal_explain_collective(const shoal_collective_options *options, FILE *file) {
+shoal_status shoal_explain_collective(const shoal_collective_options *options,
+                                      const shoal_sink *sink) {
     SHOAL_NEED(options);
     SHOAL_NEED(options->collective);
-    SHOAL_NEED(file);
+    SHOAL_NEED_SINK(sink);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
     explained e = {0};
     sh_status status = explain(&e, options, file);
     fini(&e);
-    return (shoal_status)status;
+    return sh_sink_close(file, status);
 }

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "host/launch.h"
 #include "run/scheme.h"
-#include "run/need.h"
+#include "api/sink.h"
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a comparison"); }
 
@@ -99,7 +99,7 @@ static sh_status set(sh_config *config, const char *key, const char *value) {
     return sh_options_set(sh_config_table, key, value, config);
 }
 
-static sh_status configure(const comparing *c, const shoal_compared *row, sh_config *config) {
+static sh_status configure(const comparing *c, const shoal_variant *row, sh_config *config) {
     SH_TRY(sh_config_copy(&c->config, config));
     char *out = sh_path_join(c->comparison->folder, row->folder);
     if (out == NULL) return no_memory();
@@ -148,20 +148,20 @@ static const char *outcome_of(sh_status status, bool began) {
     return settings && !began ? "refused" : "failed";
 }
 
-static bool is(const shoal_compared *row, const char *outcome) {
+static bool is(const shoal_variant *row, const char *outcome) {
     return strcmp(row->outcome, outcome) == 0;
 }
 
-static void note_outcome(shoal_compared *row, sh_status status, bool began) {
+static void note_outcome(sh_variant *row, sh_status status, bool began) {
     const sh_error *error = sh_error_last();
-    row->status = (shoal_status)status;
-    snprintf(row->outcome, sizeof row->outcome, "%s", outcome_of(status, began));
+    row->seen.status = (shoal_status)status;
+    row->seen.outcome = outcome_of(status, began);
     if (status == SH_OK) return;
     snprintf(row->reason, sizeof row->reason, "%s", error->text);
     snprintf(row->hint, sizeof row->hint, "%s", error->hint);
 }
 
-static sh_status read_row(const comparing *c, sh_compared *row) {
+static sh_status read_row(const comparing *c, sh_variant *row) {
     char *path = sh_format("%s/%s/metrics.jsonl", c->comparison->folder, row->seen.folder);
     if (path == NULL) return no_memory();
     sh_status status = sh_compare_read(path, c->comparison->target, row);
@@ -169,7 +169,7 @@ static sh_status read_row(const comparing *c, sh_compared *row) {
     return status;
 }
 
-static sh_status run_variant(const comparing *c, sh_compared *row) {
+static sh_status run_variant(const comparing *c, sh_variant *row) {
     sh_config config = {0};
     bool began = false;
     sh_status status = configure(c, &row->seen, &config);
@@ -177,7 +177,7 @@ static sh_status run_variant(const comparing *c, sh_compared *row) {
     bool simulated = c->comparison->simulated;
     if (status == SH_OK) status = (simulated ? simulate : train)(c, &config, &began);
     sh_config_fini(&config);
-    note_outcome(&row->seen, status, began);
+    note_outcome(row, status, began);
     if (!began) return SH_OK;  // what lies there is an older run's
     SH_TRY(read_row(c, row));
     if (!simulated) return SH_OK;
@@ -197,7 +197,7 @@ static sh_status run_all(const comparing *c) {
     const shoal_compare_options *options = c->options;
     void *user = c->hooks->user;
     for (size_t i = 0; i < comparison->count && !wants_stop(c); i++) {
-        sh_compared *row = &comparison->rows[i];
+        sh_variant *row = &comparison->rows[i];
         if (options->begin != NULL) options->begin(user, i, comparison->count, row->seen.name);
         SH_TRY(run_variant(c, row));
         if (options->end != NULL) options->end(user, &row->seen);
@@ -206,17 +206,17 @@ static sh_status run_all(const comparing *c) {
     return SH_OK;
 }
 
-static sh_status fail_as(const shoal_compared *row, sh_status code) {
+static sh_status fail_as(const shoal_variant *row, sh_status code) {
     SH_FAIL(code, "%s %s: %s", row->name, row->outcome, row->reason);
     return row->hint[0] != '\0' ? sh_error_hint("%s", row->hint) : code;
 }
 
 /* What the whole comes to, by the rules of the public header. */
 static sh_status conclude(const shoal_comparison *comparison) {
-    const shoal_compared *first = NULL;
+    const shoal_variant *first = NULL;
     size_t refused = 0, left = 0;
     for (size_t i = 0; i < comparison->count; i++) {
-        const shoal_compared *row = &comparison->rows[i].seen;
+        const shoal_variant *row = &comparison->rows[i].seen;
         if (is(row, "failed") && first == NULL) first = row;
         if (is(row, "refused")) refused++;
         if (is(row, "stopped") || is(row, "not run")) left++;
@@ -248,7 +248,7 @@ static sh_status title(comparing *c) {
 
 static sh_status check(const comparing *c) {
     bool under_mpi = false;
-    SH_TRY(sh_launcher_check(c->hooks->launcher, c->config.transport, &under_mpi));
+    SH_TRY(sh_launcher_check(c->hooks, c->config.transport, &under_mpi));
     if (under_mpi) {
         SH_FAIL(SH_E_USAGE, "compare starts the workers itself, on this machine");
         return sh_error_hint("leave mpirun out; on a cluster, train the variants one by one");
@@ -280,10 +280,9 @@ shoal_status shoal_compare(const shoal_config *config, const shoal_hooks *hooks,
                            shoal_comparison **comparison_out) {
     SHOAL_NEED(config);
     SHOAL_NEED(comparison_out);
-    static const shoal_hooks no_hooks;
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
     static const shoal_compare_options no_options;
-    comparing c = {.options = options != NULL ? options : &no_options,
-                   .hooks = hooks != NULL ? hooks : &no_hooks};
+    comparing c = {.options = options != NULL ? options : &no_options, .hooks = &whole};
     *comparison_out = NULL;
     c.comparison = sh_alloc(1, sizeof *c.comparison);
     if (c.comparison == NULL) return (shoal_status)no_memory();
@@ -313,13 +312,16 @@ const char *shoal_comparison_folder(const shoal_comparison *comparison) {
     return comparison->folder;
 }
 
-const shoal_compared *shoal_comparison_at(const shoal_comparison *comparison, size_t index) {
+const shoal_variant *shoal_comparison_at(const shoal_comparison *comparison, size_t index) {
     SHOAL_NEED_OR(comparison, NULL);
     return index < comparison->count ? &comparison->rows[index].seen : NULL;
 }
 
-shoal_status shoal_comparison_print(const shoal_comparison *comparison, bool json, FILE *file) {
+shoal_status shoal_comparison_print(const shoal_comparison *comparison, bool json,
+                                    const shoal_sink *sink) {
     SHOAL_NEED(comparison);
-    SHOAL_NEED(file);
-    return (shoal_status)(json ? sh_compare_json : sh_compare_table)(comparison, file);
+    SHOAL_NEED_SINK(sink);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
+    return sh_sink_close(file, (json ? sh_compare_json : sh_compare_table)(comparison, file));
 }

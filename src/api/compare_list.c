@@ -64,18 +64,18 @@ static sh_status check_workers(const entries *list) {
 }
 
 /* What is the same in all rows needs no mention, except a codec. */
-static void name_row(shoal_compared *row, bool many_workers) {
+static void name_row(sh_variant *row, bool many_workers) {
     size_t length = (size_t)snprintf(row->name, sizeof row->name, "%s", row->sync);
     if (strcmp(row->compress, "none") != 0)
         length +=
             (size_t)snprintf(row->name + length, sizeof row->name - length, " %s", row->compress);
     if (many_workers)
         snprintf(row->name + length, sizeof row->name - length, ", %ld worker%s",
-                 (long)row->workers, row->workers == 1 ? "" : "s");
+                 (long)row->seen.workers, row->seen.workers == 1 ? "" : "s");
 }
 
 /* The name without what a path or a shell could take amiss. */
-static void name_folder(shoal_compared *row) {
+static void name_folder(sh_variant *row) {
     size_t length = 0;
     for (const char *c = row->name; *c != '\0' && length + 1 < sizeof row->folder; c++) {
         if (*c == ',') continue;
@@ -84,20 +84,17 @@ static void name_folder(shoal_compared *row) {
     row->folder[length] = '\0';
 }
 
-static sh_compared row_of(const entries *sync, const entries *compress, const entries *workers,
-                          size_t index) {
-    sh_compared row = {0};
-    shoal_compared *seen = &row.seen;
+static void fill_row(const entries *sync, const entries *compress, const entries *workers,
+                     size_t index, sh_variant *row) {
+    shoal_variant *seen = &row->seen;
     size_t codec = index % compress->count, team = index / compress->count % workers->count;
     size_t scheme = index / compress->count / workers->count;
-    snprintf(seen->sync, sizeof seen->sync, "%s", sync->items[scheme]);
-    snprintf(seen->compress, sizeof seen->compress, "%s", compress->items[codec]);
+    snprintf(row->sync, sizeof row->sync, "%s", sync->items[scheme]);
+    snprintf(row->compress, sizeof row->compress, "%s", compress->items[codec]);
     seen->workers = strtol(workers->items[team], NULL, 10);
-    name_row(seen, workers->count > 1);
-    name_folder(seen);
-    sh_compare_clear(seen);
-    snprintf(seen->outcome, sizeof seen->outcome, "not run");
-    return row;
+    name_row(row, workers->count > 1);
+    name_folder(row);
+    sh_compare_clear(row);
 }
 
 static sh_status make_rows(const entries *sync, const entries *compress, const entries *workers,
@@ -108,7 +105,7 @@ static sh_status make_rows(const entries *sync, const entries *compress, const e
     comparison->rows = sh_alloc(count, sizeof *comparison->rows);
     if (comparison->rows == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu rows", count);
     comparison->count = count;
-    for (size_t i = 0; i < count; i++) comparison->rows[i] = row_of(sync, compress, workers, i);
+    for (size_t i = 0; i < count; i++) fill_row(sync, compress, workers, i, &comparison->rows[i]);
     return SH_OK;
 }
 

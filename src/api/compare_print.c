@@ -16,7 +16,7 @@ enum { CELL = 48, COLUMNS = 9 };
 typedef struct column {
     const char *head;
     /* Writes a cell; an empty one: unknown. */
-    void (*put)(const shoal_compared *row, char cell_out[CELL]);
+    void (*put)(const shoal_variant *row, char cell_out[CELL]);
 } column;
 
 static void put_number(double number, char cell_out[CELL]) {
@@ -28,43 +28,43 @@ static void put_seconds(double seconds, char cell_out[CELL]) {
     if (!isnan(seconds)) snprintf(cell_out, CELL, "%s", sh_seconds_text(seconds, text));
 }
 
-static void put_time(const shoal_compared *row, char cell_out[CELL]) {
+static void put_time(const shoal_variant *row, char cell_out[CELL]) {
     put_seconds(row->seconds, cell_out);
 }
-static void put_virtual(const shoal_compared *row, char cell_out[CELL]) {
+static void put_virtual(const shoal_variant *row, char cell_out[CELL]) {
     put_seconds(row->virtual_s, cell_out);
 }
-static void put_updates(const shoal_compared *row, char cell_out[CELL]) {
+static void put_updates(const shoal_variant *row, char cell_out[CELL]) {
     put_number(row->updates, cell_out);
 }
-static void put_target(const shoal_compared *row, char cell_out[CELL]) {
+static void put_target(const shoal_variant *row, char cell_out[CELL]) {
     put_seconds(row->target_s, cell_out);
 }
 
-static void put_sent(const shoal_compared *row, char cell_out[CELL]) {
+static void put_sent(const shoal_variant *row, char cell_out[CELL]) {
     char text[SH_UNIT_TEXT];
     if (!isnan(row->sent_bytes))
         snprintf(cell_out, CELL, "%s", sh_bytes_text(row->sent_bytes, text));
 }
 
-static void put_staleness(const shoal_compared *row, char cell_out[CELL]) {
+static void put_staleness(const shoal_variant *row, char cell_out[CELL]) {
     if (!isnan(row->staleness_mean))
         sh_snprintf(cell_out, CELL, "%.2f, at most %.0f", row->staleness_mean, row->staleness_most);
 }
 
 /* Where the target is not a class there is a loss alone. */
-static void put_accuracy(const shoal_compared *row, char cell_out[CELL]) {
+static void put_accuracy(const shoal_variant *row, char cell_out[CELL]) {
     if (!isnan(row->accuracy)) sh_snprintf(cell_out, CELL, "%.2f %%", 100 * row->accuracy);
 }
-static void put_loss(const shoal_compared *row, char cell_out[CELL]) {
+static void put_loss(const shoal_variant *row, char cell_out[CELL]) {
     if (!isnan(row->loss)) sh_snprintf(cell_out, CELL, "%.4f", row->loss);
 }
 
-static void put_name(const shoal_compared *row, char cell_out[CELL]) {
+static void put_name(const shoal_variant *row, char cell_out[CELL]) {
     snprintf(cell_out, CELL, "%.*s", CELL - 1, row->name);
 }
 
-static void put_outcome(const shoal_compared *row, char cell_out[CELL]) {
+static void put_outcome(const shoal_variant *row, char cell_out[CELL]) {
     snprintf(cell_out, CELL, "%s", row->outcome);
 }
 
@@ -94,7 +94,7 @@ static int columns_of(const shoal_comparison *comparison, char target_head[CELL]
     return count;
 }
 
-static void put_cell(const column *of, const shoal_compared *row, char cell_out[CELL]) {
+static void put_cell(const column *of, const shoal_variant *row, char cell_out[CELL]) {
     snprintf(cell_out, CELL, "%s", row == NULL ? of->head : "");
     char cell[CELL];
     if (row != NULL) {
@@ -106,8 +106,8 @@ static void put_cell(const column *of, const shoal_compared *row, char cell_out[
 }
 
 /* One line; `row` NULL: the heads. Names stand left, numbers right. */
-static void print_row(const column *columns, const int *widths, int count,
-                      const shoal_compared *row, FILE *file) {
+static void print_row(const column *columns, const int *widths, int count, const shoal_variant *row,
+                      FILE *file) {
     for (int i = 0; i < count; i++) {
         char cell[CELL];
         put_cell(&columns[i], row, cell);
@@ -128,7 +128,7 @@ static void print_rule(const int *widths, int count, FILE *file) {
 static void print_reasons(const shoal_comparison *comparison, FILE *file) {
     const char *blank = "\n";
     for (size_t i = 0; i < comparison->count; i++) {
-        const shoal_compared *row = &comparison->rows[i].seen;
+        const shoal_variant *row = &comparison->rows[i].seen;
         if (row->reason[0] == '\0') continue;
         char name[SH_ESCAPED];
         fprintf(file, "%s- %s %s: %s\n", blank, sh_escaped(row->name, name), row->outcome,
@@ -165,7 +165,7 @@ static json_t *whole(double value) {
     return fabs(value) < 0x1p53 ? json_integer((json_int_t)value) : number(value);
 }
 
-static json_t *points_of(const shoal_compared *row) {
+static json_t *points_of(const shoal_variant *row) {
     json_t *points = json_array();
     for (size_t i = 0; i < row->point_count; i++) {
         const shoal_point *p = &row->points[i];
@@ -177,7 +177,7 @@ static json_t *points_of(const shoal_compared *row) {
     return points;
 }
 
-static json_t *row_of(const shoal_compared *row) {
+static json_t *row_of(const shoal_variant *row) {
     json_t *object =
         json_pack("{so so ss ss sI ss}", "name", sh_json_string(row->name), "folder",
                   sh_json_string(row->folder), "sync", row->sync, "compress", row->compress,
@@ -225,7 +225,7 @@ sh_status sh_compare_json(const shoal_comparison *comparison, FILE *file) {
 
 /* ---- the picture ---- */
 
-static sh_plot_line line_of(const shoal_compared *row, bool accuracy, sh_plot_point *points) {
+static sh_plot_line line_of(const shoal_variant *row, bool accuracy, sh_plot_point *points) {
     for (size_t i = 0; i < row->point_count; i++)
         points[i] = (sh_plot_point){row->points[i].train_s,
                                     accuracy ? row->points[i].accuracy : row->points[i].loss};
@@ -251,7 +251,7 @@ sh_status sh_compare_picture(const shoal_comparison *comparison, FILE *file) {
     };
     bool has = lines != NULL && points != NULL;
     for (size_t i = 0; has && i < comparison->count; i++) {
-        const shoal_compared *row = &comparison->rows[i].seen;
+        const shoal_variant *row = &comparison->rows[i].seen;
         if (row->point_count == 0) continue;  // nothing to show, no place in the legend
         lines[plot.line_count++] = line_of(row, accuracy, points + used);
         used += row->point_count;

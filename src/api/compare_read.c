@@ -5,7 +5,7 @@
 #include "api/compare.h"
 
 typedef struct reader {
-    sh_compared *row;
+    sh_variant *row;
     double target;
     sh_metrics_time time;
     sh_status status;
@@ -17,7 +17,7 @@ static int64_t step_of(const json_t *object) {
 }
 
 static void read_eval(reader *r, const json_t *object) {
-    shoal_compared *seen = &r->row->seen;
+    shoal_variant *seen = &r->row->seen;
     shoal_point point = {.step = step_of(object),
                          .train_s = r->time.last_s,
                          .loss = sh_metrics_number(object, "test_loss"),
@@ -37,7 +37,7 @@ static void read_eval(reader *r, const json_t *object) {
 
 static void read_line(void *user, const char *event, const json_t *object) {
     reader *r = user;
-    shoal_compared *seen = &r->row->seen;
+    shoal_variant *seen = &r->row->seen;
     double time_s = sh_metrics_time_of(&r->time, object);
     if (!isnan(time_s)) seen->seconds = time_s;
     if (step_of(object) > 0) seen->steps = (double)step_of(object);
@@ -49,14 +49,22 @@ static void read_line(void *user, const char *event, const json_t *object) {
     seen->staleness_most = sh_metrics_number(object, "staleness_most");
 }
 
-void sh_compare_clear(shoal_compared *seen) {
+void sh_compare_clear(sh_variant *row) {
+    shoal_variant *seen = &row->seen;
+    seen->name = row->name;
+    seen->folder = row->folder;
+    seen->sync = row->sync;
+    seen->compress = row->compress;
+    seen->reason = row->reason;
+    seen->hint = row->hint;
+    seen->outcome = "not run";
     seen->seconds = seen->virtual_s = seen->steps = seen->updates = seen->sent_bytes = NAN;
     seen->staleness_mean = seen->staleness_most = seen->loss = seen->accuracy = NAN;
     seen->target_s = NAN;
     seen->point_count = 0;
 }
 
-sh_status sh_compare_read(const char *path, double target, sh_compared *row) {
+sh_status sh_compare_read(const char *path, double target, sh_variant *row) {
     reader r = {.row = row, .target = target};
     SH_TRY(sh_metrics_read(path, read_line, &r));
     return r.status;

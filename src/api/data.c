@@ -7,36 +7,37 @@
 #include "data/fetch.h"
 #include "data/loader.h"
 #include "data/view.h"
-#include "shoal/shoal.h"
+#include "api/sink.h"
+#include "shoal/tools.h"
 #include "run/config.h"
 #include "run/run.h"
-#include "run/need.h"
 
 enum { CLASSES_SHOWN = 1000 };
 
 static void hook_line(void *self, sh_log_level level, const char *text) {
     const shoal_hooks *hooks = self;
-    hooks->line(hooks->user, (int)level, text);
+    hooks->line(hooks->user, (shoal_log_level)level, text);
 }
 
 static sh_log log_of(const shoal_hooks *hooks) {
-    bool speaks = hooks != NULL && hooks->line != NULL;
-    return (sh_log){.line = speaks ? hook_line : NULL, .self = (void *)(uintptr_t)hooks};
+    return (sh_log){.line = hooks->line != NULL ? hook_line : NULL,
+                    .self = (void *)(uintptr_t)hooks};
 }
 
 shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks) {
     SHOAL_NEED(name);
-    sh_log log = log_of(hooks);
-    if (hooks == NULL || hooks->data_folder == NULL)
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
+    sh_log log = log_of(&whole);
+    if (whole.data_folder == NULL)
         return (shoal_status)SH_FAIL(SH_E_USAGE, "there is no folder to keep data in");
-    return (shoal_status)sh_data_get(name, hooks->data_folder, &log, NULL);
+    return (shoal_status)sh_data_get(name, whole.data_folder, &log, NULL);
 }
 
 /* All that a file or a name holds. */
 static sh_status open_parts(const shoal_config *config, const char *path, const shoal_hooks *hooks,
                             sh_dataset_parts *parts_out) {
     sh_data_options options = config->config.data;
-    options.folder = hooks != NULL ? (char *)(uintptr_t)hooks->data_folder : NULL;
+    options.folder = (char *)(uintptr_t)hooks->data_folder;
     options.seed = (uint64_t)config->config.seed;
     options.ignore = &config->config.loss.ignore_index;
     return sh_dataset_open_parts(path, &options, parts_out);
@@ -164,13 +165,10 @@ static void print_json(const char *path, const char *part, const sh_dataset *dat
     json_decref(object);
 }
 
-shoal_status shoal_data_info(const shoal_config *config, const char *path, const shoal_hooks *hooks,
-                             bool json, FILE *file) {
-    SHOAL_NEED(config);
-    SHOAL_NEED(path);
-    SHOAL_NEED(file);
+static sh_status describe(const shoal_config *config, const char *path, const shoal_hooks *hooks,
+                          bool json, FILE *file) {
     sh_dataset_parts parts;
-    SHOAL_TRY(open_parts(config, path, hooks, &parts));
+    SH_TRY(open_parts(config, path, hooks, &parts));
     const sh_dataset *sets[] = {parts.train, parts.test};
     sh_status status = SH_OK;
     for (size_t i = 0; i < SH_COUNT(sets) && status == SH_OK; i++) {
@@ -186,7 +184,18 @@ shoal_status shoal_data_info(const shoal_config *config, const char *path, const
         sh_free(s.counts);
     }
     sh_dataset_close_parts(&parts);
-    return (shoal_status)status;
+    return status;
+}
+
+shoal_status shoal_data_info(const shoal_config *config, const char *path, const shoal_hooks *hooks,
+                             bool json, const shoal_sink *sink) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(path);
+    SHOAL_NEED_SINK(sink);
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
+    return sh_sink_close(file, describe(config, path, &whole, json, file));
 }
 
 /* Opening validates labels, sizes and numbers; reading every sample proves the rest. */
@@ -205,13 +214,10 @@ static sh_status read_all(const sh_dataset *dataset) {
     return status;
 }
 
-shoal_status shoal_data_check(const shoal_config *config, const char *path,
-                              const shoal_hooks *hooks, FILE *file) {
-    SHOAL_NEED(config);
-    SHOAL_NEED(path);
-    SHOAL_NEED(file);
+static sh_status check(const shoal_config *config, const char *path, const shoal_hooks *hooks,
+                       FILE *file) {
     sh_dataset_parts parts;
-    SHOAL_TRY(open_parts(config, path, hooks, &parts));
+    SH_TRY(open_parts(config, path, hooks, &parts));
     const sh_dataset *sets[] = {parts.train, parts.test};
     sh_status status = read_all(parts.train);
     if (status == SH_OK) status = read_all(parts.test);
@@ -221,5 +227,16 @@ shoal_status shoal_data_check(const shoal_config *config, const char *path,
             fprintf(file, "%s (%s): %zu samples, no fault found\n", sh_escaped(path, shown),
                     part_name(&parts, sets[i]), sets[i]->info.count);
     sh_dataset_close_parts(&parts);
-    return (shoal_status)status;
+    return status;
+}
+
+shoal_status shoal_data_check(const shoal_config *config, const char *path,
+                              const shoal_hooks *hooks, const shoal_sink *sink) {
+    SHOAL_NEED(config);
+    SHOAL_NEED(path);
+    SHOAL_NEED_SINK(sink);
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
+    return sh_sink_close(file, check(config, path, &whole, file));
 }

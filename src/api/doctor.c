@@ -12,11 +12,11 @@
 #include "data/fetch.h"
 #include "data/reader.h"
 #include "http/client.h"
-#include "shoal/shoal.h"
+#include "api/sink.h"
+#include "shoal/tools.h"
 #include "tensor/kernels/machine.h"
 #include "tensor/kernels/simd.h"
 #include "run/run.h"
-#include "run/need.h"
 
 /* A finding: a line of the table, or a field of the JSON object, which takes `value` over. */
 typedef struct report {
@@ -132,7 +132,7 @@ static void tell_data(const report *r, const char *folder) {
 
 static void examine(const report *r, const shoal_hooks *hooks) {
     char text[SH_MACHINE_TEXT];
-    const char *folder = hooks != NULL ? hooks->data_folder : NULL;
+    const char *folder = hooks->data_folder;
     tell_text(r, "shoal", "shoal", SHOAL_VERSION);
     tell_text(r, "processor", "processor", sh_machine_processor(text));
     tell_cores(r);
@@ -150,17 +150,22 @@ static void examine(const report *r, const shoal_hooks *hooks) {
     tell_mpi(r, "Open MPI", "openmpi", SH_MPI_OPENMPI);
     tell_mpi(r, "MPICH", "mpich", SH_MPI_MPICH);
     tell_space(r, "data folder", "data_folder", folder);
-    tell_space(r, "cache folder", "cache_folder", hooks != NULL ? hooks->cache_folder : NULL);
-    tell_npm(r, hooks != NULL ? hooks->programs : NULL);
+    tell_space(r, "cache folder", "cache_folder", hooks->cache_folder);
+    tell_npm(r, hooks->environment != NULL ? hooks->environment(hooks->user, "PATH") : NULL);
     tell_data(r, folder);
 }
 
-void shoal_doctor(const shoal_hooks *hooks, bool json, FILE *file) {
-    SHOAL_NEED_OR(file, );
+shoal_status shoal_doctor(const shoal_hooks *hooks, bool json, const shoal_sink *sink) {
+    SHOAL_NEED_SINK(sink);
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
     report r = {.file = file, .object = json ? json_object() : NULL};
-    examine(&r, hooks);
-    if (!json) return;
-    json_dumpf(r.object, file, JSON_INDENT(1) | JSON_ENSURE_ASCII);
-    fputc('\n', file);
-    json_decref(r.object);
+    examine(&r, &whole);
+    if (json) {
+        json_dumpf(r.object, file, JSON_INDENT(1) | JSON_ENSURE_ASCII);
+        fputc('\n', file);
+        json_decref(r.object);
+    }
+    return sh_sink_close(file, SH_OK);
 }

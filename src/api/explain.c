@@ -10,7 +10,8 @@
 #include "data/parts.h"
 #include "tensor/kernels/activation.h"
 #include "host/launch.h"
-#include "run/need.h"
+#include "api/sink.h"
+#include "shoal/tools.h"
 #include "run/parts.h"
 
 static const sh_op *op_of(const sh_executor *executor, const sh_layer *layer) {
@@ -172,10 +173,12 @@ static sh_status explain(shoal_run *run, int threads, FILE *file) {
     return SH_OK;
 }
 
-shoal_status shoal_run_explain(shoal_run *run, FILE *file) {
+shoal_status shoal_run_explain(shoal_run *run, const shoal_sink *sink) {
     SHOAL_NEED(run);
-    SHOAL_NEED(file);
-    return (shoal_status)explain(run, sh_run_threads(run), file);
+    SHOAL_NEED_SINK(sink);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
+    return sh_sink_close(file, explain(run, sh_run_threads(run), file));
 }
 
 /* Kernel choices that the newest checkpoint of a run has; NULL: of no use, which the log says.
@@ -226,19 +229,22 @@ static sh_status explain_one(sh_config *config, const char *folder, const char *
 
 static void pass_line(void *self, sh_log_level level, const char *text) {
     const shoal_hooks *hooks = self;
-    if (hooks != NULL && hooks->line != NULL) hooks->line(hooks->user, (int)level, text);
+    if (hooks->line != NULL) hooks->line(hooks->user, (shoal_log_level)level, text);
 }
 
 shoal_status shoal_explain(const shoal_config *config, const char *folder, const shoal_hooks *hooks,
-                           FILE *file) {
+                           const shoal_sink *sink) {
     SHOAL_NEED(config);
-    SHOAL_NEED(file);
-    sh_log log = {.line = pass_line, .self = (void *)(uintptr_t)hooks};
+    SHOAL_NEED_SINK(sink);
+    SHOAL_TAKE(shoal_hooks, own_hooks, hooks);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
+    sh_log log = {.line = pass_line, .self = &own_hooks};
     sh_config whole;
     sh_status status = sh_config_copy(&config->config, &whole);
     char *kernels = folder != NULL ? recorded_kernels(folder, &log) : NULL;
-    if (status == SH_OK) status = explain_one(&whole, folder, kernels, hooks, file);
+    if (status == SH_OK) status = explain_one(&whole, folder, kernels, &own_hooks, file);
     sh_free(kernels);
     sh_config_fini(&whole);
-    return (shoal_status)status;
+    return sh_sink_close(file, status);
 }

@@ -1,13 +1,13 @@
 /* Gossip's graphs through the public header. */
 #include "explain/gossip.h"
-#include "shoal/shoal.h"
-#include "run/need.h"
+#include "api/sink.h"
+#include "shoal/tools.h"
 
 enum { RANKS_DEFAULT = 4, RANKS_MOST = 4096 };
 
-shoal_status shoal_explain_gossip(const shoal_gossip_options *options, FILE *file) {
+shoal_status shoal_explain_gossip(const shoal_gossip_options *options, const shoal_sink *sink) {
     SHOAL_NEED(options);
-    SHOAL_NEED(file);
+    SHOAL_NEED_SINK(sink);
     int64_t ranks = options->ranks != 0 ? options->ranks : RANKS_DEFAULT;
     if (ranks < 2 || ranks > RANKS_MOST)
         return (shoal_status)SH_FAIL(SH_E_USAGE, "%ld workers are not between 2 and %d",
@@ -15,6 +15,8 @@ shoal_status shoal_explain_gossip(const shoal_gossip_options *options, FILE *fil
     sh_graph graph;
     sh_status status =
         sh_graph_find(options->graph != NULL ? options->graph : "ring", (int)ranks, &graph);
-    if (status == SH_OK) status = (options->json ? sh_gossip_json : sh_gossip_text)(&graph, file);
-    return (shoal_status)status;
+    FILE *file;
+    if (status == SH_OK) status = sh_sink_open(sink, &file);
+    SHOAL_TRY(status);
+    return sh_sink_close(file, (options->json ? sh_gossip_json : sh_gossip_text)(&graph, file));
 }

@@ -99,11 +99,12 @@ static sh_status fill_model(shoal_model *model, const shoal_model_options *optio
 shoal_status shoal_model_create(const shoal_model_options *options, shoal_model **model_out) {
     SHOAL_NEED(options);
     SHOAL_NEED(model_out);
+    SHOAL_TAKE(shoal_model_options, whole, options);
     shoal_model *model = sh_alloc(1, sizeof *model);
     if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
-    sh_status status = describe_data(options, &model->data.info);
+    sh_status status = describe_data(&whole, &model->data.info);
     if (status == SH_OK)
-        status = fill_model(model, options, options->model != NULL ? options->model : "mlp");
+        status = fill_model(model, &whole, whole.model != NULL ? whole.model : "mlp");
     if (status != SH_OK)
         shoal_model_destroy(model);
     else
@@ -131,10 +132,10 @@ shoal_status shoal_model_open(const char *path, const shoal_model_options *optio
                               shoal_model **model_out) {
     SHOAL_NEED(path);
     SHOAL_NEED(model_out);
-    static const shoal_model_options usual;
+    SHOAL_TAKE(shoal_model_options, whole, options);
     shoal_model *model = sh_alloc(1, sizeof *model);
     if (model == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a model");
-    sh_status status = open_model(model, path, options != NULL ? options : &usual);
+    sh_status status = open_model(model, path, &whole);
     if (status != SH_OK)
         shoal_model_destroy(model);
     else
@@ -263,14 +264,16 @@ shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void 
     SHOAL_NEED(x);
     SHOAL_NEED(y);
     SHOAL_NEED(result_out);
+    SHOAL_TRY(sh_struct_check(result_out, "shoal_result"));
     sh_executor *executor;
     SHOAL_TRY(look(model, x, y, count, &executor));
     sh_loss_result result = sh_executor_loss(executor, y, 1.0);
     bool classes = model->model.loss.kind->classes;
     double counted = (double)result.counted;
-    *result_out = (shoal_result){.loss = result.sum / counted,
-                                 .accuracy = classes ? (double)result.correct / counted : NAN,
-                                 .samples = count};
+    const shoal_result found = {.loss = result.sum / counted,
+                                .accuracy = classes ? (double)result.correct / counted : NAN,
+                                .samples = count};
+    sh_struct_give(&found, sizeof found, result_out);
     return SHOAL_OK;
 }
 

@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "explain/pipeline.h"
-#include "run/need.h"
-#include "shoal/shoal.h"
+#include "api/sink.h"
+#include "shoal/tools.h"
 
 enum { RANKS_DEFAULT = 4, MICROS_DEFAULT = 8 };
 static const double VALUE_BYTES = 0x1p20, VALUE_BYTES_MOST = 0x1p50;
@@ -89,8 +89,10 @@ static sh_status explain(const shoal_pipeline_options *options, FILE *file) {
                          : sh_pipeline_text_page(&question, file);
 }
 
-shoal_status shoal_explain_pipeline(const shoal_pipeline_options *options, FILE *file) {
+shoal_status shoal_explain_pipeline(const shoal_pipeline_options *options, const shoal_sink *sink) {
     SHOAL_NEED(options);
-    SHOAL_NEED(file);
-    return (shoal_status)explain(options, file);
+    SHOAL_NEED_SINK(sink);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
+    return sh_sink_close(file, explain(options, file));
 }

@@ -39,12 +39,13 @@ shoal_status shoal_run_open_saved(const shoal_config *config, const char *path,
     SHOAL_NEED(config);
     SHOAL_NEED(path);
     SHOAL_NEED(run_out);
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
     sh_data known;
     bool has = false;
     shoal_run *run = NULL;
     SHOAL_TRY(sh_model_known(path, NULL, &has, &known));
-    SHOAL_TRY(has ? open_known(&config->config, path, hooks, &known, &run)
-                  : sh_run_open(&config->config, hooks, NULL, &run));
+    SHOAL_TRY(has ? open_known(&config->config, path, &whole, &known, &run)
+                  : sh_run_open(&config->config, &whole, NULL, &run));
     shoal_status status = shoal_run_load(run, path);
     if (status != SHOAL_OK)
         shoal_run_close(run);

@@ -1,6 +1,7 @@
 /* shoal_train: the whole of a training run, on as many workers as its config says. */
 #include "host/launch.h"
 #include "run/need.h"
+#include "shoal/tools.h"
 
 static sh_status train_body(shoal_run *run, void *argument) {
     (void)argument;
@@ -19,7 +20,7 @@ static sh_status run_alone(const sh_job *job, sh_outcome *outcome) {
 
 static sh_status run_job(const sh_job *job, sh_outcome *outcome) {
     bool under_mpi = false;
-    SH_TRY(sh_launcher_check(job->hooks->launcher, job->config->transport, &under_mpi));
+    SH_TRY(sh_launcher_check(job->hooks, job->config->transport, &under_mpi));
     if (under_mpi) return sh_rank_run(job, outcome);
     SH_TRY(sh_config_check(job->config));
     bool many = job->config->workers > 1 || sh_sync_apart(&job->config->scheme);
@@ -28,11 +29,8 @@ static sh_status run_job(const sh_job *job, sh_outcome *outcome) {
 
 shoal_status shoal_train(const shoal_config *config, const shoal_hooks *hooks, char **folder_out) {
     SHOAL_NEED(config);
-    static const shoal_hooks none;
-    sh_job job = {.config = &config->config,
-                  .hooks = hooks != NULL ? hooks : &none,
-                  .body = train_body,
-                  .restarts = true};
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
+    sh_job job = {.config = &config->config, .hooks = &whole, .body = train_body, .restarts = true};
     sh_outcome outcome = {0};
     sh_status status = run_job(&job, &outcome);
     if (folder_out != NULL)
@@ -58,11 +56,11 @@ shoal_status shoal_bench(const shoal_config *config, const shoal_hooks *hooks, i
                          int64_t steps, double seconds, shoal_timing *timing_out) {
     SHOAL_NEED(config);
     SHOAL_NEED(timing_out);
-    static const shoal_hooks none;
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
     sh_outcome outcome = {0};
     bench_request request = {warmup, steps, seconds, &outcome.timing};
     sh_job job = {.config = &config->config,
-                  .hooks = hooks != NULL ? hooks : &none,
+                  .hooks = &whole,
                   .body = bench_body,
                   .argument = &request,
                   .timing = &outcome.timing};

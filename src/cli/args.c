@@ -193,5 +193,5 @@ void sh_print_help(const sh_command *command) {
     sh_options_help(common_table, stdout, false);
     if (!command->takes_run_options) return;
     printf("\nOptions of a run, as in a run file:\n\n");
-    shoal_config_help(stdout, false);
+    shoal_config_help(false, &sh_stdout);
 }

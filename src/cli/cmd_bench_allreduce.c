@@ -87,13 +87,14 @@ static void print_text(const shoal_allreduce_timing *t, size_t count) {
 
 static shoal_status run_allreduce(sh_args *args) {
     const allreduce_options *o = args->options;
+    shoal_hooks hooks = sh_args_hooks(args);
     shoal_allreduce_options options = {.ranks = o->ranks,
                                        .sizes = o->sizes.items,
                                        .size_count = o->sizes.count,
                                        .algorithm = o->algorithm,
                                        .seconds = o->seconds,
                                        .private_memory = o->private_memory,
-                                       .launcher = sh_args_hooks(args).launcher};
+                                       .hooks = &hooks};
     shoal_allreduce_timing timings[SIZES_MAX];
     CLI_TRY(shoal_bench_allreduce(&options, timings));
     if (timings[0].samples == 0) return SHOAL_OK;  // under MPI rank 0 has them

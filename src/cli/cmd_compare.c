@@ -38,9 +38,9 @@ typedef struct view {
 } view;
 
 /* The runs have logs of their own; here only what is wrong with them is shown. */
-static void show_line(void *user, int level, const char *text) {
+static void show_line(void *user, shoal_log_level level, const char *text) {
     view *v = user;
-    if (level < 2) return;
+    if (level < SHOAL_LOG_WARNING) return;
     shoal_hooks hooks = sh_args_hooks(v->args);
     char *line = sh_format("%s: %s", v->label, text);
     hooks.line(hooks.user, level, line != NULL ? line : text);
@@ -58,7 +58,7 @@ static void show_progress(void *user, const shoal_progress *now) {
 }
 
 /* A line that stays for each variant. */
-static void show_end(void *user, const shoal_compared *row) {
+static void show_end(void *user, const shoal_variant *row) {
     view *v = user;
     sh_progress_destroy(v->args->progress);
     v->args->progress = NULL;
@@ -77,7 +77,7 @@ static void show_end(void *user, const shoal_compared *row) {
 static shoal_status print_result(const view *v, const shoal_comparison *comparison) {
     const compare_options *options = v->args->options;
     if (!options->json) putchar('\n');
-    shoal_status status = shoal_comparison_print(comparison, options->json, stdout);
+    shoal_status status = shoal_comparison_print(comparison, options->json, &sh_stdout);
     if (!options->json) {
         const char *folder = shoal_comparison_folder(comparison);
         char shown[SH_ESCAPED];

@@ -23,11 +23,11 @@ static shoal_status get(sh_args *args, const char *name, const shoal_hooks *hook
 
 static shoal_status info(sh_args *args, const char *path, const shoal_hooks *hooks) {
     const data_options *options = args->options;
-    return shoal_data_info(args->config, path, hooks, options->json, stdout);
+    return shoal_data_info(args->config, path, hooks, options->json, &sh_stdout);
 }
 
 static shoal_status check(sh_args *args, const char *path, const shoal_hooks *hooks) {
-    return shoal_data_check(args->config, path, hooks, stdout);
+    return shoal_data_check(args->config, path, hooks, &sh_stdout);
 }
 
 typedef struct action {

@@ -16,8 +16,7 @@ static const sh_option rows[] = {
 static shoal_status run_doctor(sh_args *args) {
     const doctor_options *options = args->options;
     shoal_hooks hooks = sh_args_hooks(args);
-    shoal_doctor(&hooks, options->json, stdout);
-    return SHOAL_OK;
+    return shoal_doctor(&hooks, options->json, &sh_stdout);
 }
 
 const sh_command sh_command_doctor = {

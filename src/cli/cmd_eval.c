@@ -37,7 +37,7 @@ static shoal_status run_eval(sh_args *args) {
     const eval_options *options = args->options;
     shoal_run *run = NULL;
     CLI_TRY(sh_saved_open(args, &options->saved, &run));
-    shoal_result result;
+    shoal_result result = {.size = sizeof result};
     shoal_status status = shoal_run_evaluate(run, options->saved.part, &result);
     shoal_run_close(run);
     if (status != SHOAL_OK) return status;

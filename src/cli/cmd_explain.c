@@ -24,7 +24,7 @@ static shoal_status run_explain(sh_args *args) {
     // What that run measured stands beside.
     if (folder != NULL) CLI_TRY(shoal_config_set(args->config, "out", folder));
     shoal_hooks hooks = sh_args_hooks(args);
-    return shoal_explain(args->config, folder, &hooks, stdout);
+    return shoal_explain(args->config, folder, &hooks, &sh_stdout);
 }
 
 const sh_command sh_command_explain = {

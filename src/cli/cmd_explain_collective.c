@@ -86,7 +86,7 @@ static shoal_status run_collective(sh_args *args) {
         .json = o->json,
         .cache_folder = sh_args_hooks(args).cache_folder,
     };
-    CLI_TRY(shoal_explain_collective(&options, stdout));
+    CLI_TRY(shoal_explain_collective(&options, &sh_stdout));
     if (o->svg != NULL) sh_say(args, "drawn: %s", o->svg);
     return SHOAL_OK;
 }

@@ -32,7 +32,7 @@ static const sh_option rows[] = {
 static shoal_status run_gossip(sh_args *args) {
     const gossip_options *o = args->options;
     shoal_gossip_options options = {.graph = o->graph, .ranks = o->ranks, .json = o->json};
-    return shoal_explain_gossip(&options, stdout);
+    return shoal_explain_gossip(&options, &sh_stdout);
 }
 
 const sh_command sh_command_explain_gossip = {

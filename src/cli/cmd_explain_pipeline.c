@@ -71,7 +71,7 @@ static shoal_status run_pipeline(sh_args *args) {
         .svg = o->svg,
         .json = o->json,
     };
-    CLI_TRY(shoal_explain_pipeline(&options, stdout));
+    CLI_TRY(shoal_explain_pipeline(&options, &sh_stdout));
     if (o->svg != NULL) sh_say(args, "drawn: %s", o->svg);
     return SHOAL_OK;
 }

@@ -35,7 +35,7 @@ typedef struct view {
     shoal_progress last;
 } view;
 
-static void show_line(void *user, int level, const char *text) {
+static void show_line(void *user, shoal_log_level level, const char *text) {
     view *v = user;
     shoal_hooks hooks = sh_args_hooks(v->args);
     hooks.line(hooks.user, level, text);
@@ -49,7 +49,7 @@ static void show_progress(void *user, const shoal_progress *now) {
     v->last = *now;
 }
 
-static void print_json(const view *v, const shoal_simulated *done, const char *folder,
+static void print_json(const view *v, const shoal_simulation_result *done, const char *folder,
                        double real_s) {
     const struct {
         const char *key;
@@ -76,7 +76,7 @@ static void print_json(const view *v, const shoal_simulated *done, const char *f
     printf("}\n");
 }
 
-static void print_summary(const view *v, const shoal_simulated *done, const char *folder,
+static void print_summary(const view *v, const shoal_simulation_result *done, const char *folder,
                           double real_s) {
     char shown[SH_ESCAPED];
     if (folder != NULL) printf("run            %s\n", sh_escaped(folder, shown));
@@ -111,7 +111,7 @@ static shoal_status run_simulate(sh_args *args) {
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
     shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
     char *folder = NULL;
-    shoal_simulated done = {0};
+    shoal_simulation_result done = {.size = sizeof done};
     int64_t begin = sh_clock_now_ns(&sh_clock_real);
     shoal_status status = shoal_simulate(args->config, &hooks, &simulation, &folder, &done);
     double real_s = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-9;

@@ -29,7 +29,7 @@ typedef struct view {
     char *folder;  // of the run, once it is open
 } view;
 
-static void show_line(void *user, int level, const char *text) {
+static void show_line(void *user, shoal_log_level level, const char *text) {
     view *v = user;
     shoal_hooks hooks = sh_args_hooks(v->args);
     hooks.line(hooks.user, level, text);
@@ -136,8 +136,7 @@ static shoal_status find_base(const sh_args *args, const char **base_out) {
 static shoal_status run_train(sh_args *args) {
     const train_options *options = args->options;
     if (options->help_markdown) {
-        shoal_config_help(stdout, true);
-        return SHOAL_OK;
+        return shoal_config_help(true, &sh_stdout);
     }
     view v = {.args = args, .shown = {.args = args}, .start_ns = sh_clock_now_ns(&sh_clock_real)};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;

@@ -28,22 +28,25 @@ static char *cache_folder(void) {
     return is_set(home) ? sh_path_join(home, ".cache/shoal") : NULL;
 }
 
-static void show_line(void *user, int level, const char *text) {
+static void show_line(void *user, shoal_log_level level, const char *text) {
     const sh_args *args = user;
-    if (level <= 0 || (args->quiet && level < 2)) return;
+    if (level <= SHOAL_LOG_DEBUG || (args->quiet && level < SHOAL_LOG_WARNING)) return;
     sh_progress_clear(args->progress);
-    fprintf(stderr, "%s%s\n", level >= 2 ? "warning: " : "", text);
+    fprintf(stderr, "%s%s\n", level >= SHOAL_LOG_WARNING ? "warning: " : "", text);
 }
 
-/* SHOAL_MPI names the module of a site's own MPI. */
-static shoal_launcher read_launcher(void) {
-    const char *module = getenv("SHOAL_MPI");
-    return (shoal_launcher){.ompi_size = getenv("OMPI_COMM_WORLD_SIZE"),
-                            .pmi_size = getenv("PMI_SIZE"),
-                            .pmix_rank = getenv("PMIX_RANK"),
-                            .slurm_tasks = getenv("SLURM_STEP_NUM_TASKS"),
-                            .module = is_set(module) ? module : NULL};
+static const char *environment(void *user, const char *name) {
+    (void)user;
+    return getenv(name);
 }
+
+static bool write_stdout(void *user, const char *text, size_t bytes) {
+    (void)user;
+    fwrite(text, 1, bytes, stdout);
+    return true;
+}
+
+const shoal_sink sh_stdout = {.write = write_stdout};
 
 /* A variable's number; a text that is none counts as unset. */
 static bool read_count(const char *variable, int *count_out) {
@@ -76,15 +79,14 @@ shoal_hooks sh_args_hooks(sh_args *args) {
         args->data_folder = is_set(data)                 ? sh_strdup(data)
                             : args->cache_folder != NULL ? sh_strdup(args->cache_folder)
                                                          : NULL;
-    args->launcher = read_launcher();
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return (shoal_hooks){.user = args,
+    return (shoal_hooks){.size = sizeof(shoal_hooks),
+                         .user = args,
                          .line = show_line,
                          .data_folder = args->data_folder,
                          .cache_folder = args->cache_folder,
-                         .launcher = &args->launcher,
-                         .programs = getenv("PATH"),
+                         .environment = environment,
                          .unix_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec};
 }
 

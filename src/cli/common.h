@@ -9,6 +9,7 @@
 #include "base/option.h"
 #include "obs/progress.h"
 #include "shoal/shoal.h"
+#include "shoal/tools.h"
 
 typedef struct sh_command sh_command;
 
@@ -27,7 +28,6 @@ typedef struct sh_args {
     shoal_config *config;   // after sh_args_config
     sh_progress *progress;  // cleared before words are written; NULL: none
     char *data_folder, *cache_folder;
-    shoal_launcher launcher;
     int signal;  // that stopped the command, 0: none
 } sh_args;
 
@@ -95,7 +95,8 @@ typedef struct sh_view {
 /* `stays`: the line is kept, and a new one begun. */
 void sh_view_show(sh_view *view, const shoal_progress *now, bool stays);
 /* From now on signals ask to stop; what the library tells goes to `user`. */
-shoal_hooks sh_args_watch(sh_args *args, void *user, void (*line)(void *, int, const char *),
+shoal_hooks sh_args_watch(sh_args *args, void *user,
+                          void (*line)(void *, shoal_log_level, const char *),
                           void (*progress)(void *, const shoal_progress *));
 /* After the last call of the hooks: clears the line and notes the signal that came, if any. */
 void sh_args_unwatch(sh_args *args);
@@ -106,6 +107,8 @@ void sh_say(const sh_args *args, const char *format, ...) __attribute__((format(
 void sh_complain(const char *command);
 void sh_print_help(const sh_command *command);
 
+/* Text of the library to stdout; whether it got there main asks at the end. */
+extern const shoal_sink sh_stdout;
 /* A JSON string, or a number; null for NaN and infinities. */
 void sh_json_text(FILE *file, const char *text);
 void sh_json_number(FILE *file, double number);

@@ -37,7 +37,8 @@ typedef struct sh_world {
 
 /* Borrows the texts. */
 static inline shoal_simulation sh_world_simulation(const sh_world *world) {
-    return (shoal_simulation){.link = world->link,
+    return (shoal_simulation){.size = sizeof(shoal_simulation),
+                              .link = world->link,
                               .pairs = world->pairs,
                               .racks = world->racks,
                               .sites = world->sites,

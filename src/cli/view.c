@@ -38,7 +38,8 @@ void sh_view_show(sh_view *view, const shoal_progress *now, bool stays) {
         sh_progress_step(args->progress, &point);
 }
 
-shoal_hooks sh_args_watch(sh_args *args, void *user, void (*line)(void *, int, const char *),
+shoal_hooks sh_args_watch(sh_args *args, void *user,
+                          void (*line)(void *, shoal_log_level, const char *),
                           void (*progress)(void *, const shoal_progress *)) {
     shoal_hooks hooks = sh_args_hooks(args);
     hooks.user = user;

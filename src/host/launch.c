@@ -35,7 +35,7 @@ static void write_log(const sh_job *job, const sh_outcome *outcome, sh_log_level
 }
 
 static void show_warning(const sh_job *job, const char *text) {
-    if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, SH_LOG_WARN, text);
+    if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, SHOAL_LOG_WARNING, text);
 }
 
 static void warn(const sh_job *job, const sh_outcome *outcome, const char *text) {
@@ -55,7 +55,8 @@ static void show_note(launch_attempt *a, const sh_note *note) {
         case SH_NOTE_LINE:
             if (hooks->line == NULL) return;
             snprintf(text, sizeof text, "rank %d: %s", note->rank, note->text);
-            hooks->line(hooks->user, note->level, note->rank == 0 ? note->text : text);
+            hooks->line(hooks->user, (shoal_log_level)note->level,
+                        note->rank == 0 ? note->text : text);
             return;
         case SH_NOTE_PROGRESS:
             if (hooks->progress != NULL) hooks->progress(hooks->user, &note->progress);

@@ -12,6 +12,7 @@
 
 #include "host/generations.h"
 #include "run/run.h"
+#include "shoal/tools.h"
 
 /* What a worker says to the parent. Shorter than PIPE_BUF, so that notes never mix. */
 typedef enum sh_note_kind {
@@ -52,11 +53,11 @@ typedef struct sh_outcome {
 sh_status sh_launch(const sh_job *job, sh_outcome *outcome);
 
 /* Whether this process is to work under MPI, by who started it and by --transport (launcher.c).
- * `launcher` NULL: a user. */
-sh_status sh_launcher_check(const shoal_launcher *launcher, const char *transport, bool *mpi_out);
+ * The hooks' environment tells. */
+sh_status sh_launcher_check(const shoal_hooks *hooks, const char *transport, bool *mpi_out);
 /* Then it joins the others that the launcher started, `apart` and `limit_s` as in sh_mpi_options.
  */
-sh_status sh_launcher_join(const shoal_launcher *launcher, int apart, double limit_s,
+sh_status sh_launcher_join(const shoal_hooks *hooks, int apart, double limit_s,
                            sh_transport **transport_out);
 /* And is one rank of the job (worker_mpi.c). */
 sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome);

@@ -4,21 +4,23 @@
 #include "comm/transports/mpi.h"
 #include "host/launch.h"
 
-static sh_status detect(const shoal_launcher *launcher, sh_mpi_flavour *flavour_out,
-                        int *ranks_out) {
-    static const shoal_launcher none;
-    if (launcher == NULL) launcher = &none;
-    sh_mpi_launch launch = {.ompi_size = launcher->ompi_size,
-                            .pmi_size = launcher->pmi_size,
-                            .pmix_rank = launcher->pmix_rank,
-                            .slurm_tasks = launcher->slurm_tasks};
+/* A variable as the hooks tell it; NULL: it is unset, or there is no such hook. */
+static const char *variable(const shoal_hooks *hooks, const char *name) {
+    return hooks->environment != NULL ? hooks->environment(hooks->user, name) : NULL;
+}
+
+static sh_status detect(const shoal_hooks *hooks, sh_mpi_flavour *flavour_out, int *ranks_out) {
+    sh_mpi_launch launch = {.ompi_size = variable(hooks, "OMPI_COMM_WORLD_SIZE"),
+                            .pmi_size = variable(hooks, "PMI_SIZE"),
+                            .pmix_rank = variable(hooks, "PMIX_RANK"),
+                            .slurm_tasks = variable(hooks, "SLURM_STEP_NUM_TASKS")};
     return sh_mpi_detect(&launch, flavour_out, ranks_out);
 }
 
-sh_status sh_launcher_check(const shoal_launcher *launcher, const char *transport, bool *mpi_out) {
+sh_status sh_launcher_check(const shoal_hooks *hooks, const char *transport, bool *mpi_out) {
     sh_mpi_flavour flavour = SH_MPI_NONE;
     int ranks = 0;
-    SH_TRY(detect(launcher, &flavour, &ranks));
+    SH_TRY(detect(hooks, &flavour, &ranks));
     bool many = flavour != SH_MPI_NONE && ranks != 1;
     if (many && strcmp(transport, "shm") == 0) {
         SH_FAIL(SH_E_USAGE,
@@ -32,10 +34,12 @@ sh_status sh_launcher_check(const shoal_launcher *launcher, const char *transpor
     return SH_OK;
 }
 
-sh_status sh_launcher_join(const shoal_launcher *launcher, int apart, double limit_s,
+sh_status sh_launcher_join(const shoal_hooks *hooks, int apart, double limit_s,
                            sh_transport **transport_out) {
-    sh_mpi_options options = {
-        .module = launcher != NULL ? launcher->module : NULL, .apart = apart, .limit_s = limit_s};
-    SH_TRY(detect(launcher, &options.flavour, &options.ranks));
+    const char *module = variable(hooks, "SHOAL_MPI");  // of a site's own MPI
+    sh_mpi_options options = {.module = module != NULL && *module != '\0' ? module : NULL,
+                              .apart = apart,
+                              .limit_s = limit_s};
+    SH_TRY(detect(hooks, &options.flavour, &options.ranks));
     return sh_mpi_open(&options, transport_out);
 }

@@ -30,9 +30,10 @@ static void send_text(const sh_worker *worker, sh_note_kind kind, int level, con
 }
 
 /* Rank 0 speaks for all; the others only warn. */
-static void worker_line(void *user, int level, const char *text) {
+static void worker_line(void *user, shoal_log_level level, const char *text) {
     const sh_worker *worker = user;
-    if (worker->rank == 0 || level >= SH_LOG_WARN) send_text(worker, SH_NOTE_LINE, level, text);
+    if (worker->rank == 0 || level >= SHOAL_LOG_WARNING)
+        send_text(worker, SH_NOTE_LINE, (int)level, text);
 }
 
 static void worker_progress(void *user, const shoal_progress *progress) {
@@ -126,6 +127,7 @@ static sh_status work(sh_worker *worker) {
     shoal_hooks hooks = *worker->job->hooks;
     hooks.user = worker;
     hooks.line = worker_line;
+    hooks.environment = NULL;
     hooks.progress = worker_progress;
     hooks.folder = worker_folder;
     hooks.stop = worker_stop;

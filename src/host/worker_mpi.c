@@ -43,11 +43,11 @@ static void rest_ms(int ms) {
 
 /* ---- hooks of a rank ---- */
 
-static void rank_line(void *user, int level, const char *text) {
+static void rank_line(void *user, shoal_log_level level, const char *text) {
     const rank_side *side = user;
     const shoal_hooks *hooks = side->job->hooks;
     int rank = side->rank;
-    if (hooks->line == NULL || (rank > 0 && level < SH_LOG_WARN)) return;
+    if (hooks->line == NULL || (rank > 0 && level < SHOAL_LOG_WARNING)) return;
     char prefixed[SH_BOARD_TEXT + 1024];
     snprintf(prefixed, sizeof prefixed, "rank %d: %s", rank, text);
     hooks->line(hooks->user, level, rank > 0 ? prefixed : text);
@@ -70,7 +70,7 @@ static void report_wait(void *user, const char *text) {
     if (side->run != NULL)
         SH_WARN(&side->run->log, "%s", text);
     else
-        rank_line(user, SH_LOG_WARN, text);
+        rank_line(user, SHOAL_LOG_WARNING, text);
 }
 
 static bool rank_stop(void *user) {
@@ -109,7 +109,7 @@ static sh_status take_count(rank_side *side) {
                  side->servers == 1 ? "" : "s");
     snprintf(text, sizeof text, "%ld workers are asked for, and the launcher started %ld%s: those",
              (long)asked, (long)workers, servers);
-    rank_line(side, SH_LOG_INFO, text);
+    rank_line(side, SHOAL_LOG_INFO, text);
     return SH_OK;
 }
 
@@ -125,9 +125,8 @@ static sh_status join(rank_side *side) {
     bool apart = sh_sync_apart(&side->config.scheme);
     side->wait_limits.watch.limit_s = side->config.watchdog;
     side->wait_limits.limit_s = sh_watch_limit(&side->wait_limits.watch, SH_PHASE_START);
-    SH_TRY(sh_launcher_join(side->job->hooks->launcher,
-                            apart ? (int)side->config.scheme.servers : 0, side->wait_limits.limit_s,
-                            &side->transport));
+    SH_TRY(sh_launcher_join(side->job->hooks, apart ? (int)side->config.scheme.servers : 0,
+                            side->wait_limits.limit_s, &side->transport));
     side->rank = sh_mpi_world_rank(side->transport);
     sh_board_phase(side->transport->board, SH_PHASE_START, now());
     SH_TRY(take_count(side));
@@ -189,6 +188,7 @@ static sh_status train_or_serve(rank_side *side) {
     shoal_hooks hooks = *side->job->hooks;
     hooks.user = side;
     hooks.line = rank_line;
+    hooks.environment = NULL;
     hooks.progress = rank_progress;
     hooks.folder = rank_folder;
     hooks.stop = rank_stop;
@@ -208,7 +208,7 @@ static sh_status train_or_serve(rank_side *side) {
 static void warn(void *user, const char *text) {
     const rank_side *side = user;
     const shoal_hooks *hooks = side->job->hooks;
-    if (hooks->line != NULL) hooks->line(hooks->user, SH_LOG_WARN, text);
+    if (hooks->line != NULL) hooks->line(hooks->user, SHOAL_LOG_WARNING, text);
 }
 
 /* Something is under way and will not end. Whom it waits for is known of the first 64 ranks only.

@@ -160,7 +160,7 @@ static sh_status write_run_file(const shoal_run *run) {
 
 static void pass_line(void *self, sh_log_level level, const char *text) {
     const shoal_run *run = self;
-    if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (int)level, text);
+    if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (shoal_log_level)level, text);
 }
 
 /* A log is never cut, so that it can begin before the run is sure to. */

@@ -10,17 +10,11 @@
 #include "shoal/shoal.h"
 #include "run/config.h"
 #include "run/learner.h"
+#include "run/need.h"
 #include "sync/sync.h"
 #include "run/scheme_state.h"
 #include "run/model.h"
 #include "run/team.h"
-
-/* SH_TRY for the public functions, whose codes are the internal ones under another name. */
-#define SHOAL_TRY(expression)                               \
-    do {                                                    \
-        sh_status status_ = (sh_status)(expression);        \
-        if (status_ != SH_OK) return (shoal_status)status_; \
-    } while (0)
 
 struct shoal_config {
     sh_config config;

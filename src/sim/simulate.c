@@ -6,16 +6,17 @@
 #include "run/scheme.h"
 #include "run/server.h"
 #include "run/need.h"
+#include "shoal/tools.h"
 
 enum { STACK_BYTES = 1 << 20, SMALL_STACK_BYTES = 64 << 10 };
 
 /* ---- A worker -------------------------------------------------------------------------------- */
 
 /* Rank 0 speaks for all; the others only warn. */
-static void worker_line(void *user, int level, const char *text) {
+static void worker_line(void *user, shoal_log_level level, const char *text) {
     const sh_simulated_worker *worker = user;
     const shoal_hooks *hooks = worker->simulation->hooks;
-    if (hooks->line != NULL && (worker->rank == 0 || level >= SH_LOG_WARN))
+    if (hooks->line != NULL && (worker->rank == 0 || level >= SHOAL_LOG_WARNING))
         hooks->line(hooks->user, level, text);
 }
 
@@ -91,6 +92,7 @@ static sh_status train(sh_simulated_worker *worker) {
     shoal_hooks hooks = *s->hooks;
     hooks.user = worker;
     hooks.line = worker_line;
+    hooks.environment = NULL;
     hooks.progress = worker_progress;
     hooks.folder = worker_folder;
     hooks.stop = worker_stop;
@@ -169,7 +171,7 @@ static sh_status measure(const sh_simulation *s, double *seconds_out) {
 }
 
 static void say(const sh_simulation *s, const char *text) {
-    if (s->hooks->line != NULL) s->hooks->line(s->hooks->user, SH_LOG_INFO, text);
+    if (s->hooks->line != NULL) s->hooks->line(s->hooks->user, SHOAL_LOG_INFO, text);
 }
 
 static sh_status find_compute(sh_simulation *s, bool given) {
@@ -191,7 +193,7 @@ static sh_status find_compute(sh_simulation *s, bool given) {
 
 static void hook_line(void *self, sh_log_level level, const char *text) {
     const sh_simulation *s = self;
-    if (s->hooks->line != NULL) s->hooks->line(s->hooks->user, (int)level, text);
+    if (s->hooks->line != NULL) s->hooks->line(s->hooks->user, (shoal_log_level)level, text);
 }
 
 static sh_status open_data(sh_simulation *s) {
@@ -265,37 +267,38 @@ static sh_status simulate(sh_simulation *s, bool compute_given) {
     return run_workers(s);
 }
 
-static shoal_simulated figures(const sh_simulation *s) {
+static shoal_simulation_result figures(const sh_simulation *s) {
     sh_sim_counts counts = sh_sim_counted(s->sim);
-    return (shoal_simulated){.seconds = s->timing_only ? sh_sim_seconds(s->sim) : s->seconds,
-                             .compute_s = s->spec.options.compute.mean_s,
-                             .steps = s->steps,
-                             .messages = (int64_t)counts.messages,
-                             .bytes = (int64_t)counts.bytes,
-                             .events = (int64_t)counts.events};
+    return (shoal_simulation_result){
+        .seconds = s->timing_only ? sh_sim_seconds(s->sim) : s->seconds,
+        .compute_s = s->spec.options.compute.mean_s,
+        .steps = s->steps,
+        .messages = (int64_t)counts.messages,
+        .bytes = (int64_t)counts.bytes,
+        .events = (int64_t)counts.events};
 }
 
 shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks,
                             const shoal_simulation *simulation, char **folder_out,
-                            shoal_simulated *simulated_out) {
+                            shoal_simulation_result *result_out) {
     SHOAL_NEED(config);
-    static const shoal_hooks none;
-    static const shoal_simulation plain;
-    if (simulation == NULL) simulation = &plain;
+    if (result_out != NULL) SHOAL_TRY(sh_struct_check(result_out, "shoal_simulation_result"));
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
+    SHOAL_TAKE(shoal_simulation, world, simulation);
     sh_simulation *s = sh_alloc(1, sizeof *s);
     if (s == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a simulation");
-    s->hooks = hooks != NULL ? hooks : &none;
-    s->timing_only = simulation->timing_only;
-    sh_sim_texts texts = {.link = simulation->link,
-                          .pairs = simulation->pairs,
-                          .racks = simulation->racks,
-                          .sites = simulation->sites,
-                          .compute = simulation->compute,
-                          .straggler = simulation->straggler,
-                          .jitter = simulation->jitter,
-                          .cut = simulation->cut,
-                          .pause = simulation->pause,
-                          .die = simulation->die};
+    s->hooks = &whole;
+    s->timing_only = world.timing_only;
+    sh_sim_texts texts = {.link = world.link,
+                          .pairs = world.pairs,
+                          .racks = world.racks,
+                          .sites = world.sites,
+                          .compute = world.compute,
+                          .straggler = world.straggler,
+                          .jitter = world.jitter,
+                          .cut = world.cut,
+                          .pause = world.pause,
+                          .die = world.die};
     sh_status status = sh_config_copy(&config->config, &s->config);
     if (status == SH_OK) status = sh_options_set(sh_config_table, "kernels", "default", &s->config);
     sh_servers_settle(&s->config);
@@ -303,9 +306,12 @@ shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks
     if (status == SH_OK)
         status =
             sh_sim_spec_parse(&texts, workers, sh_servers_apart(&s->config, workers), &s->spec);
-    if (status == SH_OK) status = simulate(s, simulation->compute != NULL);
+    if (status == SH_OK) status = simulate(s, world.compute != NULL);
     sh_error error = *sh_error_last();
-    if (s->sim != NULL && simulated_out != NULL) *simulated_out = figures(s);
+    if (s->sim != NULL && result_out != NULL) {
+        const shoal_simulation_result result = figures(s);
+        sh_struct_give(&result, sizeof result, result_out);
+    }
     if (folder_out != NULL)
         *folder_out = s->folder;
     else

@@ -7,14 +7,14 @@
 #include "base/file.h"
 #include "harness.h"
 
-static sh_compared row;
+static sh_variant row;
 
 static sh_status read_text(const char *text, double target) {
     char *path = sh_path_join(sh_test_folder("compare"), "metrics.jsonl");
     CHECK_OK(sh_file_write(path, text, strlen(text)));
     sh_free(row.points);
-    row = (sh_compared){0};
-    sh_compare_clear(&row.seen);
+    row = (sh_variant){0};
+    sh_compare_clear(&row);
     sh_status status = sh_compare_read(path, target, &row);
     sh_free(path);
     return status;

@@ -8,7 +8,8 @@
 
 static shoal_model *make(const char *model, const char *optimizer) {
     static const int64_t sample[] = {2};
-    shoal_model_options options = {.model = model,
+    shoal_model_options options = {.size = sizeof options,
+                                   .model = model,
                                    .sample = sample,
                                    .sample_rank = 1,
                                    .outputs = 2,
@@ -39,7 +40,7 @@ TEST(model, learns_exclusive_or) {
 
 TEST(model, evaluates_without_learning) {
     shoal_model *model = make("{name: mlp, hidden: [16]}", "{name: adam, lr: 0.05}");
-    shoal_result before, again, after;
+    shoal_result before = {.size = sizeof before}, again = before, after = before;
     assert_int_equal(shoal_model_evaluate(model, inputs, labels, 4, &before), SHOAL_OK);
     assert_int_equal(shoal_model_evaluate(model, inputs, labels, 4, &again), SHOAL_OK);
     assert_memory_equal(&before, &again, sizeof before);

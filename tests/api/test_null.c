@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "harness.h"
-#include "shoal/shoal.h"
+#include "shoal/tools.h"
 
 static char called[1 << 14];  // the calls that were made, as text
 
@@ -43,6 +43,13 @@ static void take_name(void *user, const char *name, const char *help) {
     (void)user, (void)name, (void)help;
 }
 
+static bool take_text(void *user, const char *text, size_t bytes) {
+    (void)user, (void)text, (void)bytes;
+    return true;
+}
+
+static const shoal_sink sink = {.write = take_text}, silent = {0};
+
 /* Stands for any object: what is refused is not looked at. */
 static char object[4096];
 #define ANY ((void *)object)
@@ -58,13 +65,14 @@ static void options_of_a_run(void) {
     REFUSES(shoal_config_flag(ANY, 1, NULL, &index));
     REFUSES(shoal_config_flag(ANY, 1, ANY, NULL));
     NOTHING(shoal_config_print(NULL));
-    RETURNS(shoal_config_help(NULL, false));
+    REFUSES(shoal_config_help(false, NULL));
+    REFUSES(shoal_config_help(false, &silent));
     RETURNS(shoal_config_destroy(NULL));
     RETURNS(shoal_free(NULL));
 }
 
 static void runs(void) {
-    shoal_result result;
+    shoal_result result = {.size = sizeof result};
     shoal_timing timing;
     REFUSES(shoal_run_open(NULL, NULL, ANY));
     REFUSES(shoal_run_open(ANY, NULL, NULL));
@@ -87,9 +95,9 @@ static void runs(void) {
     REFUSES(shoal_run_predict(NULL, "test", take_row, NULL));
     REFUSES(shoal_run_predict(ANY, NULL, take_row, NULL));
     REFUSES(shoal_run_predict(ANY, "test", NULL, NULL));
-    REFUSES(shoal_run_explain(NULL, stdout));
+    REFUSES(shoal_run_explain(NULL, &sink));
     REFUSES(shoal_run_explain(ANY, NULL));
-    REFUSES(shoal_explain(NULL, NULL, NULL, stdout));
+    REFUSES(shoal_explain(NULL, NULL, NULL, &sink));
     REFUSES(shoal_explain(ANY, NULL, NULL, NULL));
     REFUSES(shoal_run_bench(NULL, 1, 1, 1, &timing));
     REFUSES(shoal_run_bench(ANY, 1, 1, 1, NULL));
@@ -100,13 +108,13 @@ static void runs(void) {
     RETURNS(shoal_comparison_destroy(NULL));
     NOTHING(shoal_comparison_folder(NULL));
     NOTHING(shoal_comparison_at(NULL, 0));
-    REFUSES(shoal_comparison_print(NULL, false, stdout));
+    REFUSES(shoal_comparison_print(NULL, false, &sink));
     REFUSES(shoal_comparison_print(ANY, false, NULL));
 }
 
 static void models(void) {
-    const shoal_model_options options = {.sample_rank = 1, .outputs = 2};
-    shoal_result result;
+    const shoal_model_options options = {.size = sizeof options, .sample_rank = 1, .outputs = 2};
+    shoal_result result = {.size = sizeof result};
     float x[2] = {0};
     REFUSES(shoal_model_create(NULL, ANY));
     REFUSES(shoal_model_create(&options, NULL));
@@ -141,17 +149,17 @@ static void tools(void) {
     const shoal_gossip_options gossip = {0};
     const shoal_hogwild_options hogwild = {0};
     NOTHING(shoal_is_collective(NULL));
-    REFUSES(shoal_explain_collective(NULL, stdout));
-    REFUSES(shoal_explain_collective(&unnamed, stdout));
+    REFUSES(shoal_explain_collective(NULL, &sink));
+    REFUSES(shoal_explain_collective(&unnamed, &sink));
     REFUSES(shoal_explain_collective(&collective, NULL));
-    const shoal_pipeline_options pipeline = {0};
-    REFUSES(shoal_explain_pipeline(NULL, stdout));
-    REFUSES(shoal_explain_pipeline(&pipeline, NULL));
+    REFUSES(shoal_explain_gossip(NULL, &sink));
+    REFUSES(shoal_explain_gossip(&gossip, NULL));
     const char *no_folder = NULL;
     REFUSES(shoal_report(NULL, 1, false, NULL, NULL));
     REFUSES(shoal_report(&no_folder, 1, false, NULL, NULL));
-    REFUSES(shoal_explain_gossip(NULL, stdout));
-    REFUSES(shoal_explain_gossip(&gossip, NULL));
+    const shoal_pipeline_options pipeline = {0};
+    REFUSES(shoal_explain_pipeline(NULL, &sink));
+    REFUSES(shoal_explain_pipeline(&pipeline, NULL));
     REFUSES(shoal_bench_allreduce(NULL, ANY));
     REFUSES(shoal_bench_allreduce(&none, ANY));
     REFUSES(shoal_bench_allreduce(&sums, NULL));
@@ -160,13 +168,13 @@ static void tools(void) {
     REFUSES(shoal_list(NULL, take_name, NULL));
     REFUSES(shoal_list("models", NULL, NULL));
     REFUSES(shoal_data_get(NULL, NULL));
-    REFUSES(shoal_data_info(NULL, "digits", NULL, false, stdout));
-    REFUSES(shoal_data_info(ANY, NULL, NULL, false, stdout));
+    REFUSES(shoal_data_info(NULL, "digits", NULL, false, &sink));
+    REFUSES(shoal_data_info(ANY, NULL, NULL, false, &sink));
     REFUSES(shoal_data_info(ANY, "digits", NULL, false, NULL));
-    REFUSES(shoal_data_check(NULL, "digits", NULL, stdout));
-    REFUSES(shoal_data_check(ANY, NULL, NULL, stdout));
+    REFUSES(shoal_data_check(NULL, "digits", NULL, &sink));
+    REFUSES(shoal_data_check(ANY, NULL, NULL, &sink));
     REFUSES(shoal_data_check(ANY, "digits", NULL, NULL));
-    RETURNS(shoal_doctor(NULL, false, NULL));
+    REFUSES(shoal_doctor(NULL, false, NULL));
 }
 
 /* What takes no pointer has nothing to refuse. */
@@ -176,10 +184,10 @@ static bool takes_a_pointer(const char *declaration) {
            memchr(open, '[', (size_t)(end - open)) != NULL;
 }
 
-/* Every function of the header is called above, so that a new one is not forgotten. */
-static void check_header(void) {
+/* Every function of a header is called above, so that a new one is not forgotten. */
+static int check_header(const char *path) {
     sh_mapped header;
-    CHECK_OK(sh_file_map(SHOAL_SOURCE "/include/shoal/shoal.h", &header));
+    CHECK_OK(sh_file_map(path, &header));
     char *text = strndup((const char *)header.data, header.bytes);
     sh_file_unmap(&header);
     int found = 0;
@@ -192,8 +200,8 @@ static void check_header(void) {
         if (takes_a_pointer(at) && strstr(called, call) == NULL)
             fail_msg("%s) is not tested", call);
     }
-    assert_true(found > 50);
     free(text);
+    return found;
 }
 
 TEST(null, is_refused_by_the_name_of_the_argument) {
@@ -202,11 +210,12 @@ TEST(null, is_refused_by_the_name_of_the_argument) {
     runs();
     models();
     tools();
-    check_header();
+    assert_true(check_header(SHOAL_SOURCE "/include/shoal/shoal.h") > 30);
+    assert_true(check_header(SHOAL_SOURCE "/include/shoal/tools.h") > 15);
 }
 
 TEST(null, leaves_a_model_without_dimensions_unmade) {
-    const shoal_model_options options = {.sample_rank = 1, .outputs = 2};
+    const shoal_model_options options = {.size = sizeof options, .sample_rank = 1, .outputs = 2};
     shoal_model *model = NULL;
     assert_int_equal(shoal_model_create(&options, &model), SHOAL_E_USAGE);
     assert_non_null(strstr(shoal_error_text(), "dimensions"));
@@ -218,11 +227,13 @@ TEST(null, is_welcome_where_the_header_says_so) {
     const float x[] = {1, 2, 3};
     const int32_t y[] = {1};
     shoal_model *model = NULL;
-    assert_int_equal(
-        shoal_model_create(
-            &(shoal_model_options){.sample = sample, .sample_rank = 1, .outputs = 2, .threads = 1},
-            &model),
-        SHOAL_OK);
+    assert_int_equal(shoal_model_create(&(shoal_model_options){.size = sizeof(shoal_model_options),
+                                                               .sample = sample,
+                                                               .sample_rank = 1,
+                                                               .outputs = 2,
+                                                               .threads = 1},
+                                        &model),
+                     SHOAL_OK);
     assert_int_equal(shoal_model_sample(model, NULL), 1);
     assert_int_equal(shoal_model_step(model, x, y, 1, NULL), SHOAL_OK);
     assert_null(shoal_model_vocabulary(model));

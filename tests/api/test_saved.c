@@ -84,7 +84,7 @@ TEST(saved, a_run_predicts_without_its_training_data) {
         CHECK(shoal_run_predict(run, "test", keep_row, outputs));
         assert_memory_equal(outputs, wanted, sizeof wanted);
         assert_int_equal(shoal_run_classes(run), CLASSES);
-        shoal_result result;
+        shoal_result result = {.size = sizeof result};
         assert_int_equal(shoal_run_evaluate(run, "test", &result), SHOAL_E_SHAPE);  // no labels
         // Saved again it knows as much.
         CHECK(shoal_run_save(run, test_path("again.safetensors")));
@@ -105,7 +105,9 @@ TEST(saved, a_model_takes_samples_as_they_lie_in_the_data) {
     const char *const places[] = {"run", "model.safetensors"};
     for (size_t i = 0; i < SH_COUNT(places); i++) {
         shoal_model *model = NULL;
-        CHECK(shoal_model_open(test_path(places[i]), &(shoal_model_options){.threads = 1}, &model));
+        CHECK(shoal_model_open(
+            test_path(places[i]),
+            &(shoal_model_options){.size = sizeof(shoal_model_options), .threads = 1}, &model));
         int64_t sample[3];
         assert_int_equal(shoal_model_sample(model, sample), 1);
         assert_int_equal(sample[0], 2);
@@ -120,7 +122,8 @@ TEST(saved, a_model_takes_samples_as_they_lie_in_the_data) {
 TEST(saved, a_model_of_ones_own_opens_again) {
     use_folder("saved_own");
     static const int64_t sample[] = {2};
-    shoal_model_options options = {.model = "[{dense: 1}]",
+    shoal_model_options options = {.size = sizeof options,
+                                   .model = "[{dense: 1}]",
                                    .sample = sample,
                                    .sample_rank = 1,
                                    .outputs = 1,

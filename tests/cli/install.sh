@@ -25,6 +25,7 @@ case_program_libraries_header_and_pages_are_there() {
     expect_file "$libdir/libshoal.a"
     expect_file "$libdir/libshoal.so"
     expect_file "$prefix/include/shoal/shoal.h"
+    expect_file "$prefix/include/shoal/tools.h"
     expect_file "$prefix/share/man/man1/shoal.1"
     expect_file "$prefix/share/bash-completion/completions/shoal"
 }
@@ -103,7 +104,6 @@ bool wants_stop(void *user);
 void take_row(void *user, int64_t index, const float *output, int64_t width);
 void pieces(const float *x, int64_t count, float *scores, void *sink);
 void pieces(const float *x, int64_t count, float *scores, void *sink) {
-    shoal_result result;
 C
         piece 2
         piece 3

@@ -46,7 +46,7 @@ static void train(settings *s, const char *name) {
     for (size_t i = 0; i < SH_COUNT(pairs); i++)
         if (shoal_config_set(config, pairs[i][0], pairs[i][1]) != SHOAL_OK)
             fail_msg("%s: %s", pairs[i][0], shoal_error_text());
-    const shoal_simulation world = {.link = "1Gbit,100us", .compute = "20ms"};
+    const shoal_simulation world = {.size = sizeof world, .link = "1Gbit,100us", .compute = "20ms"};
     if (shoal_simulate(config, NULL, &world, NULL, NULL) != SHOAL_OK)
         fail_msg("%s", shoal_error_text());
     shoal_config_destroy(config);

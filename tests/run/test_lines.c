@@ -58,7 +58,7 @@ static lines train(const char *scheme, const char *log_every, const char *comput
         shoal_status set = shoal_config_set(config, settings[i][0], settings[i][1]);
         if (set != SHOAL_OK) fail_msg("%s: %s", settings[i][0], shoal_error_text());
     }
-    const shoal_simulation world = {.compute = compute};
+    const shoal_simulation world = {.size = sizeof world, .compute = compute};
     if (shoal_simulate(config, NULL, &world, NULL, NULL) != SHOAL_OK)
         fail_msg("%s: %s", scheme, shoal_error_text());
     shoal_config_destroy(config);

@@ -54,7 +54,7 @@ static void train(const char *model, const char *name, record *seen) {
         shoal_status set = shoal_config_set(config, settings[i][0], settings[i][1]);
         if (set != SHOAL_OK) fail_msg("%s: %s", settings[i][0], shoal_error_text());
     }
-    shoal_hooks hooks = {.user = seen, .progress = note};
+    shoal_hooks hooks = {.size = sizeof hooks, .user = seen, .progress = note};
     shoal_run *run = NULL;
     if (shoal_run_open(config, &hooks, &run) != SHOAL_OK) fail_msg("%s", shoal_error_text());
     if (shoal_run_train(run) != SHOAL_OK) fail_msg("%s", shoal_error_text());

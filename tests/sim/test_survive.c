@@ -124,12 +124,13 @@ static void simulate(story *s, const char *name) {
         shoal_status set = shoal_config_set(config, settings[i][0], settings[i][1]);
         if (set != SHOAL_OK) fail_msg("%s: %s", settings[i][0], shoal_error_text());
     }
-    const shoal_simulation world = {.link = "1Gbit,100us",
+    const shoal_simulation world = {.size = sizeof world,
+                                    .link = "1Gbit,100us",
                                     .compute = "exp:20ms",
                                     .straggler = s->straggler,
                                     .die = s->die[0] != '\0' ? s->die : NULL,
                                     .timing_only = s->timing_only};
-    shoal_simulated simulated = {0};
+    shoal_simulation_result simulated = {.size = sizeof simulated};
     shoal_status status = shoal_simulate(config, NULL, &world, NULL, &simulated);
     shoal_config_destroy(config);
     if (status != SHOAL_OK)
@@ -264,7 +265,7 @@ TEST(survive, timing_alone_goes_on_without_the_dead) {
 }
 
 TEST(survive, a_server_must_come_back) {
-    const shoal_simulation world = {.compute = "20ms", .die = "2@300ms"};
+    const shoal_simulation world = {.size = sizeof world, .compute = "20ms", .die = "2@300ms"};
     shoal_config *config = NULL;
     assert_int_equal(shoal_config_create(&config), SHOAL_OK);
     const char *settings[][2] = {{"model", "mlp"},      {"data", "digits"},
@@ -280,8 +281,8 @@ TEST(survive, a_server_must_come_back) {
 
 /* Without the model nobody can go on. */
 TEST(survive, a_run_whose_workers_all_die_fails) {
-    const shoal_simulation world = {.compute = "20ms",
-                                    .die = "0@300ms,1@310ms,2@320ms,3@330ms+10ms"};
+    const shoal_simulation world = {
+        .size = sizeof world, .compute = "20ms", .die = "0@300ms,1@310ms,2@320ms,3@330ms+10ms"};
     shoal_config *config = NULL;
     assert_int_equal(shoal_config_create(&config), SHOAL_OK);
     const char *settings[][2] = {{"model", "mlp"},

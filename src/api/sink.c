@@ -1,0 +1,25 @@
+#include "api/sink.h"
+
+#include <errno.h>
+
+static ssize_t pass(void *cookie, const char *text, size_t bytes) {
+    const shoal_sink *sink = cookie;
+    if (sink->write(sink->user, text, bytes)) return (ssize_t)bytes;
+    errno = EIO;
+    return 0;  // as fopencookie has it: 0 is an error
+}
+
+sh_status sh_sink_open(const shoal_sink *sink, FILE **file_out) {
+    void *cookie = (void *)(uintptr_t)sink;
+    FILE *file = fopencookie(cookie, "w", (cookie_io_functions_t){.write = pass});
+    if (file == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for text");
+    *file_out = file;
+    return SH_OK;
+}
+
+shoal_status sh_sink_close(FILE *file, sh_status status) {
+    bool failed = ferror(file) != 0;
+    failed = fclose(file) != 0 || failed;
+    if (status == SH_OK && failed) status = SH_FAIL(SH_E_IO, "the text could not be handed over");
+    return (shoal_status)status;
+}
