@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "harness.h"
-#include "shoal/shoal.h"
+#include "shoal/tools.h"
 
 #define SUCCEEDS(call)                                                         \
     do {                                                                       \
@@ -54,6 +54,11 @@ static inline FILE *rig_paper(void) {
     assert_non_null(file);
     return file;
 }
+
+static inline bool rig_write(void *user, const char *text, size_t bytes) {
+    return fwrite(text, 1, bytes, user) == bytes;
+}
+#define RIG_SINK(paper) (&(const shoal_sink){(paper), rig_write})
 
 static inline const char *rig_read(FILE *file) {
     static char text[1 << 18];

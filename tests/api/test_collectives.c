@@ -6,7 +6,7 @@
 static const char *explain(shoal_collective_options options) {
     if (options.collective == NULL) options.collective = "allreduce";
     FILE *paper = rig_paper();
-    SUCCEEDS(shoal_explain_collective(&options, paper));
+    SUCCEEDS(shoal_explain_collective(&options, RIG_SINK(paper)));
     return rig_read(paper);
 }
 #define EXPLAIN(...) explain((shoal_collective_options){__VA_ARGS__})
@@ -14,7 +14,7 @@ static const char *explain(shoal_collective_options options) {
 static shoal_status refuse(shoal_collective_options options) {
     if (options.collective == NULL) options.collective = "allreduce";
     FILE *paper = rig_paper();
-    shoal_status status = shoal_explain_collective(&options, paper);
+    shoal_status status = shoal_explain_collective(&options, RIG_SINK(paper));
     if (status != SHOAL_OK) assert_string_equal(rig_read(paper), "");  // no half of an answer
     return status;
 }
@@ -100,8 +100,8 @@ TEST(collectives, what_cannot_be_is_refused_before_anything_is_printed) {
 
 TEST(collectives, a_complete_graph_agrees_at_once) {
     FILE *paper = rig_paper();
-    SUCCEEDS(
-        shoal_explain_gossip(&(shoal_gossip_options){.graph = "complete", .json = true}, paper));
+    SUCCEEDS(shoal_explain_gossip(&(shoal_gossip_options){.graph = "complete", .json = true},
+                                  RIG_SINK(paper)));
     const char *text = rig_read(paper);
     rig_has(text, "\"second_eigenvalue\":0.0");
     rig_has(text, "\"neighbours\":3");  // four workers unless others are asked for
@@ -110,10 +110,10 @@ TEST(collectives, a_complete_graph_agrees_at_once) {
 TEST(collectives, gossip_needs_two_workers_and_a_graph) {
     FILE *paper = rig_paper();
     REFUSED(SHOAL_E_USAGE, "1 workers are not between 2 and 4096",
-            shoal_explain_gossip(&(shoal_gossip_options){.ranks = 1}, paper));
+            shoal_explain_gossip(&(shoal_gossip_options){.ranks = 1}, RIG_SINK(paper)));
     REFUSED(SHOAL_E_USAGE, "not between",
-            shoal_explain_gossip(&(shoal_gossip_options){.ranks = 5000}, paper));
+            shoal_explain_gossip(&(shoal_gossip_options){.ranks = 5000}, RIG_SINK(paper)));
     REFUSED(SHOAL_E_USAGE, "no graph 'rign'",
-            shoal_explain_gossip(&(shoal_gossip_options){.graph = "rign"}, paper));
+            shoal_explain_gossip(&(shoal_gossip_options){.graph = "rign"}, RIG_SINK(paper)));
     assert_string_equal(rig_read(paper), "");
 }

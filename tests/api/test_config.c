@@ -113,10 +113,10 @@ TEST(config, values_out_of_range_are_refused_with_the_range) {
 
 TEST(config, help_names_every_option_as_text_and_as_a_table) {
     FILE *paper = rig_paper();
-    shoal_config_help(paper, false);
+    SUCCEEDS(shoal_config_help(false, RIG_SINK(paper)));
     char *text = strdup(rig_read(paper));
     paper = rig_paper();
-    shoal_config_help(paper, true);
+    SUCCEEDS(shoal_config_help(true, RIG_SINK(paper)));
     const char *table = rig_read(paper);
     static const char *const keys[] = {"epochs",        "optimizer.lr", "data.batch", "sync.name",
                                        "compress.name", "seed",         "exact",      "out"};

@@ -27,9 +27,9 @@ typedef struct heard {
 static blackboard *board;
 static heard ears;
 
-static void hear_line(void *user, int level, const char *text) {
+static void hear_line(void *user, shoal_log_level level, const char *text) {
     heard *h = user;
-    h->warnings += level >= SH_LOG_WARN;
+    h->warnings += level >= SHOAL_LOG_WARNING;
     size_t used = strlen(h->lines);
     snprintf(h->lines + used, sizeof h->lines - used, "%s\n", text);
 }
@@ -99,8 +99,8 @@ static void expect_line(const char *text) {
 static sh_status speak(shoal_run *run, void *argument) {
     int rank = rank_of(run);
     ((shoal_timing *)argument)->steps = 100 + rank;
-    run->hooks.line(run->hooks.user, SH_LOG_INFO, "a word");
-    run->hooks.line(run->hooks.user, SH_LOG_WARN, "a warning");
+    run->hooks.line(run->hooks.user, SHOAL_LOG_INFO, "a word");
+    run->hooks.line(run->hooks.user, SHOAL_LOG_WARNING, "a warning");
     run->hooks.progress(run->hooks.user, &(shoal_progress){.step = 7 + rank});
     return SH_OK;
 }
