@@ -9,6 +9,7 @@
 #include "obs/report.h"
 #include "run/need.h"
 #include "run/run.h"
+#include "shoal/tools.h"
 
 enum { CLASSES_MOST = 50, MISTAKES_MOST = 16 };
 
@@ -130,7 +131,7 @@ static shoal_status judge_folder(const char *folder, const shoal_hooks *hooks, j
     shoal_run *run = NULL;
     SHOAL_TRY(shoal_config_create(&config));
     shoal_status status = read_config(config, folder);
-    shoal_hooks quiet = hooks != NULL ? *hooks : (shoal_hooks){0};
+    shoal_hooks quiet = *hooks;
     quiet.line = NULL;
     if (status == SHOAL_OK) status = shoal_run_open_saved(config, folder, &quiet, &run);
     if (status == SHOAL_OK) status = (shoal_status)judge_run(run, report);
@@ -141,11 +142,10 @@ static shoal_status judge_folder(const char *folder, const shoal_hooks *hooks, j
 
 /* A report without the checkpoint's answers is still a report: the data may be gone by now. */
 static void add_answers(const char *folder, const shoal_hooks *hooks, json_t *report) {
-    if (judge_folder(folder, hooks, report) == SHOAL_OK || hooks == NULL || hooks->line == NULL)
-        return;
+    if (judge_folder(folder, hooks, report) == SHOAL_OK || hooks->line == NULL) return;
     char *line =
         sh_format("%s: the test part was not measured again: %s", folder, sh_error_last()->text);
-    if (line != NULL) hooks->line(hooks->user, 1, line);
+    if (line != NULL) hooks->line(hooks->user, SHOAL_LOG_INFO, line);
     sh_free(line);
 }
 
@@ -162,13 +162,14 @@ shoal_status shoal_report(const char *const *folders, size_t count, bool measure
     SHOAL_NEED(folders);
     if (count == 0) return (shoal_status)SH_FAIL(SH_E_USAGE, "a report needs a run's folder");
     for (size_t i = 0; i < count; i++) SHOAL_NEED(folders[i]);
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
     json_t *runs = json_array();
     sh_status status = SH_OK;
     for (size_t i = 0; i < count && status == SH_OK; i++) {
         json_t *run = NULL;
         status = sh_report_read(folders[i], &run);
         if (status != SH_OK) break;
-        if (measures) add_answers(folders[i], hooks, run);
+        if (measures) add_answers(folders[i], &whole, run);
         json_array_append_new(runs, run);
     }
     if (status == SH_OK) status = write_report(runs, folders[0], path);
