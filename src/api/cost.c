@@ -1,14 +1,15 @@
 /* The cost formulas of a run through the public header. */
+#include "api/sink.h"
 #include "explain/cost.h"
 #include "explain/units.h"
-#include "run/need.h"
 #include "run/run.h"
+#include "shoal/tools.h"
 
 static const char LINK_DEFAULT[] = "1Gbit,50us";
 
 static void pass_line(void *self, sh_log_level level, const char *text) {
     const shoal_hooks *hooks = self;
-    if (hooks != NULL && hooks->line != NULL) hooks->line(hooks->user, (int)level, text);
+    if (hooks->line != NULL) hooks->line(hooks->user, (shoal_log_level)level, text);
 }
 
 /* What the data says of samples and classes is all that is needed of it. */
@@ -16,7 +17,7 @@ static sh_status describe(const sh_config *config, const shoal_hooks *hooks,
                           sh_net_spec *spec_out) {
     sh_log log = {.line = pass_line, .self = (void *)(uintptr_t)hooks};
     sh_data_options options = config->data;
-    if (hooks != NULL) options.folder = (char *)(uintptr_t)hooks->data_folder;
+    options.folder = (char *)(uintptr_t)hooks->data_folder;
     options.seed = (uint64_t)config->seed;
     options.ignore = &config->loss.ignore_index;
     options.parts = 1;
@@ -48,10 +49,13 @@ static sh_status explain(const sh_config *config, const shoal_cost_options *opti
 }
 
 shoal_status shoal_explain_cost(const shoal_config *config, const shoal_cost_options *options,
-                                const shoal_hooks *hooks, FILE *file) {
+                                const shoal_hooks *hooks, const shoal_sink *sink) {
     SHOAL_NEED(config);
     SHOAL_NEED(options);
-    SHOAL_NEED(file);
+    SHOAL_NEED_SINK(sink);
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
     SHOAL_TRY(sh_config_check(&config->config));
-    return (shoal_status)explain(&config->config, options, hooks, file);
+    FILE *file;
+    SHOAL_TRY(sh_sink_open(sink, &file));
+    return sh_sink_close(file, explain(&config->config, options, &whole, file));
 }

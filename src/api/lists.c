@@ -5,12 +5,8 @@
 #include "codec/codec.h"
 #include "comm/schedule.h"
 #include "data/reader.h"
-<<<<<<< HEAD
 #include "fed/rule.h"
-#include "shoal/shoal.h"
-=======
 #include "shoal/tools.h"
->>>>>>> 99e721a (api: the public header is two; structs with sizes, sinks instead of FILE, an environment hook)
 #include "sync/graph.h"
 #include "run/config.h"
 #include "run/run.h"

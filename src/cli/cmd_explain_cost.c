@@ -31,7 +31,7 @@ static shoal_status run_cost(sh_args *args) {
     CLI_TRY(sh_args_config(args, base));
     shoal_cost_options options = {.layout = o->layout, .link = o->link, .json = o->json};
     shoal_hooks hooks = sh_args_hooks(args);
-    return shoal_explain_cost(args->config, &options, &hooks, stdout);
+    return shoal_explain_cost(args->config, &options, &hooks, &sh_stdout);
 }
 
 const sh_command sh_command_explain_cost = {

@@ -63,7 +63,7 @@ typedef struct view {
     shoal_progress last;
 } view;
 
-static void show_line(void *user, int level, const char *text) {
+static void show_line(void *user, shoal_log_level level, const char *text) {
     view *v = user;
     shoal_hooks hooks = sh_args_hooks(v->args);
     hooks.line(hooks.user, level, text);

@@ -3,7 +3,7 @@
 #define SH_FED_SETTINGS_H
 
 #include "fed/server.h"
-#include "shoal/shoal.h"
+#include "shoal/tools.h"
 
 typedef struct sh_fed_settings {
     sh_fed_options server;

@@ -103,11 +103,12 @@ shoal_status shoal_fed_simulate(const shoal_config *config, const shoal_hooks *h
                                 shoal_fed_result *result_out) {
     SHOAL_NEED(config);
     SHOAL_NEED(options);
+    SHOAL_TAKE(shoal_hooks, whole, hooks);
     sh_fed_simulation s = {.result = {.test_loss = NAN, .test_accuracy = NAN}};
     if (folder_out != NULL) *folder_out = NULL;
     SHOAL_TRY(check_config(&config->config));
     SHOAL_TRY(sh_fed_settings_make(options, (uint64_t)config->config.seed, &s.settings));
-    SHOAL_TRY(sh_run_open(&config->config, hooks, NULL, &s.run));
+    SHOAL_TRY(sh_run_open(&config->config, &whole, NULL, &s.run));
     sh_status status = train(&s);
     if (folder_out != NULL && s.run->files.folder != NULL)
         *folder_out = sh_strdup(s.run->files.folder);

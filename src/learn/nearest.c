@@ -128,7 +128,7 @@ sh_status sh_nearest_all(const sh_rows *rows, const sh_centres *centres, int thr
         sh_nearest_work work;
         sh_status mine = sh_nearest_work_init(&work, rows->width, centres->count);
         if (mine != SH_OK) {
-#pragma omp critical  // without a name, which would be a symbol of the shared library
+#pragma omp critical(learn_error)
             {
                 status = mine;
                 error = *sh_error_last();

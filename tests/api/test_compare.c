@@ -128,7 +128,7 @@ static void hear_begin(void *user, size_t index, size_t count, const char *name)
     strcat(order, ",");
 }
 
-static void hear_end(void *user, const shoal_compared *seen) {
+static void hear_end(void *user, const shoal_variant *seen) {
     (void)user;
     assert_string_not_equal(seen->outcome, "not run");
     ended++;
@@ -153,7 +153,8 @@ static shoal_config *small_run(const char *folder) {
     return config;
 }
 
-static const shoal_simulation world = {.compute = "10ms", .link = "1Gbit,100us"};
+static const shoal_simulation world = {
+    .size = sizeof world, .compute = "10ms", .link = "1Gbit,100us"};
 
 TEST(compare, variants_run_in_order_and_those_that_cannot_are_rows_too) {
     shoal_config *config = small_run(sh_test_folder("compare-run"));
@@ -170,9 +171,9 @@ TEST(compare, variants_run_in_order_and_those_that_cannot_are_rows_too) {
     assert_int_equal(begun, 3);
     assert_int_equal(ended, 3);
     assert_string_equal(order, "bsp topk:10%,local:4 topk:10%,sgp:1 topk:10%,");
-    const shoal_compared *bsp = shoal_comparison_at(comparison, 0);
-    const shoal_compared *local = shoal_comparison_at(comparison, 1);
-    const shoal_compared *sgp = shoal_comparison_at(comparison, 2);
+    const shoal_variant *bsp = shoal_comparison_at(comparison, 0);
+    const shoal_variant *local = shoal_comparison_at(comparison, 1);
+    const shoal_variant *sgp = shoal_comparison_at(comparison, 2);
     assert_null(shoal_comparison_at(comparison, 3));
     assert_string_equal(bsp->outcome, "done");
     assert_true(bsp->steps == 30 && bsp->updates == 30 && local->updates == 120);
@@ -211,7 +212,7 @@ static bool stop_now(void *user) {
 
 TEST(compare, what_a_stop_leaves_out_is_not_run) {
     shoal_config *config = small_run(sh_test_folder("compare-stopped"));
-    const shoal_hooks hooks = {.stop = stop_now};
+    const shoal_hooks hooks = {.size = sizeof hooks, .stop = stop_now};
     shoal_compare_options options = {.sync = "bsp,local:4", .simulation = &world};
     shoal_comparison *comparison = NULL;
     assert_int_equal(shoal_compare(config, &hooks, &options, &comparison), SHOAL_E_INTERRUPTED);

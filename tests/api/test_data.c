@@ -15,7 +15,7 @@ static const char *put(const char *name, const char *text) {
 
 static const char *describe(shoal_config *config, const char *path, bool json) {
     FILE *paper = rig_paper();
-    SUCCEEDS(shoal_data_info(config, path, NULL, json, paper));
+    SUCCEEDS(shoal_data_info(config, path, NULL, json, RIG_SINK(paper)));
     shoal_config_destroy(config);
     return rig_read(paper);
 }
@@ -95,7 +95,7 @@ TEST(data, text_has_an_alphabet_and_no_range) {
 TEST(data, a_check_reads_every_sample_and_says_so) {
     shoal_config *config = RIG_CONFIG("epochs", "1");
     FILE *paper = rig_paper();
-    SUCCEEDS(shoal_data_check(config, "digits", NULL, paper));
+    SUCCEEDS(shoal_data_check(config, "digits", NULL, RIG_SINK(paper)));
     assert_string_equal(rig_read(paper),
                         "digits (train): 1500 samples, no fault found\n"
                         "digits (test): 297 samples, no fault found\n");
@@ -118,7 +118,7 @@ TEST(data, faults_are_told_with_their_place_and_nothing_is_printed) {
         shoal_config *config = RIG_CONFIG("epochs", "1");
         FILE *paper = rig_paper();
         REFUSED(files[i].code, files[i].fault,
-                shoal_data_check(config, put(files[i].name, files[i].text), NULL, paper));
+                shoal_data_check(config, put(files[i].name, files[i].text), NULL, RIG_SINK(paper)));
         assert_string_equal(rig_read(paper), "");
         shoal_config_destroy(config);
     }
@@ -127,11 +127,12 @@ TEST(data, faults_are_told_with_their_place_and_nothing_is_printed) {
 TEST(data, names_that_are_misspelt_get_the_nearest) {
     shoal_config *config = RIG_CONFIG("epochs", "1");
     FILE *paper = rig_paper();
-    REFUSED(SHOAL_E_IO, "cannot open 'digist'", shoal_data_check(config, "digist", NULL, paper));
+    REFUSED(SHOAL_E_IO, "cannot open 'digist'",
+            shoal_data_check(config, "digist", NULL, RIG_SINK(paper)));
     rig_hint("digits");
     REFUSED(SHOAL_E_USAGE, "no column 'kinds'", ({
                 SUCCEEDS(shoal_config_set(config, "data.label_column", "kinds"));
-                shoal_data_check(config, put("k.csv", "a,kind\n1,0\n2,1\n"), NULL, paper);
+                shoal_data_check(config, put("k.csv", "a,kind\n1,0\n2,1\n"), NULL, RIG_SINK(paper));
             }));
     rig_hint("kind");
     fclose(paper);
@@ -140,7 +141,7 @@ TEST(data, names_that_are_misspelt_get_the_nearest) {
 
 TEST(data, fetching_needs_a_folder_and_a_name) {
     REFUSED(SHOAL_E_USAGE, "no folder to keep data in", shoal_data_get("mnist", NULL));
-    const shoal_hooks hooks = {.data_folder = "/nonexistent"};
+    const shoal_hooks hooks = {.size = sizeof hooks, .data_folder = "/nonexistent"};
     if (shoal_data_get("nosuchset", &hooks) == SHOAL_OK) fail_msg("an unknown set is fetched");
     rig_has(shoal_error_text(), "nosuchset");
     SUCCEEDS(shoal_data_get("digits", &hooks));  // built in: there is nothing to fetch

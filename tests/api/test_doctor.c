@@ -9,7 +9,7 @@
 
 static const char *examine(const shoal_hooks *hooks, bool json) {
     FILE *paper = rig_paper();
-    shoal_doctor(hooks, json, paper);
+    SUCCEEDS(shoal_doctor(hooks, json, RIG_SINK(paper)));
     return rig_read(paper);
 }
 
@@ -37,6 +37,10 @@ TEST(doctor, text_and_json_tell_the_same_keys) {
     json_decref(seen);
 }
 
+static const char *path_variable(void *user, const char *name) {
+    return strcmp(name, "PATH") == 0 ? user : NULL;
+}
+
 TEST(doctor, npm_is_the_first_program_of_that_name_on_the_path) {
     char path[4200], folders[9000];
     snprintf(path, sizeof path, "%s", sh_test_folder("doctor"));
@@ -44,7 +48,7 @@ TEST(doctor, npm_is_the_first_program_of_that_name_on_the_path) {
     snprintf(program, sizeof program, "%s/npm", path);
     CHECK_OK(sh_file_write(program, "#!/bin/sh\n", 10));
     snprintf(folders, sizeof folders, "/nonexistent::%s:/usr/bin", path);
-    shoal_hooks hooks = {.programs = folders};
+    shoal_hooks hooks = {.size = sizeof hooks, .user = folders, .environment = path_variable};
     json_t *seen = examine_json(&hooks);
     const char *found = json_string_value(json_object_get(seen, "npm"));
     if (found != NULL && strcmp(found, program) == 0)
@@ -54,7 +58,7 @@ TEST(doctor, npm_is_the_first_program_of_that_name_on_the_path) {
     seen = examine_json(&hooks);
     assert_string_equal(json_string_value(json_object_get(seen, "npm")), program);
     json_decref(seen);
-    hooks.programs = "/nonexistent";
+    snprintf(folders, sizeof folders, "/nonexistent");
     seen = examine_json(&hooks);
     assert_true(json_is_null(json_object_get(seen, "npm")));
     rig_has(examine(&hooks, false), "shoal data get mnist");
@@ -62,7 +66,9 @@ TEST(doctor, npm_is_the_first_program_of_that_name_on_the_path) {
 }
 
 TEST(doctor, folders_are_told_with_their_room_and_data_with_what_is_missing) {
-    shoal_hooks hooks = {.data_folder = sh_test_folder("doctor"), .cache_folder = "/nonexistent"};
+    shoal_hooks hooks = {.size = sizeof hooks,
+                         .data_folder = sh_test_folder("doctor"),
+                         .cache_folder = "/nonexistent"};
     json_t *seen = examine_json(&hooks);
     const json_t *data = json_object_get(seen, "data_folder");
     assert_true(json_integer_value(json_object_get(data, "free_bytes")) > 0);

@@ -154,6 +154,13 @@ static void tools(void) {
     REFUSES(shoal_explain_collective(&collective, NULL));
     REFUSES(shoal_explain_gossip(NULL, &sink));
     REFUSES(shoal_explain_gossip(&gossip, NULL));
+    const shoal_cost_options cost = {0};
+    REFUSES(shoal_explain_cost(NULL, &cost, NULL, &sink));
+    REFUSES(shoal_explain_cost(ANY, NULL, NULL, &sink));
+    REFUSES(shoal_explain_cost(ANY, &cost, NULL, NULL));
+    const shoal_fed_options fed = {0};
+    REFUSES(shoal_fed_simulate(NULL, NULL, &fed, NULL, NULL));
+    REFUSES(shoal_fed_simulate(ANY, NULL, NULL, NULL, NULL));
     const char *no_folder = NULL;
     REFUSES(shoal_report(NULL, 1, false, NULL, NULL));
     REFUSES(shoal_report(&no_folder, 1, false, NULL, NULL));

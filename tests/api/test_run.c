@@ -40,8 +40,11 @@ static bool wants_stop(void *user) {
 }
 
 static heard ears;
-static const shoal_hooks hooks = {
-    .user = &ears, .progress = hear_progress, .folder = hear_folder, .stop = wants_stop};
+static const shoal_hooks hooks = {.size = sizeof hooks,
+                                  .user = &ears,
+                                  .progress = hear_progress,
+                                  .folder = hear_folder,
+                                  .stop = wants_stop};
 
 /* A folder below the test's, emptied when the name is asked for the first time in a test. */
 static const char *place(const char *name) {
@@ -153,7 +156,7 @@ TEST(run, stops_once_the_target_is_reached) {
     shoal_run *run = open_run(RIG_CONFIG("epochs", "50", "optimizer", "adam", "optimizer.lr",
                                          "0.01", "target", "0.5", "out", place("target")));
     SUCCEEDS(shoal_run_train(run));
-    shoal_result result;
+    shoal_result result = {.size = sizeof result};
     SUCCEEDS(shoal_run_evaluate(run, "test", &result));
     assert_true(result.accuracy >= 0.5);
     assert_true(ears.steps < 50 * 30);
@@ -200,7 +203,7 @@ TEST(run, evaluates_and_predicts_every_part_that_there_is) {
         int64_t samples;
     } parts[] = {{"train", 1200}, {"validation", 300}, {"test", 297}};
     for (size_t i = 0; i < SH_COUNT(parts); i++) {
-        shoal_result result;
+        shoal_result result = {.size = sizeof result};
         SUCCEEDS(shoal_run_evaluate(run, parts[i].part, &result));
         assert_int_equal(result.samples, parts[i].samples);
         assert_true(result.accuracy >= 0 && result.accuracy <= 1 && isfinite(result.loss));
@@ -214,7 +217,7 @@ TEST(run, evaluates_and_predicts_every_part_that_there_is) {
 }
 
 TEST(run, a_part_that_is_not_there_is_refused) {
-    shoal_result result;
+    shoal_result result = {.size = sizeof result};
     shoal_run *run = open_run(RIG_CONFIG("epochs", "1"));
     REFUSED(SHOAL_E_USAGE, "'all' is not a part of the data",
             shoal_run_evaluate(run, "all", &result));
@@ -251,7 +254,7 @@ TEST(run, loads_what_it_saved) {
 TEST(run, explain_shows_layers_parameters_and_memory) {
     shoal_run *run = open_run(RIG_CONFIG("epochs", "1"));
     FILE *paper = rig_paper();
-    SUCCEEDS(shoal_run_explain(run, paper));
+    SUCCEEDS(shoal_run_explain(run, RIG_SINK(paper)));
     const char *text = rig_read(paper);
     rig_has(text, "fc1");
     rig_has(text, "fc2");

@@ -13,7 +13,7 @@ typedef struct heard {
 
 static heard ears;
 
-static void hear_line(void *user, int level, const char *text) {
+static void hear_line(void *user, shoal_log_level level, const char *text) {
     heard *h = user;
     assert_int_equal(getpid(), h->pid);  // hooks are called in the caller's process
     if (level < 2) return;
@@ -34,8 +34,11 @@ static void hear_folder(void *user, const char *folder) {
 
 static shoal_hooks listen(void) {
     ears = (heard){.pid = getpid()};
-    return (shoal_hooks){
-        .user = &ears, .line = hear_line, .progress = hear_progress, .folder = hear_folder};
+    return (shoal_hooks){.size = sizeof(shoal_hooks),
+                         .user = &ears,
+                         .line = hear_line,
+                         .progress = hear_progress,
+                         .folder = hear_folder};
 }
 
 static const char *place(const char *name) {
@@ -112,10 +115,14 @@ TEST(train, settings_that_do_not_go_together_are_refused_before_a_folder_is_made
     shoal_config_destroy(config);
 }
 
+static const char *two_ranks(void *user, const char *name) {
+    (void)user;
+    return strcmp(name, "OMPI_COMM_WORLD_SIZE") == 0 ? "2" : NULL;
+}
+
 TEST(train, ranks_of_a_launcher_do_not_train_on_shared_memory) {
-    const shoal_launcher launcher = {.ompi_size = "2"};
     shoal_hooks hooks = listen();
-    hooks.launcher = &launcher;
+    hooks.environment = two_ranks;
     shoal_config *config = RIG_CONFIG("transport", "shm");
     REFUSED(SHOAL_E_USAGE, "--transport shm", shoal_train(config, &hooks, NULL));
     shoal_config_destroy(config);
@@ -140,8 +147,8 @@ TEST(train, a_benchmark_of_several_workers_has_the_figures_of_rank_0) {
 
 /* ---- Simulated workers ---- */
 
-static shoal_simulated simulate(shoal_config *config, shoal_simulation world) {
-    shoal_simulated result = {0};
+static shoal_simulation_result simulate(shoal_config *config, shoal_simulation world) {
+    shoal_simulation_result result = {.size = sizeof result};
     shoal_hooks hooks = listen();
     SUCCEEDS(shoal_simulate(config, &hooks, &world, NULL, &result));
     shoal_config_destroy(config);
@@ -150,35 +157,39 @@ static shoal_simulated simulate(shoal_config *config, shoal_simulation world) {
 
 TEST(train, simulated_workers_repeat_and_count_what_they_send) {
     sh_test_folder("api-train");
-    const shoal_simulation world = {.compute = "exp:10ms", .link = "1Gbit,100us"};
-    shoal_simulated a =
+    const shoal_simulation world = {
+        .size = sizeof world, .compute = "exp:10ms", .link = "1Gbit,100us"};
+    shoal_simulation_result a =
         simulate(RIG_CONFIG("workers", "4", "steps", "12", "out", place("a")), world);
-    shoal_simulated b =
+    shoal_simulation_result b =
         simulate(RIG_CONFIG("workers", "4", "steps", "12", "out", place("b")), world);
     assert_true(a.seconds == b.seconds && a.messages == b.messages && a.bytes == b.bytes);
     assert_true(a.seconds > 12 * 0.01 && a.messages > 0 && a.bytes > 0);
     assert_int_equal(a.steps, 12);
     assert_true(first_weight(place("a"), 12) == first_weight(place("b"), 12));
-    shoal_simulated c =
+    shoal_simulation_result c =
         simulate(RIG_CONFIG("workers", "4", "steps", "12", "seed", "5", "out", place("c")), world);
     assert_true(a.seconds != c.seconds);
 }
 
 TEST(train, a_straggler_makes_every_lockstep_wait) {
     sh_test_folder("api-train");
-    shoal_simulation world = {.compute = "10ms", .timing_only = true};
-    shoal_simulated even = simulate(RIG_CONFIG("workers", "4", "steps", "10"), world);
+    shoal_simulation world = {.size = sizeof world, .compute = "10ms", .timing_only = true};
+    shoal_simulation_result even = simulate(RIG_CONFIG("workers", "4", "steps", "10"), world);
     world.straggler = "2:4x";
-    shoal_simulated uneven = simulate(RIG_CONFIG("workers", "4", "steps", "10"), world);
+    shoal_simulation_result uneven = simulate(RIG_CONFIG("workers", "4", "steps", "10"), world);
     assert_true(fabs(uneven.seconds / even.seconds - 4) < 0.1);
     assert_true(even.compute_s > 0.009 && even.compute_s < 0.011);
 }
 
 TEST(train, a_world_that_makes_no_sense_is_refused) {
     static const shoal_simulation worlds[] = {
-        {.straggler = "9:4x", .compute = "1ms"}, {.compute = "soon"},
-        {.link = "fast", .compute = "1ms"},      {.die = "7@1s", .compute = "1ms"},
-        {.jitter = "-1ms", .compute = "1ms"},    {.pairs = "0-9:1Gbit,1ms", .compute = "1ms"},
+        {.size = sizeof(shoal_simulation), .straggler = "9:4x", .compute = "1ms"},
+        {.size = sizeof(shoal_simulation), .compute = "soon"},
+        {.size = sizeof(shoal_simulation), .link = "fast", .compute = "1ms"},
+        {.size = sizeof(shoal_simulation), .die = "7@1s", .compute = "1ms"},
+        {.size = sizeof(shoal_simulation), .jitter = "-1ms", .compute = "1ms"},
+        {.size = sizeof(shoal_simulation), .pairs = "0-9:1Gbit,1ms", .compute = "1ms"},
     };
     for (size_t i = 0; i < SH_COUNT(worlds); i++) {
         shoal_config *config = RIG_CONFIG("workers", "3", "steps", "2", "out", place("no"));

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fed/local.h"
-#include "shoal/shoal.h"
+#include "shoal/tools.h"
 
 static shoal_config *config_of(const char *out) {
     static const char *const settings[][2] = {{"model", "{name: mlp, hidden: [16]}"},
