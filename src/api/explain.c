@@ -65,7 +65,7 @@ static void print_kernels(const sh_executor *executor, const sh_layer *layer, FI
                                                           : "";
     const char *curve = op == NULL          ? NULL
                         : op->relu          ? "relu"
-                        : op->curve != NULL ? op->curve->name
+                        : op->activation != NULL ? op->activation->name
                                             : NULL;
     fprintf(file, "%s%s%s%s%s\n", *kernels != '\0' ? "  " : "", kernels,
             curve != NULL && *kernels == '\0' ? " " : "", curve != NULL ? " + " : "",

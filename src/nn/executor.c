@@ -1,19 +1,11 @@
-/* Building an executor: layers become ops in order, activations are absorbed by their neighbours,
- * layout changes are put in where an op asks for them. */
+/* Building an executor: layers become ops in order, activations are absorbed by their neighbours
+ * (executor_fuse.c), layout changes are put in where an op asks for them or a border of the range
+ * does. */
 #include "nn/executor.h"
 
 #include <string.h>
 
 #include "nn/executor_internal.h"
-
-struct sh_builder {
-    sh_executor *executor;
-    sh_tuner *tuner;
-    sh_value **of_layer;  // output value per layer
-    int *readers;         // layers that read a layer
-    int *first_reader;    // the first of them
-    bool *into_pool;      // this relu is done by the max pooling after it
-};
 
 sh_tuner *sh_builder_tuner(sh_builder *builder) { return builder->tuner; }
 
@@ -65,7 +57,7 @@ static sh_op *new_op(sh_executor *executor, const sh_layer *layer, const sh_laye
     op->executor = executor;
     op->layer = layer;
     op->kind = kind;
-    op->guard = -1;
+    op->guard = op->start = op->finish = op->finish_back = -1;
     return op;
 }
 
@@ -93,63 +85,15 @@ sh_status sh_builder_want(sh_builder *builder, sh_op *op, int index, int block) 
     return add_reorder(builder->executor, value, block, &op->in[index]);
 }
 
-static bool is_kind(const sh_layer *layer, const char *name) {
-    return strcmp(layer->kind->name, name) == 0;
-}
-
-/* The only layer that reads `layer`, or NULL. */
-static const sh_layer *sole_reader(const sh_builder *builder, int layer) {
-    const sh_net *net = builder->executor->net;
-    return builder->readers[layer] == 1 ? net->layers[builder->first_reader[layer]] : NULL;
-}
-
-/* relu before max pooling commutes with it and is cheaper on the pooled side; any other relu is
- * absorbed by the layer before it where that can. */
-static void mark_fusions(sh_builder *builder) {
-    const sh_net *net = builder->executor->net;
-    for (size_t i = 0; i < net->layer_count; i++)
-        for (int k = 0; k < net->layers[i]->input_count; k++) {
-            int input = net->layers[i]->inputs[k];
-            if (input >= 0 && builder->readers[input]++ == 0) builder->first_reader[input] = (int)i;
-        }
-    for (size_t i = 0; i < net->layer_count; i++) {
-        const sh_layer *reader =
-            is_kind(net->layers[i], "relu") ? sole_reader(builder, (int)i) : NULL;
-        builder->into_pool[i] = reader != NULL && is_kind(reader, "maxpool");
-    }
-}
-
-static bool absorbs_relu(const sh_builder *builder, const sh_layer *layer) {
-    if (is_kind(layer, "maxpool"))
-        return layer->inputs[0] >= 0 && builder->into_pool[layer->inputs[0]];
-    if (!layer->kind->fuses_relu) return false;
-    const sh_layer *reader = sole_reader(builder, layer->index);
-    return reader != NULL && is_kind(reader, "relu") && !builder->into_pool[reader->index];
-}
-
-/* The activation after `layer` that it can do itself, or NULL. */
-static const struct sh_activation_row *absorbed_curve(const sh_builder *builder,
-                                                      const sh_layer *layer) {
-    const sh_layer *reader = layer->kind->fuses_curve ? sole_reader(builder, layer->index) : NULL;
-    return reader != NULL && reader->kind->curve != NULL ? reader->kind->curve(reader) : NULL;
-}
-
-static bool is_absorbed(const sh_builder *builder, const sh_layer *layer) {
-    if (layer->inputs[0] < 0) return false;
-    const sh_layer *before = builder->executor->net->layers[layer->inputs[0]];
-    if (layer->kind->curve != NULL) return absorbed_curve(builder, before) != NULL;
-    if (!is_kind(layer, "relu")) return false;
-    return builder->into_pool[layer->index] || absorbs_relu(builder, before);
-}
-
-static sh_value *value_of(const sh_builder *builder, int layer) {
-    return layer == SH_NET_INPUT ? builder->executor->input : builder->of_layer[layer];
+/* The output of a layer, or of the data, inside the executor: `of_layer` begins with the data. */
+static sh_value **value_of(const sh_builder *builder, int layer) {
+    return &builder->of_layer[layer + 1];
 }
 
 static sh_status plan_layer(sh_builder *builder, const sh_layer *layer) {
     sh_executor *executor = builder->executor;
-    if (is_absorbed(builder, layer)) {
-        builder->of_layer[layer->index] = value_of(builder, layer->inputs[0]);
+    if (sh_builder_is_absorbed(builder, layer)) {
+        *value_of(builder, layer->index) = *value_of(builder, layer->inputs[0]);
         return SH_OK;
     }
     sh_op *op = new_op(executor, layer, layer->kind);
@@ -157,7 +101,7 @@ static sh_status plan_layer(sh_builder *builder, const sh_layer *layer) {
     op->in_count = layer->input_count;
     bool needs_grad = layer->param_count > 0;
     for (int i = 0; i < op->in_count; i++) {
-        op->in[i] = value_of(builder, layer->inputs[i]);
+        op->in[i] = *value_of(builder, layer->inputs[i]);
         needs_grad = needs_grad || op->in[i]->needs_grad;
     }
     sh_status status =
@@ -165,16 +109,16 @@ static sh_status plan_layer(sh_builder *builder, const sh_layer *layer) {
     if (status == SH_OK) {
         op->out->needs_grad = needs_grad && executor->training;
         op->out->block = op->in[0]->block;
-        op->relu = absorbs_relu(builder, layer);
+        op->relu = sh_builder_absorbs_relu(builder, layer);
         op->needs_output = op->relu;
-        op->curve = absorbed_curve(builder, layer);
+        op->activation = sh_builder_activation(builder, layer);
         if (layer->kind->build != NULL) status = layer->kind->build(op, builder);
     }
     if (status != SH_OK) {
         op_destroy(op);
         return status;
     }
-    builder->of_layer[layer->index] = op->out;
+    *value_of(builder, layer->index) = op->out;
     return add_op(executor, op);
 }
 
@@ -202,85 +146,148 @@ static void count_readers(sh_executor *executor) {
         for (int k = 0; k < executor->ops[i]->in_count; k++) executor->ops[i]->in[k]->readers++;
 }
 
-/* Where one op alone reads a bent output, it can multiply the gradient by the slopes as it writes
- * it. */
-static void find_scalers(sh_executor *executor) {
-    for (size_t i = 0; i < executor->op_count; i++) {
-        sh_op *reader = executor->ops[i];
-        int producer = reader->in[0]->producer;
-        if (!reader->kind->scales_dx || producer < 0 || executor->ops[producer]->curve == NULL)
-            continue;
-        sh_op *bent = executor->ops[producer];
-        if (bent->out == executor->output || bent->out->readers != 1) continue;
-        reader->bent = bent;
-        bent->scaled = true;
-    }
-}
-
-/* The first drop-path, in the order of forward, that both `a` and `b` pass; -1: none. From each a
- * chain of guards leads forward. */
-static int common_guard(const sh_executor *executor, int a, int b) {
-    while (a != b) {
-        if (a < 0 || b < 0) return -1;
-        if (a < b)
-            a = executor->ops[a]->guard;
-        else
-            b = executor->ops[b]->guard;
-    }
-    return a;
-}
-
-/* An op is guarded by the first drop-path that all pass who read its output, directly or through
- * other ops. Readers come later in the list, so that theirs are known. */
-static void mark_guards(sh_executor *executor) {
-    enum { UNREAD = -2 };
-    for (size_t i = 0; i < executor->op_count; i++) executor->ops[i]->guard = UNREAD;
-    for (int i = (int)executor->op_count - 1; i >= 0; i--) {
-        sh_op *op = executor->ops[i];
-        if (op->guard == UNREAD) op->guard = -1;
-        bool drops = op->layer != NULL && is_kind(op->layer, "droppath");
-        int passed = drops ? i : op->guard;
-        for (int k = 0; k < op->in_count; k++) {
-            if (op->in[k]->producer < 0) continue;
-            sh_op *from = executor->ops[op->in[k]->producer];
-            from->guard =
-                from->guard == UNREAD ? passed : common_guard(executor, from->guard, passed);
-        }
-    }
-}
-
 static sh_status check_used(const sh_executor *executor) {
     for (size_t i = 0; i < executor->op_count; i++) {
         const sh_op *op = executor->ops[i];
-        if (op->out == executor->output || op->out->readers > 0) continue;
+        if (op->out->leaves || op->out->readers > 0) continue;
         return SH_FAIL(SH_E_USAGE, "nothing uses the output of layer '%s'", sh_op_name(op));
     }
+    return SH_OK;
+}
+
+/* ---- The borders of the range ---- */
+
+/* The last layer that reads a layer's output, or the data's; the end of the net reads the last one.
+ * -1: none. */
+static int last_reader(const sh_net *net, int layer) {
+    int last = layer == (int)net->layer_count - 1 ? (int)net->layer_count : -1;
+    for (size_t i = 0; i < net->layer_count; i++)
+        for (int k = 0; k < net->layers[i]->input_count; k++)
+            if (net->layers[i]->inputs[k] == layer && (int)i > last) last = (int)i;
+    return last;
+}
+
+static bool is_tokens(const sh_net *net, int layer) {
+    return layer == SH_NET_INPUT && net->input.tokens;
+}
+
+/* Images travel over borders in blocks of 8 channels where that is possible, as convolutions have
+ * them; the data, and what the whole net gives, is plain. */
+static int border_block(const sh_net *net, int layer, const sh_shape *shape) {
+    bool inside = layer != SH_NET_INPUT && layer != (int)net->layer_count - 1;
+    return inside && shape->rank == 4 && shape->dim[1] % 8 == 0 ? 8 : 1;
+}
+
+/* Whether a parameter stands before a layer's output in the whole net: both sides of a border must
+ * agree on which gradients cross it. */
+static bool is_trained(const sh_net *net, int layer) {
+    if (layer == SH_NET_INPUT) return false;
+    bool trained = net->layers[layer]->param_count > 0;
+    for (int k = 0; k < net->layers[layer]->input_count && !trained; k++)
+        trained = is_trained(net, net->layers[layer]->inputs[k]);
+    return trained;
+}
+
+static sh_shape border_shape(const sh_executor *executor, int layer) {
+    const sh_net *net = executor->net;
+    const sh_shape *sample = layer == SH_NET_INPUT ? &net->input.sample : &net->layers[layer]->out;
+    return sh_shape_with(executor->batch, sample);
+}
+
+/* The data is an input of a range that begins the net, read or not. */
+static bool enters(const sh_executor *executor, int layer) {
+    if (layer == SH_NET_INPUT && executor->first == 0) return true;
+    return layer < executor->first && last_reader(executor->net, layer) >= executor->first;
+}
+
+static sh_status add_input(sh_builder *builder, int layer) {
+    sh_executor *executor = builder->executor;
+    const sh_net *net = executor->net;
+    sh_shape shape = border_shape(executor, layer);
+    sh_value *value;
+    SH_TRY(add_value(executor, shape, is_tokens(net, layer), &value));
+    value->block = border_block(net, layer, &shape);
+    value->data_class = -1 - (int)executor->input_count;
+    bool wants = is_trained(net, layer) || (layer == SH_NET_INPUT && executor->first == 0);
+    value->needs_grad = executor->training && executor->input_gradients && wants && !value->tokens;
+    *value_of(builder, layer) = value;
+    executor->inputs[executor->input_count++] = (sh_port){layer, value};
+    return SH_OK;
+}
+
+static sh_status add_inputs(sh_builder *builder) {
+    sh_executor *executor = builder->executor;
+    executor->inputs = sh_alloc((size_t)executor->first + 1, sizeof *executor->inputs);
+    executor->outputs = sh_alloc((size_t)executor->last + 1, sizeof *executor->outputs);
+    if (executor->inputs == NULL || executor->outputs == NULL)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
+    for (int layer = SH_NET_INPUT; layer < executor->first; layer++)
+        if (enters(executor, layer)) SH_TRY(add_input(builder, layer));
+    executor->input = executor->input_count > 0 ? executor->inputs[0].value : NULL;
+    return SH_OK;
+}
+
+static sh_status add_output(sh_builder *builder, int layer) {
+    sh_executor *executor = builder->executor;
+    sh_value *value = *value_of(builder, layer);
+    int block = border_block(executor->net, layer, &value->shape);
+    if (value->block != block) SH_TRY(add_reorder(executor, value, block, &value));
+    value->leaves = true;
+    executor->outputs[executor->output_count++] = (sh_port){layer, value};
+    if (layer == executor->last - 1) executor->output = value;
+    return SH_OK;
+}
+
+static sh_status add_outputs(sh_builder *builder) {
+    const sh_executor *executor = builder->executor;
+    for (int layer = SH_NET_INPUT; layer < executor->last; layer++)
+        if (last_reader(executor->net, layer) >= executor->last) SH_TRY(add_output(builder, layer));
+    return SH_OK;
+}
+
+static sh_status order_params(sh_executor *executor) {
+    int *writers = sh_alloc(executor->net->params.count, sizeof *writers);
+    if (writers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
+    order_param_writers(executor, writers);
+    sh_free(writers);
     return SH_OK;
 }
 
 static sh_status plan_all(sh_builder *builder) {
     sh_executor *executor = builder->executor;
     const sh_net *net = executor->net;
-    sh_shape shape = sh_shape_with(executor->batch, &net->input.sample);
-    SH_TRY(add_value(executor, shape, net->input.tokens, &executor->input));
-    mark_fusions(builder);
-    for (size_t i = 0; i < net->layer_count; i++) SH_TRY(plan_layer(builder, net->layers[i]));
-    executor->output = builder->of_layer[net->layer_count - 1];
-    if (executor->output->block != 1)
-        SH_TRY(add_reorder(executor, executor->output, 1, &executor->output));
+    SH_TRY(add_inputs(builder));
+    sh_builder_mark_fusions(builder);
+    for (int i = executor->first; i < executor->last; i++)
+        SH_TRY(plan_layer(builder, net->layers[i]));
+    SH_TRY(add_outputs(builder));
     count_readers(executor);
     SH_TRY(check_used(executor));
     executor->skipped = sh_alloc(executor->op_count, sizeof *executor->skipped);
+    executor->flying = sh_alloc(executor->op_count, sizeof *executor->flying);
     executor->param_unused = sh_alloc(net->params.count, sizeof *executor->param_unused);
-    if (executor->skipped == NULL || executor->param_unused == NULL)
+    if (executor->skipped == NULL || executor->flying == NULL || executor->param_unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
-    int *writers = sh_alloc(net->params.count, sizeof *writers);
-    if (writers == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
-    order_param_writers(executor, writers);
-    sh_free(writers);
-    find_scalers(executor);
-    mark_guards(executor);
+    SH_TRY(order_params(executor));
+    sh_executor_find_slopes(executor);
+    SH_TRY(sh_executor_mark_guards(executor));
     return sh_executor_assign_memory(executor);
+}
+
+static void set_options(sh_executor *executor, const sh_net *net,
+                        const sh_executor_options *options) {
+    bool all = options->first == 0 && options->last == 0;
+    executor->net = net;
+    executor->first = all ? net->first : options->first;
+    executor->last = all ? net->last : options->last;
+    SH_ASSERT(net->first <= executor->first && executor->last <= net->last);
+    executor->batch = options->batch;
+    executor->training = options->training;
+    executor->no_sharing = options->no_sharing;
+    executor->gradients_idle = options->gradients_idle;
+    executor->input_gradients = options->input_gradients;
+    executor->loss = options->loss;
+    executor->trace = options->trace;
 }
 
 sh_status sh_executor_create(const sh_net *net, const sh_executor_options *options,
@@ -290,7 +297,7 @@ sh_status sh_executor_create(const sh_net *net, const sh_executor_options *optio
     sh_builder builder = {
         .executor = executor,
         .tuner = options->tuner,
-        .of_layer = sh_alloc(net->layer_count, sizeof *builder.of_layer),
+        .of_layer = sh_alloc(net->layer_count + 1, sizeof *builder.of_layer),
         .readers = sh_alloc(net->layer_count, sizeof *builder.readers),
         .first_reader = sh_alloc(net->layer_count, sizeof *builder.first_reader),
         .into_pool = sh_alloc(net->layer_count, sizeof *builder.into_pool),
@@ -300,13 +307,7 @@ sh_status sh_executor_create(const sh_net *net, const sh_executor_options *optio
         builder.first_reader == NULL || builder.into_pool == NULL) {
         status = SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
     } else {
-        executor->net = net;
-        executor->batch = options->batch;
-        executor->training = options->training;
-        executor->no_sharing = options->no_sharing;
-        executor->gradients_idle = options->gradients_idle;
-        executor->loss = options->loss;
-        executor->trace = options->trace;
+        set_options(executor, net, options);
         status = plan_all(&builder);
     }
     sh_free(builder.of_layer);
@@ -326,7 +327,10 @@ void sh_executor_destroy(sh_executor *executor) {
     for (size_t i = 0; i < executor->value_count; i++) sh_free(executor->values[i]);
     sh_free(executor->ops);
     sh_free(executor->values);
+    sh_free(executor->inputs);
+    sh_free(executor->outputs);
     sh_free(executor->skipped);
+    sh_free(executor->flying);
     sh_free(executor->param_unused);
     sh_free(executor->buffers);
     sh_free(executor->data_buffers);

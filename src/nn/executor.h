@@ -1,10 +1,22 @@
-/* An executor: the net compiled for one batch size. Ops in order, buffers packed by lifetime into
- * one block, kernels created once. After the executor is made, running it allocates nothing.
+/* An executor: a net, or a range of its layers, compiled for one batch size. Ops in order, buffers
+ * packed by lifetime into one block, kernels created once. After the executor is made, running it
+ * allocates nothing.
  *
  *   forward op 0 .. op n-1, loss, backward op n-1 .. op 0, on_grad_ready(param) after each.
  *
- * Several executors (full batch, last batch, evaluation) share one net, its blocks and one memory
- * block, of which only one executor is in use at a time. */
+ * Executors of one net share the net, the tuner and the blocks of parameters, gradients and states.
+ * Everything else is an executor's own: ops, kernels, and the memory it is bound to. So
+ *  - executors that take turns (full batch, last batch, evaluation) may be bound to one memory;
+ *  - executors in use at once (micro-batches in flight in a pipeline) are bound to one memory each,
+ *    made without `gradients_idle`, and called by one thread in any order. The first backward of a
+ *    step overwrites the gradients and the others add to them: set executor->step.accumulate
+ *    before each sh_executor_backward.
+ *
+ * A range [first, last) takes the values that cross its lower border through `inputs` and gives
+ * those that cross its upper border through `outputs`. A value that passes the range is both. Both
+ * sides of a border list the same values in the same order, with the same shape and layout. A
+ * range that does not end the net has no loss: its caller writes the gradients of `outputs` between
+ * forward and backward. With `input_gradients`, those of `inputs` are complete after backward. */
 #ifndef SH_NN_EXECUTOR_H
 #define SH_NN_EXECUTOR_H
 
@@ -22,14 +34,15 @@ typedef struct sh_value {
     size_t count;
     int block;
     bool tokens;      // int32
-    bool needs_grad;  // a parameter stands before it
+    bool needs_grad;  // a parameter stands before it, or its gradient is handed out
+    bool leaves;      // an output of the executor: read, and its gradient written, from outside
     void *data;
     float *grad;  // same layout; NULL without needs_grad
     int readers;  // ops that read it in forward, as often as they do
     // For the memory builder:
     int last_read;    // the last time that its data is read, -1: never
-    int producer;     // op index, -1: the data itself
-    int data_class;   // values that share memory have one class; -1: the data itself
+    int producer;     // op index, -1: an input of the executor
+    int data_class;   // values that share memory have one class; -1 - i: input i of the executor
     int grad_class;   // likewise for gradients
     int grad_writer;  // op that writes the gradient first; -1: the loss
 } sh_value;
@@ -40,10 +53,10 @@ struct sh_op {
     sh_executor *executor;
     sh_value *in[SH_INPUTS_MOST], *out;
     int in_count;
-    bool relu;                              // absorbs a following relu
-    const struct sh_activation_row *curve;  // absorbs this activation; its slopes are `saved`
-    bool scaled;                            // the gradient of `out` comes times these slopes
-    const sh_op *bent;                      // whose slopes dx[0] is to be multiplied by; or NULL
+    bool relu;                                   // absorbs a following relu
+    const struct sh_activation_row *activation;  // absorbed; its slopes are kept in `saved`
+    bool slopes_applied;       // the gradient of `out` arrives multiplied by these slopes
+    const sh_op *slopes_from;  // the op whose slopes backward multiplies dx[0] by; NULL: none
 
     // Filled by kind->build:
     void *kernel;                    // the kind's own
@@ -62,7 +75,16 @@ struct sh_op {
     float *state[SH_LAYER_PARAMS_MOST];
     int saved_buffer, dx_buffer[SH_INPUTS_MOST];
     int guard;  // op index of the drop-path that skips this op, -1: none
+    /* Of an op that communicates: forward starts after op `start`, and its finish comes before
+     * forward of op `finish`, or after all; likewise backward, which starts in its turn. */
+    int start, finish, finish_back;
 };
+
+/* A value at a border of the range: the output of a layer, or SH_NET_INPUT. */
+typedef struct sh_port {
+    int layer;
+    sh_value *value;
+} sh_port;
 
 /* Where a step is, for the random draws and batchnorm. */
 typedef struct sh_step_context {
@@ -87,19 +109,25 @@ typedef struct sh_step_context {
 
 struct sh_executor {
     const sh_net *net;
+    int first, last;  // layers [first, last) of the net
     int64_t batch;
-    bool training, no_sharing, gradients_idle;
+    bool training, no_sharing, gradients_idle, input_gradients;
     sh_op **ops;
     size_t op_count, op_capacity;
     sh_value **values;
     size_t value_count, value_capacity;
-    sh_value *input, *output;
+    sh_port *inputs, *outputs;
+    size_t input_count, output_count;
+    sh_value *input, *output;  // the first input (NULL: none); what the last layer gives
     const sh_loss *loss;
     sh_step_context step;
     bool stopped;        // in this step: there is no output, or no gradient
     bool *skipped;       // per op, this step: behind a dropped path
     bool *param_unused;  // per parameter: no op used it in this step
     const sh_trace *trace;
+    sh_op **flying;  // ops whose exchange is under way, oldest first
+    size_t flying_count;
+    bool communicates;      // an op has a start and a finish
     size_t scratch_bytes;   // shared by all ops, at the start of the memory
     size_t memory_bytes;    // of the shared block that this executor uses
     size_t unshared_bytes;  // the sum without reuse, for explain
@@ -124,6 +152,8 @@ typedef struct sh_executor_options {
      * backward overwrites them (step.accumulate stays false): activations may lie there until it
      * does. */
     bool gradients_idle;
+    int first, last;       // layers [first, last); 0, 0: all that the net holds
+    bool input_gradients;  // training: hands out the gradients of inputs that are not tokens
 } sh_executor_options;
 
 /* Borrows net, loss, tuner. */
@@ -136,6 +166,13 @@ void sh_executor_bind(sh_executor *executor, const sh_blocks *blocks, void *memo
 
 /* Forward on `x`; the output is executor->output->data, plain. */
 sh_status sh_executor_forward(sh_executor *executor, const sh_step_context *step, const void *x);
+/* The same of a range: one pointer per input, borrowed until backward is done. Outputs stay as they
+ * are until backward or the next forward. */
+sh_status sh_executor_forward_range(sh_executor *executor, const sh_step_context *step,
+                                    const void *const *inputs);
+/* A net may be cut before every layer. Here the cut separates nothing that the whole net computes
+ * in one op or skips as one branch, so that ranges give the bits of the whole. */
+sh_status sh_net_cut_is_exact(const sh_net *net, int layer, bool *exact_out);
 /* The loss of the last forward against `y`; with training, also its gradient times `scale`, which
  * may take the place of the output. */
 sh_loss_result sh_executor_loss(sh_executor *executor, const void *y, double scale);

@@ -1,6 +1,7 @@
 /* What needs memory and when. Values that can share memory (in-place and reshaping ops) form
  * classes; a class is live from its first write to its last read; classes whose lives do not meet
- * may overlap (plan_place.c). */
+ * may overlap (executor_place.c). An op that
+ * communicates is under way from its start to its finish, and so long its buffers are live. */
 #include "nn/executor_internal.h"
 
 static int loss_time(const sh_executor *executor) { return (int)executor->op_count; }
@@ -13,6 +14,71 @@ static bool runs_backward(const sh_executor *executor, const sh_op *op) {
     return sh_executor_runs_backward(executor, op);
 }
 
+/* ---- Ops that communicate ---- */
+
+/* Forward starts once all inputs are written, but not before the communicating op ahead of it: all
+ * workers start their exchanges in one order, and the ops in between may differ from worker to
+ * worker. An op that works in place starts in its turn, after the other readers of its input. */
+static int earliest_start(const sh_op *op, int before) {
+    int start = op->kind->in_place ? op->index - 1 : before;
+    for (int k = 0; k < op->in_count; k++)
+        if (op->in[k]->producer > start) start = op->in[k]->producer;
+    return start;
+}
+
+static int first_reader(const sh_executor *executor, const sh_op *op) {
+    for (size_t i = (size_t)op->index + 1; i < executor->op_count; i++)
+        for (int k = 0; k < executor->ops[i]->in_count; k++)
+            if (executor->ops[i]->in[k] == op->out) return (int)i;
+    return (int)executor->op_count;
+}
+
+static void find_flights(sh_executor *executor) {
+    int before = -1;
+    for (size_t i = 0; i < executor->op_count; i++) {
+        sh_op *op = executor->ops[i];
+        op->start = op->finish = op->index;
+        if (!sh_op_communicates(op)) continue;
+        executor->communicates = true;
+        op->start = before = earliest_start(op, before);
+        op->finish = first_reader(executor, op);
+    }
+}
+
+/* The time from which on forward writes the op's output. */
+static int written_from(const sh_op *op) { return op->start < 0 ? 0 : op->start; }
+
+/* The op reads or writes gradients of this class in backward. */
+static bool touches(const sh_op *op, int class) {
+    if (!op->out->needs_grad) return false;
+    bool does = op->out->grad_class == class;
+    for (int k = 0; k < op->in_count; k++) does = does || op->in[k]->grad_class == class;
+    return does;
+}
+
+/* Backward is finished before the next op touches a gradient that it writes. */
+static int last_finish(const sh_executor *executor, const sh_op *op) {
+    for (int i = op->index - 1; i >= 0; i--)
+        for (int k = 0; k < op->in_count; k++)
+            if (op->in[k]->grad_class >= 0 && touches(executor->ops[i], op->in[k]->grad_class))
+                return i;
+    return -1;
+}
+
+static void find_back_flights(sh_executor *executor) {
+    for (size_t i = 0; i < executor->op_count; i++) {
+        sh_op *op = executor->ops[i];
+        op->finish_back = sh_op_communicates(op) ? last_finish(executor, op) : op->index;
+    }
+}
+
+/* When backward of the op is complete. */
+static int back_done(const sh_executor *executor, const sh_op *op) {
+    return backward_time(executor, op->finish_back < 0 ? 0 : op->finish_back);
+}
+
+/* ---- Data ---- */
+
 static void read_until(sh_value *value, int time) {
     if (time > value->last_read) value->last_read = time;
 }
@@ -23,24 +89,35 @@ static void find_last_reads(sh_executor *executor) {
     for (size_t i = 0; i < executor->value_count; i++) executor->values[i]->last_read = -1;
     for (size_t i = 0; i < executor->op_count; i++) {
         sh_op *op = executor->ops[i];
-        int back = backward_time(executor, op->index);
+        int back = back_done(executor, op);
         bool backward = runs_backward(executor, op);
         for (int k = 0; k < op->in_count; k++)
-            read_until(op->in[k], backward && op->needs_input ? back : op->index);
+            read_until(op->in[k], backward && op->needs_input ? back : op->finish);
         if (backward && op->needs_output) read_until(op->out, back);
     }
-    read_until(executor->output, loss_time(executor));
+    for (size_t i = 0; i < executor->output_count; i++)
+        read_until(executor->outputs[i].value, loss_time(executor));
+}
+
+static bool reads_class(const sh_op *op, int class) {
+    for (int k = 0; k < op->in_count; k++)
+        if (op->in[k]->data_class == class) return true;
+    return false;
 }
 
 /* `reads`: per class, when it is read last. The op itself reads its input, and that may be the last
  * time. */
 static bool may_overwrite(const sh_executor *executor, const sh_op *op, const int *reads) {
     const sh_value *input = op->in[0];
+    for (int i = op->index + 1; i < op->finish; i++)  // while an exchange is under way
+        if (reads_class(executor->ops[i], input->data_class)) return false;
     if (executor->no_sharing || !op->kind->in_place || input->data_class < 0 || input->tokens)
         return false;
     for (int k = 1; k < op->in_count; k++)
         if (op->in[k]->data_class == input->data_class) return false;
-    return input->count == op->out->count && reads[input->data_class] == op->index;
+    bool shared = op->finish > op->index && op->finish < (int)executor->op_count &&
+                  reads_class(executor->ops[op->finish], input->data_class);
+    return !shared && input->count == op->out->count && reads[input->data_class] == op->finish;
 }
 
 static sh_status add_buffer(sh_executor *executor, size_t bytes, int start, int end,
@@ -80,26 +157,30 @@ static sh_status assign_data(sh_executor *executor, int *reads) {
         int class = op->out->data_class;
         if (class < 0 || executor->data_buffers[class] >= 0) continue;
         int end = reads[class];
-        SH_TRY(add_buffer(executor, op->out->count * sizeof(float), op->index,
+        SH_TRY(add_buffer(executor, op->out->count * sizeof(float), written_from(op),
                           end > op->index ? end : op->index, &executor->data_buffers[class]));
     }
     return SH_OK;
 }
 
-/* The consumer that comes last in forward writes the gradient first; the loss that of the output.
- */
+/* The consumer that comes last in forward writes the gradient first; the loss, or the caller of a
+ * range, those of the outputs. */
 static void find_grad_writers(sh_executor *executor) {
     for (size_t i = 0; i < executor->op_count; i++)
         for (int k = 0; k < executor->ops[i]->in_count; k++)
             if (executor->ops[i]->out->needs_grad) executor->ops[i]->in[k]->grad_writer = (int)i;
-    executor->output->grad_writer = -1;
+    for (size_t i = 0; i < executor->output_count; i++)
+        executor->outputs[i].value->grad_writer = -1;
 }
 
 /* Going backward: an op that only passes gradients on lets its input's share its output's memory.
  */
 static void assign_grad_classes(sh_executor *executor, int *classes_out) {
     int classes = 0;
-    if (executor->output->needs_grad) executor->output->grad_class = classes++;
+    for (size_t i = 0; i < executor->output_count; i++) {
+        sh_value *output = executor->outputs[i].value;
+        if (output->needs_grad) output->grad_class = classes++;
+    }
     for (int i = (int)executor->op_count - 1; i >= 0; i--) {
         sh_op *op = executor->ops[i];
         if (!op->out->needs_grad) continue;
@@ -117,15 +198,17 @@ static void assign_grad_classes(sh_executor *executor, int *classes_out) {
     *classes_out = classes;
 }
 
-/* A loss reads each prediction before it writes its gradient, so where backward does not ask for
- * the output, its gradient takes its place. */
+/* A loss (not the caller of a range) reads each prediction before it writes its gradient, so where
+ * backward does not ask for the output, its gradient takes its place. */
 static bool loss_overwrites(const sh_executor *executor, int grad_class, const int *reads) {
     const sh_value *output = executor->output;
-    return !executor->no_sharing && output->grad_class == grad_class && output->data_class >= 0 &&
-           reads[output->data_class] == loss_time(executor);
+    bool has_loss = executor->last == (int)executor->net->layer_count;
+    return has_loss && !executor->no_sharing && output->grad_class == grad_class &&
+           output->data_class >= 0 && reads[output->data_class] == loss_time(executor);
 }
 
-/* The life of a gradient class: from its first write to the backward of the first producer. */
+/* The life of a gradient class: from its first write to the end of backward of the first producer;
+ * to the end of all for an input's, which is handed out. */
 static void find_grad_lives(const sh_executor *executor, int classes, sh_buffer *lives_out) {
     for (int class = 0; class < classes; class ++)
         lives_out[class] = (sh_buffer){.start = INT32_MAX, .end = -1};
@@ -135,7 +218,9 @@ static void find_grad_lives(const sh_executor *executor, int classes, sh_buffer 
         sh_buffer *life = &lives_out[value->grad_class];
         int written = value->grad_writer < 0 ? loss_time(executor)
                                              : backward_time(executor, value->grad_writer);
-        int read = backward_time(executor, value->producer);
+        int read = backward_time(executor, value->producer < 0 ? 0 : value->producer);
+        if (value->producer >= 0 && back_done(executor, executor->ops[value->producer]) > read)
+            read = back_done(executor, executor->ops[value->producer]);
         if (written < life->start) life->start = written;
         if (read > life->end) life->end = read;
         life->bytes = value->count * sizeof(float);
@@ -157,10 +242,7 @@ static sh_status assign_grad_buffers(sh_executor *executor, int classes, const s
     return SH_OK;
 }
 
-static sh_status assign_grads(sh_executor *executor, const int *reads) {
-    find_grad_writers(executor);
-    int classes = 0;
-    assign_grad_classes(executor, &classes);
+static sh_status assign_grads(sh_executor *executor, int classes, const int *reads) {
     executor->grad_buffers = sh_alloc((size_t)classes, sizeof *executor->grad_buffers);
     sh_buffer *lives = sh_alloc((size_t)classes, sizeof *lives);
     sh_status status = SH_OK;
@@ -177,25 +259,32 @@ static sh_status assign_grads(sh_executor *executor, const int *reads) {
 static sh_status assign_op_buffers(sh_executor *executor, sh_op *op) {
     int back = backward_time(executor, op->index);
     bool backward = runs_backward(executor, op);
+    int done = backward ? back_done(executor, op) : op->finish;
     op->saved_buffer = -1;
     if (op->scratch_bytes > executor->scratch_bytes)
         executor->scratch_bytes = sh_round_up(op->scratch_bytes, SH_ALIGN);
     if (op->saved_bytes > 0)
-        SH_TRY(add_buffer(executor, op->saved_bytes, op->index, backward ? back : op->index,
-                          &op->saved_buffer));
+        SH_TRY(add_buffer(executor, op->saved_bytes, written_from(op), done, &op->saved_buffer));
     for (int k = 0; k < op->in_count; k++) {
         op->dx_buffer[k] = -1;
         if (backward && op->dx_added[k] && !sh_executor_adds_dx(op, k))
-            SH_TRY(add_buffer(executor, op->in[k]->count * sizeof(float), back, back,
+            SH_TRY(add_buffer(executor, op->in[k]->count * sizeof(float), back, done,
                               &op->dx_buffer[k]));
     }
     return SH_OK;
 }
 
 static sh_status assign_buffers(sh_executor *executor, int *reads) {
+    int grad_classes = 0;
+    find_flights(executor);
+    if (executor->training) {
+        find_grad_writers(executor);
+        assign_grad_classes(executor, &grad_classes);
+    }
+    find_back_flights(executor);
     find_last_reads(executor);
     SH_TRY(assign_data(executor, reads));
-    if (executor->training) SH_TRY(assign_grads(executor, reads));
+    if (executor->training) SH_TRY(assign_grads(executor, grad_classes, reads));
     for (size_t i = 0; i < executor->op_count; i++)
         SH_TRY(assign_op_buffers(executor, executor->ops[i]));
     return SH_OK;

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 
 #include "nn/executor_internal.h"
-#include "nn/executor_room.h"
+#include "nn/executor_occupancy.h"
 
 /* The two blocks, and what is taken of them. In that of the gradients these themselves are taken
  * from their first write on. */
 typedef struct placing {
     sh_executor *executor;
-    sh_room memory, gradients;
+    sh_occupancy memory, gradients;
     bool lends;
 } placing;
 
@@ -47,8 +47,8 @@ static sh_status take_gradients(placing *p) {
         const sh_param *param = &params->items[i];
         size_t begin = param->offset * sizeof(float) / SH_ALIGN * SH_ALIGN;
         size_t end = sh_round_up((param->offset + param->count) * sizeof(float), SH_ALIGN);
-        status =
-            sh_room_take(&p->gradients, written[i], last_time(p->executor), begin, end - begin);
+        status = sh_occupancy_take(&p->gradients, written[i], last_time(p->executor), begin,
+                                   end - begin);
     }
     sh_free(written);
     return status;
@@ -59,24 +59,27 @@ static sh_status place(placing *p, sh_buffer *buffer) {
     sh_executor *executor = p->executor;
     size_t block = executor->net->params.total * sizeof(float);
     if (p->lends) {
-        size_t offset = sh_room_find(&p->gradients, buffer->start, buffer->end, 0, buffer->bytes);
+        size_t offset =
+            sh_occupancy_find(&p->gradients, buffer->start, buffer->end, 0, buffer->bytes);
         buffer->lent = offset + buffer->bytes <= block;
         buffer->offset = offset;
         if (buffer->lent)
-            return sh_room_take(&p->gradients, buffer->start, buffer->end, offset, buffer->bytes);
+            return sh_occupancy_take(&p->gradients, buffer->start, buffer->end, offset,
+                                     buffer->bytes);
     }
     int start = executor->no_sharing ? 0 : buffer->start;
     int end = executor->no_sharing ? last_time(executor) : buffer->end;
-    buffer->offset = sh_room_find(&p->memory, start, end, executor->scratch_bytes, buffer->bytes);
+    buffer->offset =
+        sh_occupancy_find(&p->memory, start, end, executor->scratch_bytes, buffer->bytes);
     if (buffer->offset + buffer->bytes > executor->memory_bytes)
         executor->memory_bytes = buffer->offset + buffer->bytes;
-    return sh_room_take(&p->memory, start, end, buffer->offset, buffer->bytes);
+    return sh_occupancy_take(&p->memory, start, end, buffer->offset, buffer->bytes);
 }
 
 static sh_status place_all(placing *p, sh_buffer **order) {
     sh_executor *executor = p->executor;
-    SH_TRY(sh_room_init(&p->memory, last_time(executor) + 1));
-    if (p->lends) SH_TRY(sh_room_init(&p->gradients, last_time(executor) + 1));
+    SH_TRY(sh_occupancy_init(&p->memory, last_time(executor) + 1));
+    if (p->lends) SH_TRY(sh_occupancy_init(&p->gradients, last_time(executor) + 1));
     if (p->lends) SH_TRY(take_gradients(p));
     executor->memory_bytes = executor->unshared_bytes = executor->scratch_bytes;
     for (size_t i = 0; i < executor->buffer_count; i++) {
@@ -94,8 +97,8 @@ sh_status sh_executor_place(sh_executor *executor) {
     for (size_t i = 0; i < executor->buffer_count; i++) order[i] = &executor->buffers[i];
     qsort(order, executor->buffer_count, sizeof *order, by_size_descending);
     sh_status status = place_all(&p, order);
-    sh_room_fini(&p.memory);
-    sh_room_fini(&p.gradients);
+    sh_occupancy_fini(&p.memory);
+    sh_occupancy_fini(&p.gradients);
     sh_free(order);
     return status;
 }

@@ -58,12 +58,16 @@ static void decide_skips(sh_executor *executor) {
     }
 }
 
-static void start_step(sh_executor *executor, const sh_step_context *step, const void *x) {
+static void start_step(sh_executor *executor, const sh_step_context *step,
+                       const void *const *inputs) {
     executor->step = *step;
     executor->stopped = false;
-    // Only the data itself and what is a reshaped view of it have no buffer.
-    for (size_t i = 0; i < executor->value_count; i++)
-        if (executor->values[i]->data_class < 0) executor->values[i]->data = (void *)(uintptr_t)x;
+    executor->flying_count = 0;
+    // Only the inputs themselves and what is a reshaped view of them have no buffer.
+    for (size_t i = 0; i < executor->value_count; i++) {
+        int class = executor->values[i]->data_class;
+        if (class < 0) executor->values[i]->data = (void *)(uintptr_t)inputs[-1 - class];
+    }
     bool any_guard = false;
     for (size_t i = 0; i < executor->op_count; i++) {
         sh_op *op = executor->ops[i];
@@ -79,27 +83,89 @@ static bool stops(sh_executor *executor) {
     return executor->stopped;
 }
 
-sh_status sh_executor_forward(sh_executor *executor, const sh_step_context *step, const void *x) {
-    SH_ASSERT(!(executor->gradients_idle && step->accumulate));
-    start_step(executor, step, x);
-    for (size_t i = 0; i < executor->op_count && !stops(executor); i++) {
-        sh_op *op = executor->ops[i];
-        if (executor->skipped[i]) continue;
-        int64_t begin = sh_trace_begin(executor->trace);
-        SH_TRY(op->kind->forward(op));
-        sh_trace_end(executor->trace, "forward", sh_op_name(op), step->step, begin);
+/* ---- Exchanges under way ---- */
+
+static void progress(const sh_executor *executor) {
+    for (size_t i = 0; i < executor->flying_count; i++) {
+        sh_op *op = executor->flying[i];
+        if (op->kind->progress != NULL) op->kind->progress(op);
+    }
+}
+
+static sh_status timed(sh_executor *executor, sh_op *op, const char *phase,
+                       sh_status (*run)(sh_op *op)) {
+    if (run == NULL) return SH_OK;
+    int64_t begin = sh_trace_begin(executor->trace);
+    SH_TRY(run(op));
+    sh_trace_end(executor->trace, phase, sh_op_name(op), executor->step.step, begin);
+    return SH_OK;
+}
+
+/* Forward of the ops under way that must be finished before op `before`. */
+static sh_status finish_forward(sh_executor *executor, int before) {
+    size_t kept = 0;
+    for (size_t i = 0; i < executor->flying_count; i++) {
+        sh_op *op = executor->flying[i];
+        if (op->finish > before)
+            executor->flying[kept++] = op;
+        else
+            SH_TRY(timed(executor, op, "forward", op->kind->finish_forward));
+    }
+    executor->flying_count = kept;
+    return SH_OK;
+}
+
+/* Starts the ops that communicate, from `next` on, whose inputs are written when op `after` is
+ * done. */
+static sh_status start_forward(sh_executor *executor, int after, size_t *next) {
+    if (!executor->communicates) return SH_OK;
+    for (; *next < executor->op_count; ++*next) {
+        sh_op *op = executor->ops[*next];
+        if (!sh_op_communicates(op)) continue;
+        if (op->start > after) return SH_OK;
+        if (executor->skipped[*next]) continue;
+        SH_TRY(timed(executor, op, "forward", op->kind->forward));
+        executor->flying[executor->flying_count++] = op;
     }
     return SH_OK;
 }
 
+static sh_status forward_op(sh_executor *executor, int i) {
+    sh_op *op = executor->ops[i];
+    if (executor->flying_count > 0) SH_TRY(finish_forward(executor, i));
+    if (executor->skipped[i] || sh_op_communicates(op)) return SH_OK;
+    SH_TRY(timed(executor, op, "forward", op->kind->forward));
+    progress(executor);
+    return SH_OK;
+}
+
+sh_status sh_executor_forward_range(sh_executor *executor, const sh_step_context *step,
+                                    const void *const *inputs) {
+    SH_ASSERT(!(executor->gradients_idle && step->accumulate));
+    start_step(executor, step, inputs);
+    size_t next = 0;
+    for (int i = 0; i < (int)executor->op_count && !stops(executor); i++) {
+        SH_TRY(start_forward(executor, i - 1, &next));
+        SH_TRY(forward_op(executor, i));
+    }
+    if (!executor->stopped) SH_TRY(start_forward(executor, (int)executor->op_count, &next));
+    return finish_forward(executor, (int)executor->op_count);
+}
+
+sh_status sh_executor_forward(sh_executor *executor, const sh_step_context *step, const void *x) {
+    SH_ASSERT(executor->input_count == 1);
+    return sh_executor_forward_range(executor, step, &x);
+}
+
 const sh_op *sh_executor_first_bad(sh_executor *executor, const sh_step_context *step,
                                    const void *x) {
-    start_step(executor, step, x);
+    start_step(executor, step, &x);
     executor->step.peers = NULL;
     for (size_t i = 0; i < executor->op_count; i++) {
         sh_op *op = executor->ops[i];
         if (executor->skipped[i]) continue;
         if (op->kind->forward(op) != SH_OK) return op;
+        if (op->kind->finish_forward != NULL && op->kind->finish_forward(op) != SH_OK) return op;
         if (!sh_reduce()->all_finite(op->out->data, op->out->count)) return op;
     }
     return NULL;
@@ -126,32 +192,67 @@ static void skip_backward(sh_op *op) {
     }
 }
 
-static sh_status run_backward(sh_op *op) {
-    SH_TRY(op->kind->backward(op));
+/* Who listens to gradients that are ready. */
+typedef struct listener {
+    sh_on_grad_ready ready;
+    void *user;
+} listener;
+
+static void tell(const sh_op *op, const listener *to) {
+    if (to->ready == NULL || op->layer == NULL) return;
+    for (int k = 0; k < op->layer->param_count; k++)
+        if (op->param_last[k]) to->ready(to->user, op->layer->params[k]);
+}
+
+/* What backward of an op has written is complete. */
+static void complete_backward(sh_op *op, const listener *to) {
     for (int k = 0; k < op->in_count; k++)
         if (op->dx[k] != NULL && op->dx_added[k] && !sh_executor_adds_dx(op, k))
             sh_vector()->add_to(op->in[k]->grad, op->dx[k], op->in[k]->count);
     for (int k = 0; op->layer != NULL && k < op->layer->param_count; k++)
         op->executor->param_unused[op->layer->params[k]] = false;
+    tell(op, to);
+}
+
+/* Backward of the ops under way that must be finished before backward of op `before`. */
+static sh_status finish_backward(sh_executor *executor, int before, const listener *to) {
+    size_t kept = 0;
+    for (size_t i = 0; i < executor->flying_count; i++) {
+        sh_op *op = executor->flying[i];
+        if (op->finish_back < before) {
+            executor->flying[kept++] = op;
+            continue;
+        }
+        SH_TRY(timed(executor, op, "backward", op->kind->finish_backward));
+        complete_backward(op, to);
+    }
+    executor->flying_count = kept;
+    return SH_OK;
+}
+
+static sh_status backward_op(sh_executor *executor, int i, const listener *to) {
+    sh_op *op = executor->ops[i];
+    if (executor->flying_count > 0) SH_TRY(finish_backward(executor, i, to));
+    if (!op->out->needs_grad) return SH_OK;
+    if (executor->skipped[i]) {
+        skip_backward(op);
+        tell(op, to);
+        return SH_OK;
+    }
+    SH_TRY(timed(executor, op, "backward", op->kind->backward));
+    progress(executor);
+    if (sh_op_communicates(op))
+        executor->flying[executor->flying_count++] = op;
+    else
+        complete_backward(op, to);
     return SH_OK;
 }
 
 sh_status sh_executor_backward(sh_executor *executor, sh_on_grad_ready ready, void *user) {
+    const listener to = {ready, user};
     for (size_t i = 0; i < executor->net->params.count && !executor->step.accumulate; i++)
         executor->param_unused[i] = true;
-    for (int i = (int)executor->op_count - 1; i >= 0 && !stops(executor); i--) {
-        sh_op *op = executor->ops[i];
-        if (!op->out->needs_grad) continue;
-        if (executor->skipped[i]) {
-            skip_backward(op);
-        } else {
-            int64_t begin = sh_trace_begin(executor->trace);
-            SH_TRY(run_backward(op));
-            sh_trace_end(executor->trace, "backward", sh_op_name(op), executor->step.step, begin);
-        }
-        if (ready == NULL || op->layer == NULL) continue;
-        for (int k = 0; k < op->layer->param_count; k++)
-            if (op->param_last[k]) ready(user, op->layer->params[k]);
-    }
-    return SH_OK;
+    for (int i = (int)executor->op_count - 1; i >= 0 && !stops(executor); i--)
+        SH_TRY(backward_op(executor, i, &to));
+    return finish_backward(executor, -1, &to);
 }

@@ -80,19 +80,28 @@ struct sh_layer_kind {
     /* What computes cannot fail; what exchanges values with other workers can. */
     sh_status (*forward)(sh_op *op);
     sh_status (*backward)(sh_op *op);
+    /* Kinds that communicate: forward and backward only start their exchange, and these wait for it
+     * and complete the result. Between the two other ops run, with `progress` called after each.
+     * Such a kind uses no scratch while its exchange is under way: `saved` is its own. NULL: the
+     * result is complete when forward, or backward, returns. */
+    sh_status (*finish_forward)(sh_op *op);
+    sh_status (*finish_backward)(sh_op *op);
+    void (*progress)(sh_op *op);
     void (*destroy)(sh_op *op);
     const char *(*describe)(const sh_op *op);  // the kernels chosen, for explain; NULL: plain
 
     bool takes_tokens;  // reads int32 tokens; every other layer reads floats
     bool in_place;      // forward may write over input 0, backward over the output's gradient
     bool reshapes;      // forward and backward only rename the shape: output and input share memory
+    bool pools_relu;    // a relu before it can be done on its smaller output (op->relu)
+    bool drops_branch;  // skips the ops that only it reads; its kernel is one bool: skipped now
     bool fuses_relu;    // a following relu can be absorbed (op->relu)
-    bool fuses_curve;   // a following layer that has `curve` likewise (op->curve)
-    bool scales_dx;     // backward multiplies dx[0] by what op->bent keeps
-    bool adds_dx;       // backward adds to dx[0] where dx_added[0] says so
+    bool fuses_activation;  // a following layer that has `curve` likewise (op->activation)
+    bool applies_slopes;    // backward multiplies dx[0] by what op->slopes_from keeps
+    bool adds_dx;           // backward adds to dx[0] where dx_added[0] says so
     /* The activation that this layer is, whose slope can be kept in the place of its input; NULL:
      * none. */
-    const struct sh_activation_row *(*curve)(const sh_layer *layer);
+    const struct sh_activation_row *(*activation)(const sh_layer *layer);
 };
 
 const sh_layer_kind *sh_layer_find(const char *name);  // NULL: unknown

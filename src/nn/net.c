@@ -4,14 +4,15 @@
 
 #include "base/memory.h"
 
-/* A tied parameter is found, any other appended. */
-static sh_status place_param(sh_net *net, const sh_param_spec *spec, size_t *index_out) {
-    if (!spec->tied)
-        return sh_param_list_add(&net->params, spec->name, spec->shape, spec->decays, index_out);
-    const sh_param *param = sh_param_list_find(&net->params, spec->name);
-    SH_ASSERT(param != NULL);
-    *index_out = (size_t)(param - net->params.items);
-    return SH_OK;
+/* A tied parameter is the one of its name, unless the layer that has it is outside the range. */
+static sh_status place_param(sh_net *net, sh_param_spec *spec, size_t *index_out) {
+    const sh_param *param = spec->tied ? sh_param_list_find(&net->params, spec->name) : NULL;
+    if (param != NULL) {
+        *index_out = (size_t)(param - net->params.items);
+        return SH_OK;
+    }
+    spec->tied = false;
+    return sh_param_list_add(&net->params, spec->name, spec->shape, spec->decays, index_out);
 }
 
 static sh_status place_layer(sh_net *net, sh_layer *layer) {
@@ -25,6 +26,11 @@ static sh_status place_layer(sh_net *net, sh_layer *layer) {
 }
 
 sh_status sh_net_build(sh_net_spec *spec, sh_net **net_out) {
+    return sh_net_build_range(spec, 0, (int)spec->layer_count, net_out);
+}
+
+sh_status sh_net_build_range(sh_net_spec *spec, int first, int last, sh_net **net_out) {
+    SH_ASSERT(0 <= first && first <= last && (size_t)last <= spec->layer_count);
     sh_net *net = sh_alloc(1, sizeof *net);
     if (net == NULL) {
         sh_net_spec_fini(spec);
@@ -33,14 +39,15 @@ sh_status sh_net_build(sh_net_spec *spec, sh_net **net_out) {
     net->input = spec->input;
     net->layers = spec->layers;
     net->layer_count = spec->layer_count;
+    net->first = first;
+    net->last = last;
     net->text = spec->text;
     spec->layers = NULL;
     spec->layer_count = 0;
     spec->text = NULL;
     sh_net_spec_fini(spec);
     sh_status status = SH_OK;
-    for (size_t i = 0; status == SH_OK && i < net->layer_count; i++)
-        status = place_layer(net, net->layers[i]);
+    for (int i = first; status == SH_OK && i < last; i++) status = place_layer(net, net->layers[i]);
     if (status != SH_OK)
         sh_net_destroy(net);
     else
@@ -108,6 +115,6 @@ static void init_layer(const sh_net *net, const sh_layer *layer, uint64_t seed, 
 
 void sh_net_init(const sh_net *net, uint64_t seed, float *weights, float *states) {
 #pragma omp parallel for schedule(dynamic)
-    for (size_t i = 0; i < net->layer_count; i++)
+    for (int i = net->first; i < net->last; i++)
         init_layer(net, net->layers[i], seed, weights, states);
 }

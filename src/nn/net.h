@@ -9,6 +9,7 @@ typedef struct sh_net {
     sh_net_input input;
     sh_layer **layers;
     size_t layer_count;
+    int first, last;  // it holds the parameters of layers [first, last)
     sh_param_list params, states;
     char *text;  // as in sh_net_spec
 } sh_net;
@@ -16,6 +17,10 @@ typedef struct sh_net {
 /* Gives every parameter and state of the described layers its place in a block. Takes the layers
  * over, also when it fails: `spec` is empty afterwards. */
 sh_status sh_net_build(sh_net_spec *spec, sh_net **net_out);
+/* The same, of which only layers [first, last) hold parameters: one stage of a pipeline. A
+ * parameter that is tied to a layer outside is held as well; its copies in several ranges are one
+ * parameter, whose gradient is the sum of theirs. */
+sh_status sh_net_build_range(sh_net_spec *spec, int first, int last, sh_net **net_out);
 /* sh_net_spec_read and sh_net_build in one. */
 sh_status sh_net_from_node(const sh_node *node, const sh_net_input *input, sh_net **net_out);
 void sh_net_destroy(sh_net *net);

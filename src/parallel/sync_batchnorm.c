@@ -13,52 +13,77 @@
 #include "nn/layers/options.h"
 #include "parallel/peers.h"
 
-sh_status sh_peers_sum(const sh_peers *peers, double *values, size_t count) {
-    sh_call call = {.what = SH_ALLREDUCE,
-                    .group = peers->group,
-                    .data = values,
-                    .count = count,
-                    .dtype = SH_DTYPE_F64,
-                    .op = SH_SUM,
-                    .bucket = -1};
-    return sh_engine_run(peers->engine, &call);
+static size_t channels_of(const sh_op *op) { return (size_t)op->in[0]->shape.dim[1]; }
+
+/* The sums lie behind what batchnorm saves, the mean and deviation of each channel: memory of the
+ * op's own while they travel. */
+static double *sums_of(const sh_op *op) {
+    return (double *)((float *)op->saved + 2 * channels_of(op));
 }
 
 static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_batchnorm_build(op, builder));
-    sh_op_scratch(op, (2 * (size_t)op->in[0]->shape.dim[1] + 1) * sizeof(double));  // the sums
-    return SH_OK;
+    op->saved_bytes += (2 * channels_of(op) + 1) * sizeof(double);
+    op->kernel = sh_alloc(1, sizeof(sh_peer_call));
+    return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for batchnorm");
 }
 
-/* Sums over the peers; how many elements a channel then has stands behind them. */
-static sh_status sum(const sh_op *op, sh_batchnorm_shape shape, double *sums) {
+/* Starts to sum over the peers; how many elements a channel then has stands behind the sums. */
+static sh_status start(const sh_op *op, sh_batchnorm_shape shape) {
     sh_step_context step = sh_op_step(op);
-    sums[2 * shape.channels] = (double)shape.outer * (double)shape.inner;
-    if (step.stands_in) memset(sums, 0, (2 * shape.channels + 1) * sizeof *sums);
-    return sh_peers_sum(step.peers, sums, 2 * shape.channels + 1);
+    double *sums = sums_of(op);
+    size_t count = 2 * shape.channels + 1;
+    sums[count - 1] = (double)shape.outer * (double)shape.inner;
+    if (step.stands_in) memset(sums, 0, count * sizeof *sums);
+    return sh_peer_call_start(op->kernel, step.peers,
+                              &(sh_call){.what = SH_ALLREDUCE,
+                                         .group = step.peers->group,
+                                         .data = sums,
+                                         .count = count,
+                                         .dtype = SH_DTYPE_F64,
+                                         .op = SH_SUM});
+}
+
+static bool is_alone(const sh_op *op) {
+    return sh_op_step(op).peers == NULL || sh_op_step(op).peers->engine == NULL;
 }
 
 static sh_status forward(sh_op *op) {
-    if (sh_op_step(op).peers == NULL || !sh_op_step(op).training)
-        return sh_batchnorm_run_forward(op);
+    if (is_alone(op) || !sh_op_step(op).training) return sh_batchnorm_run_forward(op);
     sh_batchnorm_forward args = sh_batchnorm_forward_args(op);
-    double *sums = op->scratch;
-    sh_batchnorm()->train_sums(&args, sums);
-    SH_TRY(sum(op, args.shape, sums));
+    sh_batchnorm()->train_sums(&args, sums_of(op));
+    return start(op, args.shape);
+}
+
+static sh_status finish_forward(sh_op *op) {
+    if (is_alone(op) || !sh_op_step(op).training) return SH_OK;
+    SH_TRY(sh_peer_call_finish(op->kernel, sh_op_step(op).peers));
+    sh_batchnorm_forward args = sh_batchnorm_forward_args(op);
+    const double *sums = sums_of(op);
     sh_batchnorm()->train_rest(&args, sums, sums[2 * args.shape.channels]);
     return SH_OK;
 }
 
 static sh_status backward(sh_op *op) {
-    if (sh_op_step(op).peers == NULL) return sh_batchnorm_run_backward(op);
+    if (is_alone(op)) return sh_batchnorm_run_backward(op);
     sh_batchnorm_backward args = sh_batchnorm_backward_args(op);
-    double *sums = op->scratch;
-    sh_batchnorm()->backward_sums(&args, sums);
-    SH_TRY(sum(op, args.shape, sums));
+    sh_batchnorm()->backward_sums(&args, sums_of(op));
+    return start(op, args.shape);
+}
+
+static sh_status finish_backward(sh_op *op) {
+    if (is_alone(op)) return SH_OK;
+    SH_TRY(sh_peer_call_finish(op->kernel, sh_op_step(op).peers));
+    sh_batchnorm_backward args = sh_batchnorm_backward_args(op);
+    const double *sums = sums_of(op);
     sh_batchnorm()->backward_rest(&args, sums, sums[2 * args.shape.channels]);
     // Its part of the whole batch's means is nobody's gradient.
     if (sh_op_step(op).stands_in) memset(args.dx, 0, op->out->count * sizeof *args.dx);
     return SH_OK;
+}
+
+static void progress(sh_op *op) {
+    if (!is_alone(op)) sh_peer_call_progress(op->kernel, sh_op_step(op).peers);
 }
 
 static const sh_layer_kind sync_batchnorm = {
@@ -72,6 +97,10 @@ static const sh_layer_kind sync_batchnorm = {
     .build = build,
     .forward = forward,
     .backward = backward,
+    .finish_forward = finish_forward,
+    .finish_backward = finish_backward,
+    .progress = progress,
+    .destroy = sh_op_free_kernel,
     .fuses_relu = true,
 };
 

@@ -99,3 +99,38 @@ TEST(sync_batchnorm, counts_nothing_of_a_worker_that_stands_in) {
     for (int r = 0; r < 2; r++) rig_free(&parts[r]);
     rig_free(&whole);
 }
+
+/* Ops between the start and the finish of an exchange do not disturb it: two branches, of which the
+ * second is computed while the statistics of the first travel. */
+TEST(sync_batchnorm, travels_while_another_branch_is_computed) {
+    static const char *const branches =
+        "[{conv: 4, padding: 1, name: a}, {batchnorm: , name: b}, {conv: {channels: 4, padding: 1, "
+        "kernel: 3}, from: input, name: c}, {conv: {channels: 4, padding: 1}, name: d}, {add: , "
+        "from: [b, d]}, flatten, dense]";
+    sh_net_input image = RIG_IMAGE(2, 5, 4);
+    rig whole = rig_make(branches, image, BATCH), parts[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        parts[r] = rig_make_with(
+            synchronised_net(branches, image),
+            &(sh_executor_options){.batch = first_of(r + 1) - first_of(r), .training = true});
+        take_samples(&parts[r], &whole, r);
+    }
+    int between = 0;
+    for (size_t i = 0; i < parts[0].executor->op_count; i++) {
+        const sh_op *op = parts[0].executor->ops[i];
+        if (strcmp(op->kind->name, "sync-batchnorm") == 0) between = op->finish - op->start;
+    }
+    assert_true(between > 2);  // it is under way during c and d
+    rig_step(&whole);
+    for (int r = 0; r < RANKS; r++)
+        rig_poison(parts[r].memory.base, parts[r].executor->memory_bytes);
+    CHECK_OK(run_engines(RANKS, NULL, step_of_rank, parts));
+    size_t total = whole.net->params.total;
+    float *sum = sh_alloc(total, sizeof *sum);
+    for (int r = 0; r < RANKS; r++)
+        for (size_t i = 0; i < total; i++) sum[i] += parts[r].blocks.gradients[i];
+    CHECK_CLOSE(whole.blocks.gradients, sum, total, 1e-5);
+    sh_free(sum);
+    for (int r = 0; r < RANKS; r++) rig_free(&parts[r]);
+    rig_free(&whole);
+}

@@ -37,7 +37,7 @@ static sh_status build_by_input(sh_op *op, sh_builder *builder) {
 }
 
 /* What the dense layer before it may do in its place: kinds by input only (nn/layer.h). */
-static const sh_activation_row *silu_curve(const sh_layer *layer) {
+static const sh_activation_row *silu_activation(const sh_layer *layer) {
     (void)layer;
     return &sh_activation()->row[SH_ACTIVATION_SILU];
 }
@@ -55,11 +55,11 @@ static const sh_activation_row *silu_curve(const sh_layer *layer) {
         .forward = forward_##id,                                                 \
         .backward = backward_##id,                                               \
         .in_place = true,                                                        \
-        .curve = by_slope,                                                       \
+        .activation = by_slope,                                                  \
     };
 
 ACTIVATION(relu, SH_ACTIVATION_RELU, output, NULL, "max(0, x)")
-ACTIVATION(silu, SH_ACTIVATION_SILU, input, silu_curve, "x sigmoid(x)")
+ACTIVATION(silu, SH_ACTIVATION_SILU, input, silu_activation, "x sigmoid(x)")
 ACTIVATION(tanh, SH_ACTIVATION_TANH, output, NULL, "hyperbolic tangent")
 ACTIVATION(sigmoid, SH_ACTIVATION_SIGMOID, output, NULL, "1 / (1 + exp(-x))")
 
@@ -76,7 +76,7 @@ static sh_activation_kind gelu_kind(const sh_layer *layer) {
     return o->approximate ? SH_ACTIVATION_GELU_TANH : SH_ACTIVATION_GELU;
 }
 
-static const sh_activation_row *gelu_curve(const sh_layer *layer) {
+static const sh_activation_row *gelu_activation(const sh_layer *layer) {
     return &sh_activation()->row[gelu_kind(layer)];
 }
 
@@ -96,5 +96,5 @@ const sh_layer_kind sh_layer_kind_gelu = {
     .forward = forward_gelu,
     .backward = backward_gelu,
     .in_place = true,
-    .curve = gelu_curve,
+    .activation = gelu_activation,
 };

@@ -14,7 +14,8 @@ void sh_op_scratch(sh_op *op, size_t bytes) {
 
 void sh_op_mask_relu(sh_op *op) {
     float *dy = op->out->grad;
-    if (op->curve != NULL && !op->scaled) sh_vector()->multiply_to(dy, op->saved, op->out->count);
+    if (op->activation != NULL && !op->slopes_applied)
+        sh_vector()->multiply_to(dy, op->saved, op->out->count);
     if (!op->relu) return;
     sh_activation()->row[SH_ACTIVATION_RELU].backward(dy, op->out->data, dy, op->out->count);
 }

@@ -76,7 +76,7 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_gemm_choose(&k->forward, rows_count, out, in, false, true, tuner));
     op->scratch_bytes = k->forward.scratch_bytes;
     if (!op->executor->training) return SH_OK;
-    if (op->curve != NULL) op->saved_bytes = op->out->count * sizeof(float);  // slopes
+    if (op->activation != NULL) op->saved_bytes = op->out->count * sizeof(float);  // slopes
     SH_TRY(sh_gemm_choose(&k->weight_gradient, out, in, rows_count, true, false, tuner));
     sh_op_scratch(op, k->weight_gradient.scratch_bytes);
     if (!op->in[0]->needs_grad) return SH_OK;
@@ -93,7 +93,7 @@ static sh_status forward(sh_op *op) {
                                .c = op->out->data,
                                .bias = op->layer->param_count > 1 ? op->param[1] : NULL,
                                .relu = op->relu,
-                               .activation = op->curve,
+                               .activation = op->activation,
                                .slope = op->saved},
                 op->scratch);
     return SH_OK;
@@ -112,12 +112,13 @@ static sh_status backward(sh_op *op) {
         sh_vector()->bias_grad(dy, (size_t)k->forward.m, (size_t)k->forward.n, sh_op_adds(op, 1),
                                op->param_grad[1]);
     if (op->dx[0] != NULL)
-        sh_gemm_run(&k->input_gradient,
-                    (sh_gemm_args){.a = dy,
-                                   .b = op->param[0],
-                                   .c = op->dx[0],
-                                   .factor = op->bent != NULL ? op->bent->saved : NULL},
-                    op->scratch);
+        sh_gemm_run(
+            &k->input_gradient,
+            (sh_gemm_args){.a = dy,
+                           .b = op->param[0],
+                           .c = op->dx[0],
+                           .factor = op->slopes_from != NULL ? op->slopes_from->saved : NULL},
+            op->scratch);
     return SH_OK;
 }
 
@@ -145,6 +146,6 @@ const sh_layer_kind sh_layer_kind_dense = {
     .destroy = sh_op_free_kernel,
     .describe = describe,
     .fuses_relu = true,
-    .fuses_curve = true,
-    .scales_dx = true,
+    .fuses_activation = true,
+    .applies_slopes = true,
 };

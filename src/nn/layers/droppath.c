@@ -69,4 +69,5 @@ const sh_layer_kind sh_layer_kind_droppath = {
     .backward = backward,
     .destroy = sh_op_free_kernel,
     .in_place = true,
+    .drops_branch = true,
 };

@@ -1,4 +1,4 @@
-#include "nn/executor_room.h"
+#include "nn/executor_occupancy.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct ranges {
     size_t count, capacity;
 } ranges;
 
-struct sh_room_node {
+struct sh_occupancy_node {
     ranges whole, some;
 };
 
@@ -45,20 +45,20 @@ static sh_status add_range(ranges *r, range added) {
     return SH_OK;
 }
 
-sh_status sh_room_init(sh_room *room, int times) {
-    room->times = 1;
-    while (room->times < times) room->times *= 2;
-    room->nodes = sh_alloc(2 * (size_t)room->times, sizeof *room->nodes);
-    return room->nodes != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
+sh_status sh_occupancy_init(sh_occupancy *occupancy, int times) {
+    occupancy->times = 1;
+    while (occupancy->times < times) occupancy->times *= 2;
+    occupancy->nodes = sh_alloc(2 * (size_t)occupancy->times, sizeof *occupancy->nodes);
+    return occupancy->nodes != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
 }
 
-void sh_room_fini(sh_room *room) {
-    for (size_t i = 0; room->nodes != NULL && i < 2 * (size_t)room->times; i++) {
-        sh_free(room->nodes[i].whole.items);
-        sh_free(room->nodes[i].some.items);
+void sh_occupancy_fini(sh_occupancy *occupancy) {
+    for (size_t i = 0; occupancy->nodes != NULL && i < 2 * (size_t)occupancy->times; i++) {
+        sh_free(occupancy->nodes[i].whole.items);
+        sh_free(occupancy->nodes[i].some.items);
     }
-    sh_free(room->nodes);
-    *room = (sh_room){0};
+    sh_free(occupancy->nodes);
+    *occupancy = (sh_occupancy){0};
 }
 
 /* A life, and the part of the tree at hand: node `at` has the times from `low` on, `span` of them.
@@ -68,9 +68,9 @@ typedef struct visit {
     int at, low, span;
 } visit;
 
-static visit visit_all(const sh_room *room, int start, int end) {
-    SH_ASSERT(0 <= start && start <= end && end < room->times);
-    return (visit){.start = start, .end = end, .at = 1, .low = 0, .span = room->times};
+static visit visit_all(const sh_occupancy *occupancy, int start, int end) {
+    SH_ASSERT(0 <= start && start <= end && end < occupancy->times);
+    return (visit){.start = start, .end = end, .at = 1, .low = 0, .span = occupancy->times};
 }
 
 static bool is_outside(const visit *v) { return v->end < v->low || v->start >= v->low + v->span; }
@@ -86,21 +86,22 @@ static visit child(const visit *v, int side) {
     return c;
 }
 
-static sh_status take(sh_room *room, const visit *v, range taken) {
+static sh_status take(sh_occupancy *occupancy, const visit *v, range taken) {
     if (is_outside(v)) return SH_OK;
-    SH_TRY(add_range(&room->nodes[v->at].some, taken));
-    if (is_whole(v)) return add_range(&room->nodes[v->at].whole, taken);
+    SH_TRY(add_range(&occupancy->nodes[v->at].some, taken));
+    if (is_whole(v)) return add_range(&occupancy->nodes[v->at].whole, taken);
     for (int side = 0; side < 2; side++) {
         visit c = child(v, side);
-        SH_TRY(take(room, &c, taken));
+        SH_TRY(take(occupancy, &c, taken));
     }
     return SH_OK;
 }
 
-sh_status sh_room_take(sh_room *room, int start, int end, size_t offset, size_t bytes) {
+sh_status sh_occupancy_take(sh_occupancy *occupancy, int start, int end, size_t offset,
+                            size_t bytes) {
     if (bytes == 0) return SH_OK;
-    visit all = visit_all(room, start, end);
-    return take(room, &all, (range){offset, offset + bytes});
+    visit all = visit_all(occupancy, start, end);
+    return take(occupancy, &all, (range){offset, offset + bytes});
 }
 
 static size_t past_ranges(const ranges *r, size_t offset, size_t bytes) {
@@ -112,23 +113,24 @@ static size_t past_ranges(const ranges *r, size_t offset, size_t bytes) {
 }
 
 /* Behind all that one set after the other has in the way. */
-static size_t past(const sh_room *room, const visit *v, size_t offset, size_t bytes) {
+static size_t past(const sh_occupancy *occupancy, const visit *v, size_t offset, size_t bytes) {
     if (is_outside(v)) return offset;
-    const sh_room_node *node = &room->nodes[v->at];
+    const sh_occupancy_node *node = &occupancy->nodes[v->at];
     if (is_whole(v)) return past_ranges(&node->some, offset, bytes);
     offset = past_ranges(&node->whole, offset, bytes);
     for (int side = 0; side < 2; side++) {
         visit c = child(v, side);
-        offset = past(room, &c, offset, bytes);
+        offset = past(occupancy, &c, offset, bytes);
     }
     return offset;
 }
 
-size_t sh_room_find(const sh_room *room, int start, int end, size_t offset, size_t bytes) {
-    visit all = visit_all(room, start, end);
+size_t sh_occupancy_find(const sh_occupancy *occupancy, int start, int end, size_t offset,
+                         size_t bytes) {
+    visit all = visit_all(occupancy, start, end);
     if (bytes == 0) return offset;
     for (;;) {
-        size_t next = past(room, &all, offset, bytes);
+        size_t next = past(occupancy, &all, offset, bytes);
         if (next == offset) return offset;
         offset = next;
     }

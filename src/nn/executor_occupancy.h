@@ -5,27 +5,29 @@
  * over all of its times (`whole`) and what at any of them (`some`, without what its parents have
  * whole). A life is O(log times) nodes, and ranges that touch become one, so that a search looks at
  * few. */
-#ifndef SH_NN_EXECUTOR_ROOM_H
-#define SH_NN_EXECUTOR_ROOM_H
+#ifndef SH_NN_EXECUTOR_OCCUPANCY_H
+#define SH_NN_EXECUTOR_OCCUPANCY_H
 
 #include <stddef.h>
 
 #include "base/status.h"
 
-typedef struct sh_room_node sh_room_node;
+typedef struct sh_occupancy_node sh_occupancy_node;
 
-typedef struct sh_room {
-    sh_room_node *nodes;  // the root is 1, the children of i are 2 i and 2 i + 1
-    int times;            // a power of two
-} sh_room;
+typedef struct sh_occupancy {
+    sh_occupancy_node *nodes;  // the root is 1, the children of i are 2 i and 2 i + 1
+    int times;                 // a power of two
+} sh_occupancy;
 
 /* Nothing is taken. Lives are within [0, times). */
-sh_status sh_room_init(sh_room *room, int times);
-void sh_room_fini(sh_room *room);
+sh_status sh_occupancy_init(sh_occupancy *occupancy, int times);
+void sh_occupancy_fini(sh_occupancy *occupancy);
 
 /* Takes `bytes` from `offset` on, from time `start` to `end`, both included. */
-sh_status sh_room_take(sh_room *room, int start, int end, size_t offset, size_t bytes);
+sh_status sh_occupancy_take(sh_occupancy *occupancy, int start, int end, size_t offset,
+                            size_t bytes);
 /* The lowest place from `offset` on where as many bytes are free over that life. */
-size_t sh_room_find(const sh_room *room, int start, int end, size_t offset, size_t bytes);
+size_t sh_occupancy_find(const sh_occupancy *occupancy, int start, int end, size_t offset,
+                         size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-#include "nn/executor_room.h"
+#include "nn/executor_occupancy.h"
 
 #include "base/rng.h"
 #include "harness.h"
@@ -26,26 +26,26 @@ static size_t lowest(const box *boxes, size_t count, box placed) {
     return placed.offset;
 }
 
-TEST(room, finds_the_lowest_free_place) {
+TEST(occupancy, finds_the_lowest_free_place) {
     enum { BOXES = 150, TIMES = 37 };
     for (uint32_t seed = 0; seed < 60; seed++) {
         sh_rng rng = sh_rng_stream(seed, SH_RNG_INIT, 0, 0);
-        sh_room room;
+        sh_occupancy occupancy;
         box boxes[BOXES];
-        CHECK_OK(sh_room_init(&room, TIMES));
+        CHECK_OK(sh_occupancy_init(&occupancy, TIMES));
         for (size_t i = 0; i < BOXES; i++) {
             box b = {.start = (int)sh_rng_below(&rng, TIMES),
                      .offset = sh_rng_below(&rng, 8),
                      .bytes = 1 + sh_rng_below(&rng, 20)};
             b.end = b.start + (int)sh_rng_below(&rng, (uint64_t)(TIMES - b.start));
-            size_t found = sh_room_find(&room, b.start, b.end, b.offset, b.bytes);
+            size_t found = sh_occupancy_find(&occupancy, b.start, b.end, b.offset, b.bytes);
             assert_int_equal(found, lowest(boxes, i, b));
             b.offset = found;
             // Boxes that overlap others are taken too, as gradients and what lies in them.
             if (i % 5 == 0) b.offset = sh_rng_below(&rng, 60);
-            CHECK_OK(sh_room_take(&room, b.start, b.end, b.offset, b.bytes));
+            CHECK_OK(sh_occupancy_take(&occupancy, b.start, b.end, b.offset, b.bytes));
             boxes[i] = b;
         }
-        sh_room_fini(&room);
+        sh_occupancy_fini(&occupancy);
     }
 }

@@ -1,0 +1,20 @@
+#include "parallel/peers.h"
+
+sh_status sh_peer_call_start(sh_peer_call *own, const sh_peers *peers, const sh_call *call) {
+    own->call = *call;
+    own->call.bucket = -1;
+    SH_TRY(sh_engine_start(peers->engine, &own->call));
+    own->under_way = true;
+    return SH_OK;
+}
+
+sh_status sh_peer_call_finish(sh_peer_call *own, const sh_peers *peers) {
+    if (!own->under_way) return SH_OK;
+    own->under_way = false;
+    return sh_engine_wait(peers->engine, &own->call);
+}
+
+void sh_peer_call_progress(sh_peer_call *own, const sh_peers *peers) {
+    if (own->under_way)
+        (void)sh_engine_test(peers->engine, &own->call);  // the finish has its status
+}
