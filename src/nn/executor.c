@@ -57,7 +57,7 @@ static sh_op *new_op(sh_executor *executor, const sh_layer *layer, const sh_laye
     op->executor = executor;
     op->layer = layer;
     op->kind = kind;
-    op->guard = op->start = op->finish = op->finish_back = -1;
+    op->guard = op->flight.start = op->flight.finish = op->flight.back = -1;
     return op;
 }
 
@@ -196,8 +196,9 @@ static sh_shape border_shape(const sh_executor *executor, int layer) {
 
 /* The data is an input of a range that begins the net, read or not. */
 static bool enters(const sh_executor *executor, int layer) {
-    if (layer == SH_NET_INPUT && executor->first == 0) return true;
-    return layer < executor->first && last_reader(executor->net, layer) >= executor->first;
+    if (layer == SH_NET_INPUT && executor->layers.first == 0) return true;
+    return layer < executor->layers.first &&
+           last_reader(executor->net, layer) >= executor->layers.first;
 }
 
 static sh_status add_input(sh_builder *builder, int layer) {
@@ -207,23 +208,26 @@ static sh_status add_input(sh_builder *builder, int layer) {
     sh_value *value;
     SH_TRY(add_value(executor, shape, is_tokens(net, layer), &value));
     value->block = border_block(net, layer, &shape);
-    value->data_class = -1 - (int)executor->input_count;
-    bool wants = is_trained(net, layer) || (layer == SH_NET_INPUT && executor->first == 0);
-    value->needs_grad = executor->training && executor->input_gradients && wants && !value->tokens;
+    value->data_class = -1 - (int)executor->inputs.count;
+    bool wants = is_trained(net, layer) || (layer == SH_NET_INPUT && executor->layers.first == 0);
+    value->needs_grad =
+        executor->training && executor->rules.input_gradients && wants && !value->tokens;
     *value_of(builder, layer) = value;
-    executor->inputs[executor->input_count++] = (sh_port){layer, value};
+    executor->inputs.items[executor->inputs.count++] = (sh_port){layer, value};
     return SH_OK;
 }
 
 static sh_status add_inputs(sh_builder *builder) {
     sh_executor *executor = builder->executor;
-    executor->inputs = sh_alloc((size_t)executor->first + 1, sizeof *executor->inputs);
-    executor->outputs = sh_alloc((size_t)executor->last + 1, sizeof *executor->outputs);
-    if (executor->inputs == NULL || executor->outputs == NULL)
+    executor->inputs.items =
+        sh_alloc((size_t)executor->layers.first + 1, sizeof *executor->inputs.items);
+    executor->outputs.items =
+        sh_alloc((size_t)executor->layers.last + 1, sizeof *executor->outputs.items);
+    if (executor->inputs.items == NULL || executor->outputs.items == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
-    for (int layer = SH_NET_INPUT; layer < executor->first; layer++)
+    for (int layer = SH_NET_INPUT; layer < executor->layers.first; layer++)
         if (enters(executor, layer)) SH_TRY(add_input(builder, layer));
-    executor->input = executor->input_count > 0 ? executor->inputs[0].value : NULL;
+    executor->input = executor->inputs.count > 0 ? executor->inputs.items[0].value : NULL;
     return SH_OK;
 }
 
@@ -233,15 +237,16 @@ static sh_status add_output(sh_builder *builder, int layer) {
     int block = border_block(executor->net, layer, &value->shape);
     if (value->block != block) SH_TRY(add_reorder(executor, value, block, &value));
     value->leaves = true;
-    executor->outputs[executor->output_count++] = (sh_port){layer, value};
-    if (layer == executor->last - 1) executor->output = value;
+    executor->outputs.items[executor->outputs.count++] = (sh_port){layer, value};
+    if (layer == executor->layers.last - 1) executor->output = value;
     return SH_OK;
 }
 
 static sh_status add_outputs(sh_builder *builder) {
     const sh_executor *executor = builder->executor;
-    for (int layer = SH_NET_INPUT; layer < executor->last; layer++)
-        if (last_reader(executor->net, layer) >= executor->last) SH_TRY(add_output(builder, layer));
+    for (int layer = SH_NET_INPUT; layer < executor->layers.last; layer++)
+        if (last_reader(executor->net, layer) >= executor->layers.last)
+            SH_TRY(add_output(builder, layer));
     return SH_OK;
 }
 
@@ -258,15 +263,15 @@ static sh_status plan_all(sh_builder *builder) {
     const sh_net *net = executor->net;
     SH_TRY(add_inputs(builder));
     sh_builder_mark_fusions(builder);
-    for (int i = executor->first; i < executor->last; i++)
+    for (int i = executor->layers.first; i < executor->layers.last; i++)
         SH_TRY(plan_layer(builder, net->layers[i]));
     SH_TRY(add_outputs(builder));
     count_readers(executor);
     SH_TRY(check_used(executor));
     executor->skipped = sh_alloc(executor->op_count, sizeof *executor->skipped);
-    executor->flying = sh_alloc(executor->op_count, sizeof *executor->flying);
+    executor->flying.ops = sh_alloc(executor->op_count, sizeof *executor->flying.ops);
     executor->param_unused = sh_alloc(net->params.count, sizeof *executor->param_unused);
-    if (executor->skipped == NULL || executor->flying == NULL || executor->param_unused == NULL)
+    if (executor->skipped == NULL || executor->flying.ops == NULL || executor->param_unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
     SH_TRY(order_params(executor));
     sh_executor_find_slopes(executor);
@@ -278,14 +283,14 @@ static void set_options(sh_executor *executor, const sh_net *net,
                         const sh_executor_options *options) {
     bool all = options->first == 0 && options->last == 0;
     executor->net = net;
-    executor->first = all ? net->first : options->first;
-    executor->last = all ? net->last : options->last;
-    SH_ASSERT(net->first <= executor->first && executor->last <= net->last);
+    executor->layers.first = all ? net->first : options->first;
+    executor->layers.last = all ? net->last : options->last;
+    SH_ASSERT(net->first <= executor->layers.first && executor->layers.last <= net->last);
     executor->batch = options->batch;
     executor->training = options->training;
-    executor->no_sharing = options->no_sharing;
-    executor->gradients_idle = options->gradients_idle;
-    executor->input_gradients = options->input_gradients;
+    executor->rules.no_sharing = options->no_sharing;
+    executor->rules.gradients_idle = options->gradients_idle;
+    executor->rules.input_gradients = options->input_gradients;
     executor->loss = options->loss;
     executor->trace = options->trace;
 }
@@ -327,14 +332,14 @@ void sh_executor_destroy(sh_executor *executor) {
     for (size_t i = 0; i < executor->value_count; i++) sh_free(executor->values[i]);
     sh_free(executor->ops);
     sh_free(executor->values);
-    sh_free(executor->inputs);
-    sh_free(executor->outputs);
+    sh_free(executor->inputs.items);
+    sh_free(executor->outputs.items);
     sh_free(executor->skipped);
-    sh_free(executor->flying);
+    sh_free(executor->flying.ops);
     sh_free(executor->param_unused);
-    sh_free(executor->buffers);
-    sh_free(executor->data_buffers);
-    sh_free(executor->grad_buffers);
+    sh_free(executor->buffers.items);
+    sh_free(executor->buffers.of_data);
+    sh_free(executor->buffers.of_grad);
     sh_free(executor);
 }
 

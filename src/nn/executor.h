@@ -73,11 +73,16 @@ struct sh_op {
     bool param_added[SH_LAYER_PARAMS_MOST];  // backward adds (tied weights), else overwrites
     bool param_last[SH_LAYER_PARAMS_MOST];   // no op writes this gradient after this one
     float *state[SH_LAYER_PARAMS_MOST];
-    int saved_buffer, dx_buffer[SH_INPUTS_MOST];
+    struct op_buffers {
+        int saved, dx[SH_INPUTS_MOST];  // indices of the executor's buffers, -1: none
+    } buffers;
     int guard;  // op index of the drop-path that skips this op, -1: none
-    /* Of an op that communicates: forward starts after op `start`, and its finish comes before
-     * forward of op `finish`, or after all; likewise backward, which starts in its turn. */
-    int start, finish, finish_back;
+    /* Of an op that communicates, as op indices: forward starts after `start` and is finished
+     * before forward of `finish`; backward starts in its turn and is finished before that of
+     * `back`. */
+    struct op_flight {
+        int start, finish, back;
+    } flight;
 };
 
 /* A value at a border of the range: the output of a layer, or SH_NET_INPUT. */
@@ -85,6 +90,11 @@ typedef struct sh_port {
     int layer;
     sh_value *value;
 } sh_port;
+
+typedef struct sh_ports {
+    sh_port *items;
+    size_t count;
+} sh_ports;
 
 /* Where a step is, for the random draws and batchnorm. */
 typedef struct sh_step_context {
@@ -109,15 +119,19 @@ typedef struct sh_step_context {
 
 struct sh_executor {
     const sh_net *net;
-    int first, last;  // layers [first, last) of the net
+    struct executor_range {
+        int first, last;  // layers [first, last) of the net
+    } layers;
     int64_t batch;
-    bool training, no_sharing, gradients_idle, input_gradients;
+    bool training;
+    struct executor_rules {
+        bool no_sharing, gradients_idle, input_gradients;  // as in the options
+    } rules;
     sh_op **ops;
     size_t op_count, op_capacity;
     sh_value **values;
     size_t value_count, value_capacity;
-    sh_port *inputs, *outputs;
-    size_t input_count, output_count;
+    sh_ports inputs, outputs;
     sh_value *input, *output;  // the first input (NULL: none); what the last layer gives
     const sh_loss *loss;
     sh_step_context step;
@@ -125,15 +139,19 @@ struct sh_executor {
     bool *skipped;       // per op, this step: behind a dropped path
     bool *param_unused;  // per parameter: no op used it in this step
     const sh_trace *trace;
-    sh_op **flying;  // ops whose exchange is under way, oldest first
-    size_t flying_count;
-    bool communicates;      // an op has a start and a finish
+    struct executor_flying {
+        sh_op **ops;  // whose exchange is under way, oldest first
+        size_t count;
+        bool any;  // an op of the executor communicates
+    } flying;
     size_t scratch_bytes;   // shared by all ops, at the start of the memory
     size_t memory_bytes;    // of the shared block that this executor uses
     size_t unshared_bytes;  // the sum without reuse, for explain
-    struct sh_buffer *buffers;
-    size_t buffer_count, buffer_capacity;
-    int *data_buffers, *grad_buffers;  // per class
+    struct executor_buffers {
+        struct sh_buffer *items;
+        size_t count, capacity;
+        int *of_data, *of_grad;  // per class
+    } buffers;
 };
 
 /* The blocks an executor works on; plain memory of the net's sizes. */

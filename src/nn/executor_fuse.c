@@ -6,9 +6,9 @@
 /* The only layer of the range that reads `layer`; NULL: there are others, or it is outside. */
 static const sh_layer *sole_reader(const sh_builder *builder, int layer) {
     const sh_executor *executor = builder->executor;
-    if (layer < executor->first || builder->readers[layer] != 1) return NULL;
+    if (layer < executor->layers.first || builder->readers[layer] != 1) return NULL;
     int reader = builder->first_reader[layer];
-    return reader < executor->last ? executor->net->layers[reader] : NULL;
+    return reader < executor->layers.last ? executor->net->layers[reader] : NULL;
 }
 
 /* relu before max pooling commutes with it and is cheaper on the pooled side; any other relu is
@@ -23,12 +23,12 @@ void sh_builder_mark_fusions(sh_builder *builder) {
     for (size_t i = 0; i < net->layer_count; i++) {
         bool is_relu = net->layers[i]->kind == &sh_layer_kind_relu;
         const sh_layer *reader = is_relu ? sole_reader(builder, (int)i) : NULL;
-        builder->into_pool[i] = reader != NULL && reader->kind->pools_relu;
+        builder->into_pool[i] = reader != NULL && reader->kind == &sh_layer_kind_maxpool;
     }
 }
 
 bool sh_builder_absorbs_relu(const sh_builder *builder, const sh_layer *layer) {
-    if (layer->kind->pools_relu)
+    if (layer->kind == &sh_layer_kind_maxpool)
         return layer->inputs[0] >= 0 && builder->into_pool[layer->inputs[0]];
     if (!layer->kind->fuses_relu) return false;
     const sh_layer *reader = sole_reader(builder, layer->index);
@@ -45,7 +45,7 @@ const struct sh_activation_row *sh_builder_activation(const sh_builder *builder,
 }
 
 bool sh_builder_is_absorbed(const sh_builder *builder, const sh_layer *layer) {
-    if (layer->inputs[0] < builder->executor->first) return false;
+    if (layer->inputs[0] < builder->executor->layers.first) return false;
     const sh_layer *before = builder->executor->net->layers[layer->inputs[0]];
     if (layer->kind->activation != NULL) return sh_builder_activation(builder, before) != NULL;
     if (layer->kind != &sh_layer_kind_relu) return false;

@@ -52,9 +52,7 @@ void sh_executor_find_slopes(sh_executor *executor);
 sh_status sh_executor_mark_guards(sh_executor *executor);
 
 /* The op has a start and a finish (nn/layer.h), and is under way in between. */
-static inline bool sh_op_communicates(const sh_op *op) {
-    return op->kind->finish_forward != NULL || op->kind->finish_backward != NULL;
-}
+static inline bool sh_op_communicates(const sh_op *op) { return op->kind->exchange != NULL; }
 
 /* Decides what shares memory and where everything lies. */
 sh_status sh_executor_assign_memory(sh_executor *executor);

@@ -37,16 +37,16 @@ static void find_flights(sh_executor *executor) {
     int before = -1;
     for (size_t i = 0; i < executor->op_count; i++) {
         sh_op *op = executor->ops[i];
-        op->start = op->finish = op->index;
+        op->flight.start = op->flight.finish = op->index;
         if (!sh_op_communicates(op)) continue;
-        executor->communicates = true;
-        op->start = before = earliest_start(op, before);
-        op->finish = first_reader(executor, op);
+        executor->flying.any = true;
+        op->flight.start = before = earliest_start(op, before);
+        op->flight.finish = first_reader(executor, op);
     }
 }
 
 /* The time from which on forward writes the op's output. */
-static int written_from(const sh_op *op) { return op->start < 0 ? 0 : op->start; }
+static int written_from(const sh_op *op) { return op->flight.start < 0 ? 0 : op->flight.start; }
 
 /* The op reads or writes gradients of this class in backward. */
 static bool touches(const sh_op *op, int class) {
@@ -68,13 +68,13 @@ static int last_finish(const sh_executor *executor, const sh_op *op) {
 static void find_back_flights(sh_executor *executor) {
     for (size_t i = 0; i < executor->op_count; i++) {
         sh_op *op = executor->ops[i];
-        op->finish_back = sh_op_communicates(op) ? last_finish(executor, op) : op->index;
+        op->flight.back = sh_op_communicates(op) ? last_finish(executor, op) : op->index;
     }
 }
 
 /* When backward of the op is complete. */
 static int back_done(const sh_executor *executor, const sh_op *op) {
-    return backward_time(executor, op->finish_back < 0 ? 0 : op->finish_back);
+    return backward_time(executor, op->flight.back < 0 ? 0 : op->flight.back);
 }
 
 /* ---- Data ---- */
@@ -92,11 +92,11 @@ static void find_last_reads(sh_executor *executor) {
         int back = back_done(executor, op);
         bool backward = runs_backward(executor, op);
         for (int k = 0; k < op->in_count; k++)
-            read_until(op->in[k], backward && op->needs_input ? back : op->finish);
+            read_until(op->in[k], backward && op->needs_input ? back : op->flight.finish);
         if (backward && op->needs_output) read_until(op->out, back);
     }
-    for (size_t i = 0; i < executor->output_count; i++)
-        read_until(executor->outputs[i].value, loss_time(executor));
+    for (size_t i = 0; i < executor->outputs.count; i++)
+        read_until(executor->outputs.items[i].value, loss_time(executor));
 }
 
 static bool reads_class(const sh_op *op, int class) {
@@ -109,24 +109,25 @@ static bool reads_class(const sh_op *op, int class) {
  * time. */
 static bool may_overwrite(const sh_executor *executor, const sh_op *op, const int *reads) {
     const sh_value *input = op->in[0];
-    for (int i = op->index + 1; i < op->finish; i++)  // while an exchange is under way
+    for (int i = op->index + 1; i < op->flight.finish; i++)  // while an exchange is under way
         if (reads_class(executor->ops[i], input->data_class)) return false;
-    if (executor->no_sharing || !op->kind->in_place || input->data_class < 0 || input->tokens)
+    if (executor->rules.no_sharing || !op->kind->in_place || input->data_class < 0 || input->tokens)
         return false;
     for (int k = 1; k < op->in_count; k++)
         if (op->in[k]->data_class == input->data_class) return false;
-    bool shared = op->finish > op->index && op->finish < (int)executor->op_count &&
-                  reads_class(executor->ops[op->finish], input->data_class);
-    return !shared && input->count == op->out->count && reads[input->data_class] == op->finish;
+    bool shared = op->flight.finish > op->index && op->flight.finish < (int)executor->op_count &&
+                  reads_class(executor->ops[op->flight.finish], input->data_class);
+    return !shared && input->count == op->out->count &&
+           reads[input->data_class] == op->flight.finish;
 }
 
 static sh_status add_buffer(sh_executor *executor, size_t bytes, int start, int end,
                             int *index_out) {
-    SH_TRY(sh_grow((void **)&executor->buffers, &executor->buffer_capacity,
-                   executor->buffer_count + 1, sizeof *executor->buffers));
-    executor->buffers[executor->buffer_count] =
+    SH_TRY(sh_grow((void **)&executor->buffers.items, &executor->buffers.capacity,
+                   executor->buffers.count + 1, sizeof *executor->buffers.items));
+    executor->buffers.items[executor->buffers.count] =
         (sh_buffer){.bytes = sh_round_up(bytes, SH_ALIGN), .start = start, .end = end};
-    *index_out = (int)executor->buffer_count++;
+    *index_out = (int)executor->buffers.count++;
     return SH_OK;
 }
 
@@ -147,18 +148,18 @@ static int assign_classes(sh_executor *executor, int *reads_out) {
 /* `reads`: memory for a number per op. */
 static sh_status assign_data(sh_executor *executor, int *reads) {
     size_t classes = (size_t)assign_classes(executor, reads);
-    executor->data_buffers = sh_alloc(classes, sizeof *executor->data_buffers);
-    if (executor->data_buffers == NULL)
+    executor->buffers.of_data = sh_alloc(classes, sizeof *executor->buffers.of_data);
+    if (executor->buffers.of_data == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
-    for (size_t i = 0; i < classes; i++) executor->data_buffers[i] = -1;
+    for (size_t i = 0; i < classes; i++) executor->buffers.of_data[i] = -1;
     for (size_t i = 0; i < executor->op_count;
          i++) {  // the first value of a class opens its buffer
         const sh_op *op = executor->ops[i];
         int class = op->out->data_class;
-        if (class < 0 || executor->data_buffers[class] >= 0) continue;
+        if (class < 0 || executor->buffers.of_data[class] >= 0) continue;
         int end = reads[class];
         SH_TRY(add_buffer(executor, op->out->count * sizeof(float), written_from(op),
-                          end > op->index ? end : op->index, &executor->data_buffers[class]));
+                          end > op->index ? end : op->index, &executor->buffers.of_data[class]));
     }
     return SH_OK;
 }
@@ -169,16 +170,16 @@ static void find_grad_writers(sh_executor *executor) {
     for (size_t i = 0; i < executor->op_count; i++)
         for (int k = 0; k < executor->ops[i]->in_count; k++)
             if (executor->ops[i]->out->needs_grad) executor->ops[i]->in[k]->grad_writer = (int)i;
-    for (size_t i = 0; i < executor->output_count; i++)
-        executor->outputs[i].value->grad_writer = -1;
+    for (size_t i = 0; i < executor->outputs.count; i++)
+        executor->outputs.items[i].value->grad_writer = -1;
 }
 
 /* Going backward: an op that only passes gradients on lets its input's share its output's memory.
  */
 static void assign_grad_classes(sh_executor *executor, int *classes_out) {
     int classes = 0;
-    for (size_t i = 0; i < executor->output_count; i++) {
-        sh_value *output = executor->outputs[i].value;
+    for (size_t i = 0; i < executor->outputs.count; i++) {
+        sh_value *output = executor->outputs.items[i].value;
         if (output->needs_grad) output->grad_class = classes++;
     }
     for (int i = (int)executor->op_count - 1; i >= 0; i--) {
@@ -191,7 +192,7 @@ static void assign_grad_classes(sh_executor *executor, int *classes_out) {
             op->dx_added[k] = !writes_first;
             if (!writes_first) continue;
             bool passes_on = op->kind->in_place || op->kind->reshapes;
-            bool shares = k == 0 && passes_on && !executor->no_sharing;
+            bool shares = k == 0 && passes_on && !executor->rules.no_sharing;
             input->grad_class = shares ? op->out->grad_class : classes++;
         }
     }
@@ -202,8 +203,8 @@ static void assign_grad_classes(sh_executor *executor, int *classes_out) {
  * backward does not ask for the output, its gradient takes its place. */
 static bool loss_overwrites(const sh_executor *executor, int grad_class, const int *reads) {
     const sh_value *output = executor->output;
-    bool has_loss = executor->last == (int)executor->net->layer_count;
-    return has_loss && !executor->no_sharing && output->grad_class == grad_class &&
+    bool has_loss = executor->layers.last == (int)executor->net->layer_count;
+    return has_loss && !executor->rules.no_sharing && output->grad_class == grad_class &&
            output->data_class >= 0 && reads[output->data_class] == loss_time(executor);
 }
 
@@ -232,21 +233,22 @@ static sh_status assign_grad_buffers(sh_executor *executor, int classes, const s
     for (int class = 0; class < classes; class ++) {
         const sh_buffer *life = &lives[class];
         if (loss_overwrites(executor, class, reads)) {
-            executor->grad_buffers[class] = executor->data_buffers[executor->output->data_class];
-            executor->buffers[executor->grad_buffers[class]].end = life->end;
+            executor->buffers.of_grad[class] =
+                executor->buffers.of_data[executor->output->data_class];
+            executor->buffers.items[executor->buffers.of_grad[class]].end = life->end;
         } else {
             SH_TRY(add_buffer(executor, life->bytes, life->start, life->end,
-                              &executor->grad_buffers[class]));
+                              &executor->buffers.of_grad[class]));
         }
     }
     return SH_OK;
 }
 
 static sh_status assign_grads(sh_executor *executor, int classes, const int *reads) {
-    executor->grad_buffers = sh_alloc((size_t)classes, sizeof *executor->grad_buffers);
+    executor->buffers.of_grad = sh_alloc((size_t)classes, sizeof *executor->buffers.of_grad);
     sh_buffer *lives = sh_alloc((size_t)classes, sizeof *lives);
     sh_status status = SH_OK;
-    if (executor->grad_buffers == NULL || lives == NULL) {
+    if (executor->buffers.of_grad == NULL || lives == NULL) {
         status = SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
     } else {
         find_grad_lives(executor, classes, lives);
@@ -259,17 +261,17 @@ static sh_status assign_grads(sh_executor *executor, int classes, const int *rea
 static sh_status assign_op_buffers(sh_executor *executor, sh_op *op) {
     int back = backward_time(executor, op->index);
     bool backward = runs_backward(executor, op);
-    int done = backward ? back_done(executor, op) : op->finish;
-    op->saved_buffer = -1;
+    int done = backward ? back_done(executor, op) : op->flight.finish;
+    op->buffers.saved = -1;
     if (op->scratch_bytes > executor->scratch_bytes)
         executor->scratch_bytes = sh_round_up(op->scratch_bytes, SH_ALIGN);
     if (op->saved_bytes > 0)
-        SH_TRY(add_buffer(executor, op->saved_bytes, written_from(op), done, &op->saved_buffer));
+        SH_TRY(add_buffer(executor, op->saved_bytes, written_from(op), done, &op->buffers.saved));
     for (int k = 0; k < op->in_count; k++) {
-        op->dx_buffer[k] = -1;
+        op->buffers.dx[k] = -1;
         if (backward && op->dx_added[k] && !sh_executor_adds_dx(op, k))
             SH_TRY(add_buffer(executor, op->in[k]->count * sizeof(float), back, done,
-                              &op->dx_buffer[k]));
+                              &op->buffers.dx[k]));
     }
     return SH_OK;
 }

@@ -67,8 +67,8 @@ static sh_status place(placing *p, sh_buffer *buffer) {
             return sh_occupancy_take(&p->gradients, buffer->start, buffer->end, offset,
                                      buffer->bytes);
     }
-    int start = executor->no_sharing ? 0 : buffer->start;
-    int end = executor->no_sharing ? last_time(executor) : buffer->end;
+    int start = executor->rules.no_sharing ? 0 : buffer->start;
+    int end = executor->rules.no_sharing ? last_time(executor) : buffer->end;
     buffer->offset =
         sh_occupancy_find(&p->memory, start, end, executor->scratch_bytes, buffer->bytes);
     if (buffer->offset + buffer->bytes > executor->memory_bytes)
@@ -82,7 +82,7 @@ static sh_status place_all(placing *p, sh_buffer **order) {
     if (p->lends) SH_TRY(sh_occupancy_init(&p->gradients, last_time(executor) + 1));
     if (p->lends) SH_TRY(take_gradients(p));
     executor->memory_bytes = executor->unshared_bytes = executor->scratch_bytes;
-    for (size_t i = 0; i < executor->buffer_count; i++) {
+    for (size_t i = 0; i < executor->buffers.count; i++) {
         SH_TRY(place(p, order[i]));
         executor->unshared_bytes += order[i]->bytes;
     }
@@ -91,11 +91,12 @@ static sh_status place_all(placing *p, sh_buffer **order) {
 
 sh_status sh_executor_place(sh_executor *executor) {
     placing p = {.executor = executor,
-                 .lends = executor->gradients_idle && executor->training && !executor->no_sharing};
-    sh_buffer **order = sh_alloc(executor->buffer_count, sizeof *order);
+                 .lends = executor->rules.gradients_idle && executor->training &&
+                          !executor->rules.no_sharing};
+    sh_buffer **order = sh_alloc(executor->buffers.count, sizeof *order);
     if (order == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for an executor");
-    for (size_t i = 0; i < executor->buffer_count; i++) order[i] = &executor->buffers[i];
-    qsort(order, executor->buffer_count, sizeof *order, by_size_descending);
+    for (size_t i = 0; i < executor->buffers.count; i++) order[i] = &executor->buffers.items[i];
+    qsort(order, executor->buffers.count, sizeof *order, by_size_descending);
     sh_status status = place_all(&p, order);
     sh_occupancy_fini(&p.memory);
     sh_occupancy_fini(&p.gradients);

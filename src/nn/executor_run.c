@@ -12,18 +12,18 @@ typedef struct places {
 
 static void *at(const places *in, const sh_executor *executor, int index) {
     if (index < 0) return NULL;
-    const sh_buffer *buffer = &executor->buffers[index];
+    const sh_buffer *buffer = &executor->buffers.items[index];
     return (char *)(buffer->lent ? in->gradients : in->memory) + buffer->offset;
 }
 
 static void bind_op(sh_executor *executor, sh_op *op, const sh_blocks *blocks, const places *in) {
     op->scratch = in->memory;
-    op->saved = at(in, executor, op->saved_buffer);
+    op->saved = at(in, executor, op->buffers.saved);
     for (int k = 0; k < op->in_count; k++) {
         op->dx[k] = NULL;
         if (!executor->training || !op->in[k]->needs_grad || !op->out->needs_grad) continue;
         bool aside = op->dx_added[k] && !sh_executor_adds_dx(op, k);
-        op->dx[k] = aside ? at(in, executor, op->dx_buffer[k]) : op->in[k]->grad;
+        op->dx[k] = aside ? at(in, executor, op->buffers.dx[k]) : op->in[k]->grad;
     }
     if (op->layer == NULL) return;
     for (int k = 0; k < op->layer->param_count; k++) {
@@ -40,9 +40,9 @@ void sh_executor_bind(sh_executor *executor, const sh_blocks *blocks, void *memo
     for (size_t i = 0; i < executor->value_count; i++) {
         sh_value *value = executor->values[i];
         if (value->data_class >= 0)
-            value->data = at(&in, executor, executor->data_buffers[value->data_class]);
+            value->data = at(&in, executor, executor->buffers.of_data[value->data_class]);
         if (value->grad_class >= 0)
-            value->grad = at(&in, executor, executor->grad_buffers[value->grad_class]);
+            value->grad = at(&in, executor, executor->buffers.of_grad[value->grad_class]);
     }
     for (size_t i = 0; i < executor->op_count; i++)
         bind_op(executor, executor->ops[i], blocks, &in);
@@ -62,7 +62,7 @@ static void start_step(sh_executor *executor, const sh_step_context *step,
                        const void *const *inputs) {
     executor->step = *step;
     executor->stopped = false;
-    executor->flying_count = 0;
+    executor->flying.count = 0;
     // Only the inputs themselves and what is a reshaped view of them have no buffer.
     for (size_t i = 0; i < executor->value_count; i++) {
         int class = executor->values[i]->data_class;
@@ -86,15 +86,14 @@ static bool stops(sh_executor *executor) {
 /* ---- Exchanges under way ---- */
 
 static void progress(const sh_executor *executor) {
-    for (size_t i = 0; i < executor->flying_count; i++) {
-        sh_op *op = executor->flying[i];
-        if (op->kind->progress != NULL) op->kind->progress(op);
+    for (size_t i = 0; i < executor->flying.count; i++) {
+        sh_op *op = executor->flying.ops[i];
+        op->kind->exchange->progress(op);
     }
 }
 
 static sh_status timed(sh_executor *executor, sh_op *op, const char *phase,
                        sh_status (*run)(sh_op *op)) {
-    if (run == NULL) return SH_OK;
     int64_t begin = sh_trace_begin(executor->trace);
     SH_TRY(run(op));
     sh_trace_end(executor->trace, phase, sh_op_name(op), executor->step.step, begin);
@@ -104,35 +103,35 @@ static sh_status timed(sh_executor *executor, sh_op *op, const char *phase,
 /* Forward of the ops under way that must be finished before op `before`. */
 static sh_status finish_forward(sh_executor *executor, int before) {
     size_t kept = 0;
-    for (size_t i = 0; i < executor->flying_count; i++) {
-        sh_op *op = executor->flying[i];
-        if (op->finish > before)
-            executor->flying[kept++] = op;
+    for (size_t i = 0; i < executor->flying.count; i++) {
+        sh_op *op = executor->flying.ops[i];
+        if (op->flight.finish > before)
+            executor->flying.ops[kept++] = op;
         else
-            SH_TRY(timed(executor, op, "forward", op->kind->finish_forward));
+            SH_TRY(timed(executor, op, "forward", op->kind->exchange->finish_forward));
     }
-    executor->flying_count = kept;
+    executor->flying.count = kept;
     return SH_OK;
 }
 
 /* Starts the ops that communicate, from `next` on, whose inputs are written when op `after` is
  * done. */
 static sh_status start_forward(sh_executor *executor, int after, size_t *next) {
-    if (!executor->communicates) return SH_OK;
+    if (!executor->flying.any) return SH_OK;
     for (; *next < executor->op_count; ++*next) {
         sh_op *op = executor->ops[*next];
         if (!sh_op_communicates(op)) continue;
-        if (op->start > after) return SH_OK;
+        if (op->flight.start > after) return SH_OK;
         if (executor->skipped[*next]) continue;
         SH_TRY(timed(executor, op, "forward", op->kind->forward));
-        executor->flying[executor->flying_count++] = op;
+        executor->flying.ops[executor->flying.count++] = op;
     }
     return SH_OK;
 }
 
 static sh_status forward_op(sh_executor *executor, int i) {
     sh_op *op = executor->ops[i];
-    if (executor->flying_count > 0) SH_TRY(finish_forward(executor, i));
+    if (executor->flying.count > 0) SH_TRY(finish_forward(executor, i));
     if (executor->skipped[i] || sh_op_communicates(op)) return SH_OK;
     SH_TRY(timed(executor, op, "forward", op->kind->forward));
     progress(executor);
@@ -141,7 +140,7 @@ static sh_status forward_op(sh_executor *executor, int i) {
 
 sh_status sh_executor_forward_range(sh_executor *executor, const sh_step_context *step,
                                     const void *const *inputs) {
-    SH_ASSERT(!(executor->gradients_idle && step->accumulate));
+    SH_ASSERT(!(executor->rules.gradients_idle && step->accumulate));
     start_step(executor, step, inputs);
     size_t next = 0;
     for (int i = 0; i < (int)executor->op_count && !stops(executor); i++) {
@@ -153,7 +152,7 @@ sh_status sh_executor_forward_range(sh_executor *executor, const sh_step_context
 }
 
 sh_status sh_executor_forward(sh_executor *executor, const sh_step_context *step, const void *x) {
-    SH_ASSERT(executor->input_count == 1);
+    SH_ASSERT(executor->inputs.count == 1);
     return sh_executor_forward_range(executor, step, &x);
 }
 
@@ -165,7 +164,8 @@ const sh_op *sh_executor_first_bad(sh_executor *executor, const sh_step_context 
         sh_op *op = executor->ops[i];
         if (executor->skipped[i]) continue;
         if (op->kind->forward(op) != SH_OK) return op;
-        if (op->kind->finish_forward != NULL && op->kind->finish_forward(op) != SH_OK) return op;
+        if (op->kind->exchange != NULL && op->kind->exchange->finish_forward(op) != SH_OK)
+            return op;
         if (!sh_reduce()->all_finite(op->out->data, op->out->count)) return op;
     }
     return NULL;
@@ -217,22 +217,22 @@ static void complete_backward(sh_op *op, const listener *to) {
 /* Backward of the ops under way that must be finished before backward of op `before`. */
 static sh_status finish_backward(sh_executor *executor, int before, const listener *to) {
     size_t kept = 0;
-    for (size_t i = 0; i < executor->flying_count; i++) {
-        sh_op *op = executor->flying[i];
-        if (op->finish_back < before) {
-            executor->flying[kept++] = op;
+    for (size_t i = 0; i < executor->flying.count; i++) {
+        sh_op *op = executor->flying.ops[i];
+        if (op->flight.back < before) {
+            executor->flying.ops[kept++] = op;
             continue;
         }
-        SH_TRY(timed(executor, op, "backward", op->kind->finish_backward));
+        SH_TRY(timed(executor, op, "backward", op->kind->exchange->finish_backward));
         complete_backward(op, to);
     }
-    executor->flying_count = kept;
+    executor->flying.count = kept;
     return SH_OK;
 }
 
 static sh_status backward_op(sh_executor *executor, int i, const listener *to) {
     sh_op *op = executor->ops[i];
-    if (executor->flying_count > 0) SH_TRY(finish_backward(executor, i, to));
+    if (executor->flying.count > 0) SH_TRY(finish_backward(executor, i, to));
     if (!op->out->needs_grad) return SH_OK;
     if (executor->skipped[i]) {
         skip_backward(op);
@@ -242,7 +242,7 @@ static sh_status backward_op(sh_executor *executor, int i, const listener *to) {
     SH_TRY(timed(executor, op, "backward", op->kind->backward));
     progress(executor);
     if (sh_op_communicates(op))
-        executor->flying[executor->flying_count++] = op;
+        executor->flying.ops[executor->flying.count++] = op;
     else
         complete_backward(op, to);
     return SH_OK;

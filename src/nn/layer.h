@@ -60,6 +60,15 @@ typedef struct sh_layer {
     size_t states[SH_LAYER_PARAMS_MOST];  // indices into net->states
 } sh_layer;
 
+/* What makes a kind one that communicates: forward and backward only start its exchange, and these
+ * wait for it and complete the result. Between the two other ops run, with `progress` called after
+ * each. While its exchange is under way such an op uses no scratch; `saved` is its own. */
+typedef struct sh_layer_exchange {
+    sh_status (*finish_forward)(sh_op *op);
+    sh_status (*finish_backward)(sh_op *op);
+    void (*progress)(sh_op *op);
+} sh_layer_exchange;
+
 struct sh_layer_kind {
     const char *name, *help;
     sh_option_table options;
@@ -80,20 +89,13 @@ struct sh_layer_kind {
     /* What computes cannot fail; what exchanges values with other workers can. */
     sh_status (*forward)(sh_op *op);
     sh_status (*backward)(sh_op *op);
-    /* Kinds that communicate: forward and backward only start their exchange, and these wait for it
-     * and complete the result. Between the two other ops run, with `progress` called after each.
-     * Such a kind uses no scratch while its exchange is under way: `saved` is its own. NULL: the
-     * result is complete when forward, or backward, returns. */
-    sh_status (*finish_forward)(sh_op *op);
-    sh_status (*finish_backward)(sh_op *op);
-    void (*progress)(sh_op *op);
+    const sh_layer_exchange *exchange;  // of kinds that communicate; NULL: it computes
     void (*destroy)(sh_op *op);
     const char *(*describe)(const sh_op *op);  // the kernels chosen, for explain; NULL: plain
 
     bool takes_tokens;  // reads int32 tokens; every other layer reads floats
     bool in_place;      // forward may write over input 0, backward over the output's gradient
     bool reshapes;      // forward and backward only rename the shape: output and input share memory
-    bool pools_relu;    // a relu before it can be done on its smaller output (op->relu)
     bool drops_branch;  // skips the ops that only it reads; its kernel is one bool: skipped now
     bool fuses_relu;    // a following relu can be absorbed (op->relu)
     bool fuses_activation;  // a following layer that has `curve` likewise (op->activation)

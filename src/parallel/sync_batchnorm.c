@@ -86,6 +86,8 @@ static void progress(sh_op *op) {
     if (!is_alone(op)) sh_peer_call_progress(op->kernel, sh_op_step(op).peers);
 }
 
+static const sh_layer_exchange exchange = {finish_forward, finish_backward, progress};
+
 static const sh_layer_kind sync_batchnorm = {
     .name = "sync-batchnorm",
     .help = "batch normalisation with the statistics of all workers' batches together",
@@ -97,9 +99,7 @@ static const sh_layer_kind sync_batchnorm = {
     .build = build,
     .forward = forward,
     .backward = backward,
-    .finish_forward = finish_forward,
-    .finish_backward = finish_backward,
-    .progress = progress,
+    .exchange = &exchange,
     .destroy = sh_op_free_kernel,
     .fuses_relu = true,
 };

@@ -86,9 +86,10 @@ static void forward(pipeline *p, int s, int m) {
     const void *inputs[8] = {data_of(p->whole, m)};
     if (s > 0) {
         const sh_executor *before = p->part[s - 1][m];
-        assert_int_equal(e->input_count, before->output_count);
-        check_border(before->outputs, e->inputs, e->input_count);
-        for (size_t i = 0; i < e->input_count; i++) inputs[i] = before->outputs[i].value->data;
+        assert_int_equal(e->inputs.count, before->outputs.count);
+        check_border(before->outputs.items, e->inputs.items, e->inputs.count);
+        for (size_t i = 0; i < e->inputs.count; i++)
+            inputs[i] = before->outputs.items[i].value->data;
     }
     sh_step_context step = p->whole->step;
     step.position = (uint64_t)(m * BATCH);
@@ -101,8 +102,8 @@ static void backward(pipeline *p, int s, int m) {
         p->loss[m] =
             sh_executor_loss(e, p->whole->y + (size_t)m * p->whole->executor->output->count, 1.0)
                 .sum;
-    for (size_t i = 0; s < p->stages - 1 && i < e->output_count; i++) {
-        sh_value *to = e->outputs[i].value, *from = p->part[s + 1][m]->inputs[i].value;
+    for (size_t i = 0; s < p->stages - 1 && i < e->outputs.count; i++) {
+        sh_value *to = e->outputs.items[i].value, *from = p->part[s + 1][m]->inputs.items[i].value;
         if (to->grad != NULL) memcpy(to->grad, from->grad, to->count * sizeof(float));
     }
     e->step.accumulate = m > 0;

@@ -118,7 +118,8 @@ TEST(sync_batchnorm, travels_while_another_branch_is_computed) {
     int between = 0;
     for (size_t i = 0; i < parts[0].executor->op_count; i++) {
         const sh_op *op = parts[0].executor->ops[i];
-        if (strcmp(op->kind->name, "sync-batchnorm") == 0) between = op->finish - op->start;
+        if (strcmp(op->kind->name, "sync-batchnorm") == 0)
+            between = op->flight.finish - op->flight.start;
     }
     assert_true(between > 2);  // it is under way during c and d
     rig_step(&whole);

@@ -148,7 +148,6 @@ const sh_layer_kind sh_layer_kind_maxpool = {
     .forward = forward_max,
     .backward = backward_max,
     .destroy = sh_op_free_kernel,
-    .pools_relu = true,
 };
 
 const sh_layer_kind sh_layer_kind_avgpool = {
