@@ -327,7 +327,7 @@ static const sh_option rows[] = {
     {.key = "trace", .type = SH_OPTION_BOOL, AT(trace), .initial = "false", .group = "Output",
      .help = "write trace.json for chrome://tracing or Perfetto"},
     {.key = "tensorboard", .type = SH_OPTION_BOOL, AT(tensorboard), .initial = "false",
-     .help = "write the metrics as TensorBoard's event files, too"},
+     .group = "Output", .help = "write the metrics as TensorBoard's event files, too"},
     // clang-format on
 };
 
