@@ -7,7 +7,7 @@
 
 static char said[1 << 14];
 
-static void hear_line(void *user, int level, const char *text) {
+static void hear_line(void *user, shoal_log_level level, const char *text) {
     (void)user, (void)level;
     strncat(said, text, sizeof said - strlen(said) - 2);
     strcat(said, "\n");
