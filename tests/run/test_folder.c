@@ -13,7 +13,7 @@ static void hear_line(void *user, shoal_log_level level, const char *text) {
     strcat(said, "\n");
 }
 
-static const shoal_hooks hooks = {.line = hear_line};
+static const shoal_hooks hooks = {.size = sizeof hooks, .line = hear_line};
 
 /* The folder of the test is the current one, so that default names lead there. */
 static void begin(void) {
@@ -224,7 +224,7 @@ TEST(folder, a_damaged_checkpoint_is_passed_over_with_a_warning) {
 
 TEST(folder, kernel_choices_of_a_run_are_those_of_its_checkpoint) {
     begin();
-    shoal_hooks with = {.line = hear_line, .cache_folder = "cache"};
+    shoal_hooks with = {.size = sizeof with, .line = hear_line, .cache_folder = "cache"};
     shoal_config *config = RIG_CONFIG("steps", "2", "kernels", "measure", "out", "a");
     SUCCEEDS(shoal_train(config, &with, NULL));
     shoal_config_destroy(config);

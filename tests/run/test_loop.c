@@ -186,7 +186,7 @@ static void simulate(const char *sync, const char *codec, record *seen) {
     shoal_config *config =
         RIG_CONFIG("data.batch", "100", "steps", "30", "workers", "3", "sync", sync, "compress",
                    codec, "optimizer.lr", "0.05", "log_every", "10", "out", folder());
-    const shoal_simulation world = {.compute = "exp:10ms"};
+    const shoal_simulation world = {.size = sizeof world, .compute = "exp:10ms"};
     if (shoal_simulate(config, NULL, &world, NULL, NULL) != SHOAL_OK)
         fail_msg("%s: %s", sync, shoal_error_text());
     shoal_config_destroy(config);
