@@ -20,73 +20,7 @@ int sh_engine_nodes(const sh_engine *engine) {
     return places != NULL ? places->nodes : 1;
 }
 
-/* ---- The flight recorder --------------------------------------------------------------------- */
-
-static const char *const direct_names[SH_COLLECTIVES] = {
-    [SH_ALLREDUCE] = "allreduce direct", [SH_REDUCE_SCATTER] = "reduce-scatter direct",
-    [SH_ALLGATHER] = "allgather direct", [SH_BROADCAST] = "broadcast direct",
-    [SH_ALLTOALL] = "alltoall direct",   [SH_BARRIER] = "barrier direct",
-};
-
-/* call->own is the number of the call's entry; it may be overwritten before the call ends. */
-void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm) {
-    sh_rank_status *board = engine->transport->board;
-    char text[2 * sizeof board->operations[0].what];
-    const char *what = direct_names[call->what];
-    if (algorithm != NULL) {
-        snprintf(text, sizeof text, "%s %s", sh_collective_name(call->what), algorithm->name);
-        what = text;
-    }
-    sh_operation *entry = sh_board_begin(board, engine->now_ns, what, call->step, call->bucket, -1,
-                                         (int64_t)(call->count * sh_dtype_bytes(call->dtype)));
-    call->own = (void *)(uintptr_t)entry->sequence;
-}
-
-static void record_end(sh_engine *engine, const sh_call *call) {
-    sh_rank_status *board = engine->transport->board;
-    uint64_t number = (uint64_t)(uintptr_t)call->own;
-    sh_operation *entry = &board->operations[number % SH_BOARD_OPERATIONS];
-    if (entry->sequence == number) sh_board_end(board, entry, engine->now_ns);
-}
-
 /* ---- Calls ----------------------------------------------------------------------------------- */
-
-/* The call belongs to its caller again, and may be gone when this returns. */
-static void give_back(sh_engine *engine, sh_call *call, sh_status status) {
-    call->status = status;
-    if (engine->driver != NULL)
-        sh_driver_ended(engine, call);
-    else
-        call->done = true;
-}
-
-void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status) {
-    engine->under_way--;
-    // Small calls take less time than a look at the clock is worth.
-    if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
-    call->end_ns = engine->now_ns;
-    if (engine->status == SH_OK) {  // else the board keeps what this rank was in, and for whom
-        record_end(engine, call);
-        if (engine->waits != 0) sh_engine_awake(engine);
-    }
-    give_back(engine, call, status);
-}
-
-sh_status sh_engine_fail(sh_engine *engine, sh_status status) {
-    if (engine->status != SH_OK) return status;
-    engine->status = status;
-    engine->error = *sh_error_last();
-    while (engine->first != NULL) sh_message_collective_end(engine, engine->first, status);
-    for (sh_group *group = engine->groups; group != NULL; group = group->next)
-        if (group->direct.area != NULL) sh_direct_abandon(engine, group, status);
-    sh_error_adopt(&engine->error);
-    return status;
-}
-
-bool sh_engine_maps(const sh_engine *engine) {
-    bool forced = engine->forced != NULL && !engine->forced->maps;
-    return engine->driver == NULL && engine->world->direct.area != NULL && !forced;
-}
 
 static sh_status check_call(const sh_engine *engine, const sh_call *call) {
     const sh_group *group = sh_call_group(engine, call);
@@ -129,7 +63,7 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     const sh_algorithm *algorithm = NULL;
     sh_status status = admit(engine, call, &algorithm);
     if (status != SH_OK) {
-        give_back(engine, call, status);
+        sh_call_return(engine, call, status);
         return status;
     }
     if (call->count * sh_dtype_bytes(call->dtype) > SH_SMALL_BYTES) sh_engine_now(engine);
@@ -144,31 +78,28 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     }
     status = algorithm == NULL ? sh_direct_begin(engine, call)
                                : sh_message_collective_begin(engine, call, algorithm);
-    // Where the engine failed it has ended all calls, this one too.
     if (status != SH_OK && engine->status == SH_OK) sh_call_finish(engine, call, status);
+    sh_engine_end_failed(engine);
     return status;
 }
 
-bool sh_engine_progress_direct(sh_engine *engine) {
-    bool moved = false;
-    for (sh_group *group = engine->groups; group != NULL; group = group->next) {
-        const sh_direct *direct = &group->direct;
-        if (direct->first != NULL || direct->ended != direct->announced)
-            moved |= sh_direct_progress(engine, group);
+/* Everything that can move; stops at the engine's failure. */
+static bool move_all(sh_engine *engine) {
+    bool moved = sh_direct_progress_all(engine);
+    if (engine->first == NULL && !engine->keeps_polling) return moved;
+    moved |= sh_transport_progress(engine->transport);
+    if (sh_agree_settle(engine) != SH_OK) return true;
+    sh_message_collective *at = engine->first, *next;
+    for (; at != NULL && engine->status == SH_OK; at = next) {
+        next = at->next;
+        moved |= sh_message_collective_progress(engine, at);
     }
     return moved;
 }
 
 bool sh_engine_progress(sh_engine *engine) {
-    bool moved = sh_engine_progress_direct(engine);
-    if (engine->first == NULL && !engine->keeps_polling) return moved;
-    moved |= sh_transport_progress(engine->transport);
-    if (sh_agree_settle(engine) != SH_OK) return true;
-    for (sh_message_collective *run = engine->first, *next; run != NULL; run = next) {
-        next = run->next;
-        moved |= sh_message_collective_progress(engine, run);
-        if (engine->status != SH_OK) break;
-    }
+    bool moved = move_all(engine);
+    sh_engine_end_failed(engine);
     return moved;
 }
 
@@ -260,7 +191,9 @@ void sh_engine_unshare(sh_engine *engine, sh_shared *shared) {
 static sh_status abandon(sh_engine *engine, void *argument) {
     (void)argument;
     sh_status status = SH_FAIL(SH_E_PEER, "rank %d has left its team", engine->transport->rank);
-    return sh_engine_fail(engine, status);
+    sh_engine_fail(engine, status);
+    sh_engine_end_failed(engine);
+    return status;
 }
 
 void sh_engine_abandon(sh_engine *engine) { sh_engine_job(engine, abandon, NULL); }
@@ -274,19 +207,19 @@ void sh_engine_set_timeout(sh_engine *engine, int64_t timeout_ns) {
     sh_engine_job(engine, set_timeout, &timeout_ns);
 }
 
-typedef struct attend_job {
+typedef struct polling_job {
     void (*start)(sh_transport *transport);
-} attend_job;
+} polling_job;
 
 static sh_status keep_polling(sh_engine *engine, void *argument) {
-    const attend_job *job = argument;
+    const polling_job *job = argument;
     if (job->start != NULL && !engine->keeps_polling) job->start(engine->transport);
     engine->keeps_polling = engine->driver != NULL;
     return SH_OK;
 }
 
 sh_status sh_engine_keep_polling(sh_engine *engine, void (*start)(sh_transport *transport)) {
-    attend_job job = {start};
+    polling_job job = {start};
     return sh_engine_job(engine, keep_polling, &job);
 }
 

@@ -143,13 +143,3 @@ void sh_agree_watch(sh_engine *engine) {
     engine->transport->on_arrival = on_arrival;
     engine->transport->on_arrival_user = engine;
 }
-
-void sh_agree_ask(sh_engine *engine, sh_message_collective *collective) {
-    int segment, step;
-    bool sends;
-    int peer =
-        collective->told ? -1 : sh_message_collective_waits(collective, &segment, &step, &sends);
-    if (peer < 0 || engine->notice.state == SH_MESSAGE_PENDING) return;
-    sh_agree_tell(engine, collective->group, peer, &collective->started, &engine->notice);
-    collective->told = true;
-}

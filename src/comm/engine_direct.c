@@ -20,20 +20,11 @@
 
 #include "comm/engine_direct.h"
 
+#include "base/task.h"
+
 bool sh_direct_serves(const sh_engine *engine, const sh_call *call) {
-    const sh_group *group = sh_call_group(engine, call);
-    if (group->direct.area == NULL) return false;
-    switch (sh_way_of(call, call->count * sh_dtype_bytes(call->dtype))) {
-        case SH_WAY_SMALL:
-            return true;
-        case SH_WAY_MAPPED:
-            return call->what != SH_ALLTOALL;
-        case SH_WAY_CHUNKS:
-            return call->what == SH_ALLREDUCE;
-        case SH_WAY_PARTS:
-            return call->what == SH_ALLREDUCE && call->shared != NULL && sh_engine_maps(engine);
-    }
-    return false;
+    return sh_call_group(engine, call)->direct.area != NULL &&
+           sh_way_of(call)->serves(engine, call);
 }
 
 sh_status sh_direct_join(sh_engine *engine, sh_group *group) {
@@ -49,44 +40,99 @@ sh_status sh_direct_join(sh_engine *engine, sh_group *group) {
     return SH_OK;
 }
 
-/* ---- Announcing ------------------------------------------------------------------------------ */
+/* ---- Flags -------------------------------------------------------------------------------------
+ */
 
-static int take_chunk(sh_engine *engine) {
-    for (int i = 0; i < SH_CHUNKS; i++) {
-        if (engine->chunks >> i & 1) continue;
-        engine->chunks |= 1u << i;
-        return i;
+/* Wakes peers that sleep, after something was announced. */
+static void wake_sleepers(sh_engine *engine, const sh_group *group) {
+    for (int i = 0; i < group->ranks; i++) {
+        // Relaxed, and no fence between the announcement and this look: a rank that falls asleep
+        // looks again long after its flag was visible (see sleep_politely in engine_wait.c).
+        if (i != group->rank &&
+            atomic_load_explicit(&group->direct.area[i]->sleeps, memory_order_relaxed) != 0)
+            sh_wake(engine->transport, sh_group_member(group, i));
     }
-    return -1;
 }
+
+/* All peers are done with the announcement that `number` will overwrite. */
+static bool is_free(sh_direct *direct, const sh_group *group, uint64_t number) {
+    if (number <= direct->all_done + SH_PIECES) return true;
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < group->ranks; i++) {
+        // Acquire: what the peer read and wrote before it was done has happened.
+        uint64_t done =
+            atomic_load_explicit(&direct->area[i]->flags[group->id].done, memory_order_acquire);
+        if (i != group->rank && done < least) least = done;
+    }
+    direct->all_done = least;
+    return number <= least + SH_PIECES;
+}
+
+static void publish(sh_engine *engine, sh_group *group, uint64_t number, sh_stamp stamp,
+                    uint64_t offset) {
+    sh_announcement *mine = sh_announcement_at(&group->direct, group->id, group->rank, number);
+    mine->offset = offset;
+    mine->stamp = stamp;
+    atomic_store_explicit(&mine->taken, 0, memory_order_relaxed);
+    // Release: whoever sees the number sees the line and the data that it speaks of.
+    atomic_store_explicit(&mine->number, number, memory_order_release);
+    wake_sleepers(engine, group);
+}
+
+/* All peers have announced piece `number`; -1 on a peer that announced something else. */
+static int all_arrived(sh_group *group, uint64_t number) {
+    sh_direct *direct = &group->direct;
+    for (int i = direct->arrived_at; i < group->ranks; i++) {
+        const sh_announcement *theirs = sh_announcement_at(direct, group->id, i, number);
+        // Acquire: pairs with the release in publish.
+        if (atomic_load_explicit(&theirs->number, memory_order_acquire) != number) {
+            direct->arrived_at = i;
+            return 0;
+        }
+        const sh_piece *piece = sh_piece_at(direct, number);
+        if (!sh_stamp_equal(theirs->stamp, piece->stamp)) return -1;
+    }
+    direct->arrived_at = group->ranks;
+    return 1;
+}
+
+static void tell_done(sh_engine *engine, sh_group *group, uint64_t number) {
+    // Release: this rank's reads and writes of the piece come before.
+    atomic_store_explicit(&engine->area->flags[group->id].done, number, memory_order_release);
+}
+
+static bool all_done(sh_group *group, uint64_t number) {
+    sh_direct *direct = &group->direct;
+    for (int i = direct->done_at; i < group->ranks; i++) {
+        // Acquire: the peer's writes to this rank's data have happened.
+        if (atomic_load_explicit(&direct->area[i]->flags[group->id].done, memory_order_acquire) <
+            number) {
+            direct->done_at = i;
+            return false;
+        }
+    }
+    direct->done_at = 0;
+    return true;
+}
+
+/* ---- Stages ------------------------------------------------------------------------------------
+ */
 
 /* Announces the next piece of the oldest call; false if it has to wait. */
 static bool announce_next(sh_engine *engine, sh_group *group) {
     sh_direct *direct = &group->direct;
     sh_call *call = direct->first;
-    uint64_t number = direct->announced + 1;
-    if (number > direct->ended + SH_PIECES || !sh_announcement_is_free(direct, group, number))
-        return false;
-    size_t element = sh_dtype_bytes(call->dtype), left = call->count - direct->cursor;
-    sh_way way = sh_way_of(call, call->count * element);
+    uint64_t number = direct->announced + 1, offset;
+    if (number > direct->ended + SH_PIECES || !is_free(direct, group, number)) return false;
+    const sh_way *way = sh_way_of(call);
     sh_piece *piece = sh_piece_at(direct, number);
-    *piece = (sh_piece){.call = call, .stamp = sh_stamp_of(call, way), .chunk = -1, .way = way};
-    piece->first = direct->cursor;
-    piece->count = left;
-    if (way == SH_WAY_CHUNKS) {
-        if (left > SH_CHUNK_BYTES / element) piece->count = SH_CHUNK_BYTES / element;
-        piece->chunk = take_chunk(engine);
-        if (piece->chunk < 0) return false;
-        char *chunk = engine->area->chunk[piece->chunk];
-        engine->combine->copy(chunk, (char *)call->data + piece->first * element,
-                              piece->count * element);
-        sh_publish(engine, group, number, piece->stamp, (uint64_t)(chunk - (char *)engine->area));
-    } else if (way != SH_WAY_SMALL) {
-        char *base = call->shared->base[engine->transport->rank];
-        sh_publish(engine, group, number, piece->stamp, (uint64_t)((char *)call->data - base));
-    } else {
-        sh_announce_small(engine, group, number, piece->stamp, call);
-    }
+    *piece = (sh_piece){.call = call,
+                        .first = direct->cursor,
+                        .count = call->count - direct->cursor,
+                        .stamp = sh_stamp_of(call, way->number),
+                        .way = way};
+    if (!way->prepare(engine, group, piece, number, &offset)) return false;
+    publish(engine, group, number, piece->stamp, offset);
     direct->announced = number;
     direct->cursor += piece->count;
     piece->last = direct->cursor == call->count;
@@ -97,8 +143,6 @@ static bool announce_next(sh_engine *engine, sh_group *group) {
     }
     return true;
 }
-
-/* ---- Reducing -------------------------------------------------------------------------------- */
 
 /* The first peer whose announcement of a piece is another. */
 static void disagree(sh_engine *engine, sh_group *group, uint64_t number) {
@@ -118,66 +162,32 @@ static bool reduce_next(sh_engine *engine, sh_group *group) {
     sh_direct *direct = &group->direct;
     uint64_t number = direct->reduced + 1;
     if (number > direct->announced) return false;
-    int arrived = sh_all_arrived(group, number);
+    int arrived = all_arrived(group, number);
     if (arrived == 0) return false;
-    sh_piece *piece = sh_piece_at(direct, number);
+    const sh_piece *piece = sh_piece_at(direct, number);
     if (arrived < 0) {
         disagree(engine, group, number);
         return true;
     }
     // Who has something else to do leaves parts to others.
-    bool leaves = piece->way == SH_WAY_PARTS && !engine->waiting;
+    bool leaves = piece->way->shares_work && !engine->waiting;
     if (leaves && !sh_parts_taken(group, piece, number)) return false;
-    sh_direct_use(engine, group, piece, number);
+    piece->way->work(engine, group, piece, number);
     direct->reduced = number;
     direct->arrived_at = 0;
-    sh_tell_done(engine, group, number);
-    if (piece->way != SH_WAY_SMALL) sh_engine_wake(engine, group);
+    tell_done(engine, group, number);
+    if (!piece->way->one_flag) wake_sleepers(engine, group);
     return true;
-}
-
-/* ---- Ending ---------------------------------------------------------------------------------- */
-
-/* What crossed between the ranks: what peers read here and what was written to them. */
-static size_t traffic_of(const sh_call *call, const sh_group *group, const sh_piece *piece) {
-    size_t element = sh_dtype_bytes(call->dtype), bytes = piece->count * element;
-    size_t peers = (size_t)group->ranks - 1;
-    size_t block = sh_block_range(piece->count, group->ranks, group->rank).count * element;
-    size_t slice =
-        sh_direct_slice(piece->count, element, group->ranks, group->rank).count * element;
-    switch (call->what) {
-        case SH_ALLGATHER:
-            return peers * block;
-        case SH_REDUCE_SCATTER:
-        case SH_ALLTOALL:
-            return bytes - block;
-        case SH_BROADCAST:
-            return group->rank == call->root ? peers * bytes : 0;
-        default:
-            return piece->way == SH_WAY_SMALL ? peers * bytes : bytes - slice + peers * slice;
-    }
-}
-
-void sh_count_traffic(sh_call *call, const sh_group *group, const sh_piece *piece) {
-    size_t peers = (size_t)group->ranks - 1;
-    bool twice = piece->way != SH_WAY_SMALL && call->what == SH_ALLREDUCE;
-    call->messages += twice ? 2 * peers : peers;
-    call->sent_bytes += traffic_of(call, group, piece);
 }
 
 static bool end_next(sh_engine *engine, sh_group *group) {
     sh_direct *direct = &group->direct;
     uint64_t number = direct->ended + 1;
     if (number > direct->reduced) return false;
-    sh_piece *piece = sh_piece_at(direct, number);
-    if (piece->way != SH_WAY_SMALL && !sh_all_done(group, number)) return false;
+    const sh_piece *piece = sh_piece_at(direct, number);
+    if (!piece->way->one_flag && !all_done(group, number)) return false;
     sh_call *call = piece->call;
-    if (piece->chunk >= 0) {
-        size_t element = sh_dtype_bytes(call->dtype);
-        engine->combine->copy((char *)call->data + piece->first * element,
-                              engine->area->chunk[piece->chunk], piece->count * element);
-        engine->chunks &= ~(1u << piece->chunk);
-    }
+    if (piece->way->finish != NULL) piece->way->finish(engine, piece);
     direct->ended = number;
     sh_count_traffic(call, group, piece);
     if (piece->last) sh_call_finish(engine, call, SH_OK);
@@ -187,19 +197,12 @@ static bool end_next(sh_engine *engine, sh_group *group) {
 /* ---- What the engine calls --------------------------------------------------------------------
  */
 
-/* `bytes` from `data` on lie in this rank's part of the memory. */
-static bool lies_in(const sh_engine *engine, const sh_shared *shared, const char *data,
-                    size_t bytes) {
-    const char *base = shared->base[engine->transport->rank];
-    return data >= base && bytes <= shared->bytes && (size_t)(data - base) <= shared->bytes - bytes;
-}
-
 static sh_status check_mapped(const sh_engine *engine, const sh_call *call) {
     size_t bytes = call->count * sh_dtype_bytes(call->dtype);
     const sh_fused_work *fused = &call->fused;
-    bool inside = call->shared == NULL || lies_in(engine, call->shared, call->data, bytes);
+    bool inside = call->shared == NULL || sh_shared_holds(engine, call->shared, call->data, bytes);
     if (fused->work != NULL)
-        inside = inside && lies_in(engine, fused->shared, fused->result, bytes);
+        inside = inside && sh_shared_holds(engine, fused->shared, fused->result, bytes);
     if (inside) return SH_OK;
     return SH_FAIL(SH_E_SHAPE, "the data of %s of bucket %d does not lie in the shared memory",
                    sh_collective_name(call->what), call->bucket);
@@ -209,8 +212,7 @@ sh_status sh_direct_begin(sh_engine *engine, sh_call *call) {
     SH_TRY(check_mapped(engine, call));
     sh_group *group = sh_call_group(engine, call);
     sh_direct *direct = &group->direct;
-    size_t bytes = call->count * sh_dtype_bytes(call->dtype);
-    sh_agree_begin(engine, group, sh_stamp_of(call, sh_way_of(call, bytes)));
+    sh_agree_begin(engine, group, sh_stamp_of(call, sh_way_of(call)->number));
     call->next = NULL;
     if (direct->last != NULL)
         direct->last->next = call;
@@ -266,4 +268,94 @@ const sh_call *sh_direct_waits(const sh_group *group, uint64_t *waits_out, bool 
             *waits_out |= UINT64_C(1) << sh_group_member(group, i);
     }
     return direct->piece[number % SH_PIECES].call;
+}
+
+bool sh_direct_progress_all(sh_engine *engine) {
+    bool moved = false;
+    for (sh_group *group = engine->groups; group != NULL; group = group->next) {
+        const sh_direct *direct = &group->direct;
+        if (direct->first != NULL || direct->ended != direct->announced)
+            moved |= sh_direct_progress(engine, group);
+    }
+    return moved;
+}
+
+/* ---- The quick way -----------------------------------------------------------------------------
+ *
+ * A small all-reduce or barrier that is run, not started, and finds nothing else under way: the
+ * same stages without queues, and the clock is not read. */
+
+static bool is_quick(const sh_engine *engine, const sh_group *group, const sh_call *call) {
+    size_t bytes = call->count * sh_dtype_bytes(call->dtype);
+    const sh_direct *direct = &group->direct;
+    bool plain = call->algorithm == NULL && engine->forced == NULL && engine->status == SH_OK &&
+                 (call->what == SH_ALLREDUCE || call->what == SH_BARRIER) &&
+                 bytes <= SH_QUICK_BYTES && sh_way_of(call)->quick;
+    return plain && direct->area != NULL && direct->first == NULL &&
+           direct->ended == direct->announced && call->dtype != SH_DTYPE_BYTE;
+}
+
+/* Spins a while for `reached`; most peers of a small call are there at once. With fewer cores than
+ * ranks a peer may need this core, so it is offered instead. */
+#define SPIN_FOR(engine, reached)                                      \
+    ({                                                                 \
+        bool shared_cores_ = (engine)->transport->ranks_per_core > 1;  \
+        int tries_ = shared_cores_ ? SH_QUICK_YIELDS : SH_QUICK_SPINS; \
+        bool reached_ = (reached);                                     \
+        for (; !reached_ && tries_ > 0; tries_--) {                    \
+            if (shared_cores_)                                         \
+                sh_task_yield();                                       \
+            else                                                       \
+                sh_pause();                                            \
+            reached_ = (reached);                                      \
+        }                                                              \
+        reached_;                                                      \
+    })
+
+/* Both stages of a piece as far as peers are there; true: it has ended. */
+static bool pass_quickly(sh_engine *engine, sh_group *group, sh_piece *piece, uint64_t number) {
+    sh_direct *direct = &group->direct;
+    if (!SPIN_FOR(engine, all_arrived(group, number) > 0)) return false;
+    direct->arrived_at = 0;
+    piece->way->work(engine, group, piece, number);
+    direct->reduced = number;
+    tell_done(engine, group, number);
+    if (piece->way->one_flag) return true;
+    wake_sleepers(engine, group);
+    return SPIN_FOR(engine, all_done(group, number));
+}
+
+bool sh_direct_quick(sh_engine *engine, sh_call *call) {
+    sh_group *group = sh_call_group(engine, call);
+    sh_direct *direct = &group->direct;
+    if (!is_quick(engine, group, call)) return false;
+    uint64_t number = direct->announced + 1, offset;
+    if (!is_free(direct, group, number)) return false;
+    const sh_way *way = sh_way_of(call);
+    size_t bytes = call->count * sh_dtype_bytes(call->dtype);
+    if (!way->one_flag && !sh_shared_holds(engine, call->shared, call->data, bytes)) return false;
+    sh_piece *piece = sh_piece_at(direct, number);
+    *piece = (sh_piece){.call = call,
+                        .count = call->count,
+                        .stamp = sh_stamp_of(call, way->number),
+                        .way = way,
+                        .last = true};
+    way->prepare(engine, group, piece, number, &offset);
+    publish(engine, group, number, piece->stamp, offset);
+    // Peers see the announcement first: books are kept while it travels.
+    sh_agree_begin(engine, group, piece->stamp);
+    direct->announced = number;
+    call->sent_bytes = call->messages = 0;
+    call->status = SH_OK;
+    call->start_ns = engine->now_ns;
+    call->done = false;
+    engine->under_way++;
+    bool ended = pass_quickly(engine, group, piece, number);
+    // Afterwards, as it waits for all stores to be visible.
+    sh_call_record(engine, call, NULL);
+    if (!ended) return true;
+    direct->ended = number;
+    sh_count_traffic(call, group, piece);
+    sh_call_finish(engine, call, SH_OK);
+    return true;
 }

@@ -1,16 +1,21 @@
-/* Inside the engine: how a call travels. Its parts:
+/* Inside the engine, by the reader's question:
  *
- *   engine.c         start, test, wait, poll; which way a call takes
- *   engine_message.c    by messages: a small state machine per segment over the algorithm's steps
- *   engine_direct.c  through mapped memory: announce, reduce, announce, in pieces
- *   engine_use.c     the sums and moves of a piece; engine_quick.c small calls in one go
- *   engine_agree.c   whether all ranks start the same calls
- *   engine_wait.c    spinning, sleeping, and the watchdog's words
- *   engine_task.c    the comm task that drives all this under MPI
- *   group.c          ranks that call together
- *   choose.c         which algorithm for which size; calibrate.c measures what that needs
+ *   engine.c          what callers see: start, test, wait, poll; creation
+ *   choose.c          which algorithm for which size; calibrate.c measures what that needs
+ *   engine_message.c  how a call goes by messages: a state machine per segment over the steps
+ *   engine_direct.c   how a call goes through mapped memory: announce, reduce, end, in pieces
+ *   engine_ways.c     where the data of a piece lies and what a rank does with it
+ *   engine_agree.c    whether all ranks start the same calls
+ *   engine_call.c     what is noted of a call, how it ends, the first failure
+ *   engine_wait.c     what the driver does while nothing moves, and the watchdog
+ *   engine_task.c     the comm task that drives all this under MPI
+ *   group.c           ranks that call together
  *
- * All of it runs in one task, the driver: the caller's, or the comm task. */
+ * Calls go down this list's dependencies only: engine.c, group.c and engine_task.c use all others;
+ * engine_wait.c uses the two ways a call travels, those use engine_agree.c, and that engine_call.c.
+ * So a failure is noted where it is found (sh_engine_fail), and the calls under way end on return
+ * to the top (sh_engine_end_failed). All of it runs in one task, the driver: the caller's, or the
+ * comm task. */
 #ifndef SH_COMM_ENGINE_INTERNAL_H
 #define SH_COMM_ENGINE_INTERNAL_H
 
@@ -128,16 +133,16 @@ typedef struct sh_area {
     _Alignas(4096) char chunk[SH_CHUNKS][SH_CHUNK_BYTES];
 } sh_area;
 
-typedef enum sh_way { SH_WAY_SMALL, SH_WAY_MAPPED, SH_WAY_CHUNKS, SH_WAY_PARTS } sh_way;
-enum { SH_WAYS = 4 };
+typedef struct sh_way sh_way;
+enum { SH_WAYS = 4 };  // numbers below name a way in stamps, the others an algorithm
 
 /* A stretch of a call that is announced, reduced and finished as a whole. */
 typedef struct sh_piece {
     sh_call *call;
     size_t first, count;  // elements
     sh_stamp stamp;
-    int chunk;  // of shared scratch, -1: none
-    sh_way way;
+    int chunk;  // of shared scratch, where the way uses one
+    const sh_way *way;
     bool last;  // of its call
 } sh_piece;
 
@@ -206,7 +211,8 @@ struct sh_engine {
     sh_message notice;  // the last that this rank sent
     sh_status status;   // the first failure; nothing starts after it
     sh_error error;
-    sh_driver *driver;   // the comm task, or NULL
+    sh_driver *driver;                                // the comm task, or NULL
+    void (*ended)(sh_engine *engine, sh_call *call);  // hands a call back; NULL: sets `done`
     bool keeps_polling;  // the driver polls also while no call is under way
     // When the transport's own call began, 0: none is under way. Relaxed: a waiting task only looks
     // how long the comm task has been away.
@@ -229,19 +235,21 @@ static inline sh_group *sh_call_group(const sh_engine *engine, const sh_call *ca
 sh_status sh_engine_begin(sh_engine *engine, sh_call *call);
 /* Moves everything that can move; true if anything did. */
 bool sh_engine_progress(sh_engine *engine);
-bool sh_engine_progress_direct(sh_engine *engine);
 /* Waits for one call with the watchdog. */
 sh_status sh_engine_await(sh_engine *engine, sh_call *call);
 /* Waits for all calls under way, before something that only the transport sees. */
 sh_status sh_engine_drain(sh_engine *engine);
 /* Notes the start on the board. */
 void sh_call_record(sh_engine *engine, sh_call *call, const sh_algorithm *algorithm);
+void sh_call_return(sh_engine *engine, sh_call *call, sh_status status);
 void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status);
 /* "bucket 3, step 17"; "step 17" of a call that is of no bucket. Returns text_out. */
 enum { SH_PLACE_TEXT = 64 };
 const char *sh_call_place(const sh_call *call, char text_out[SH_PLACE_TEXT]);
-/* Keeps the calling task's error record; every call under way ends with it. */
+/* Notes the engine's first failure with the calling task's error record; returns `status`. */
 sh_status sh_engine_fail(sh_engine *engine, sh_status status);
+/* After a failure: every call under way ends with it. */
+void sh_engine_end_failed(sh_engine *engine);
 
 sh_status sh_message_collective_begin(sh_engine *engine, sh_call *call,
                                       const sh_algorithm *algorithm);
@@ -251,6 +259,8 @@ void sh_message_collective_end(sh_engine *engine, sh_message_collective *collect
 /* The rank of the run that it waits for, -1: none; in which segment and step, and for what. */
 int sh_message_collective_waits(const sh_message_collective *collective, int *segment_out,
                                 int *step_out, bool *sends_out);
+/* Tells the peer that it waits for, once, which call this is. */
+void sh_message_collective_notify(sh_engine *engine, sh_message_collective *collective);
 void sh_message_collectives_destroy(sh_message_collective *collective);
 
 /* What a call is: `how` is its way through mapped memory, or sh_stamp_how of its algorithm. */
@@ -287,14 +297,13 @@ sh_status sh_agree_settle(sh_engine *engine);
 /* Says to a rank of the run what was started; `*notice_out` is borrowed until it has left. */
 void sh_agree_tell(sh_engine *engine, const sh_group *group, int peer, const sh_started *said,
                    sh_message *notice_out);
-/* Says it once to the peer that a message collective waits for. */
-void sh_agree_ask(sh_engine *engine, sh_message_collective *collective);
 /* As the transport's, but a difference comes first. */
 sh_status sh_engine_health(sh_engine *engine);
 
 bool sh_direct_serves(const sh_engine *engine, const sh_call *call);
 sh_status sh_direct_begin(sh_engine *engine, sh_call *call);
 bool sh_direct_progress(sh_engine *engine, sh_group *group);
+bool sh_direct_progress_all(sh_engine *engine);
 void sh_direct_abandon(sh_engine *engine, sh_group *group, sh_status status);
 /* Starts a small call that finds nothing else under way, and ends it if its peers are there; false:
  * take the long way. */
@@ -309,8 +318,6 @@ sh_status sh_direct_join(sh_engine *engine, sh_group *group);
 sh_status sh_engine_back_off(sh_engine *engine, int *turn_inout);
 /* Waits for one message while no call is under way. */
 sh_status sh_engine_await_message(sh_engine *engine, sh_message *message);
-/* Wakes peers that sleep, after something was announced. */
-void sh_engine_wake(sh_engine *engine, const sh_group *group);
 /* The wait is over: the board says so. */
 void sh_engine_awake(sh_engine *engine);
 
@@ -327,7 +334,5 @@ sh_status sh_driver_create(sh_engine *engine);
 void sh_driver_destroy(sh_engine *engine);
 sh_status sh_driver_start(sh_engine *engine, sh_call *call);
 sh_status sh_driver_wait(sh_engine *engine, sh_call *call);
-/* Tells waiting tasks that a call has ended. */
-void sh_driver_ended(sh_engine *engine, sh_call *call);
 
 #endif

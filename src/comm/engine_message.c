@@ -43,7 +43,7 @@ static size_t longest_stretch(const sh_message_collective *collective) {
 
 /* A spare message collective whose scratch is large enough, else any with new scratch. */
 static sh_status acquire_collective(sh_engine *engine, size_t scratch_bytes,
-                                    sh_message_collective **trip_out) {
+                                    sh_message_collective **collective_out) {
     sh_message_collective **best = NULL;
     for (sh_message_collective **at = &engine->spare; *at != NULL; at = &(*at)->next) {
         bool fits = (*at)->scratch_bytes >= scratch_bytes;
@@ -66,7 +66,7 @@ static sh_status acquire_collective(sh_engine *engine, size_t scratch_bytes,
         return SH_FAIL(SH_E_MEMORY, "out of memory for %zu bytes of scratch of a collective",
                        scratch_bytes);
     }
-    *trip_out = collective;
+    *collective_out = collective;
     return SH_OK;
 }
 
@@ -433,4 +433,16 @@ int sh_message_collective_waits(const sh_message_collective *collective, int *se
         return *sends_out ? segment->send.peer : segment->receive.peer;
     }
     return -1;
+}
+
+/* Two ranks may wait for each other without any message between them, so a rank that has waited
+ * for some time tells the peer that it waits for which call it is in. */
+void sh_message_collective_notify(sh_engine *engine, sh_message_collective *collective) {
+    int segment, step;
+    bool sends;
+    int peer =
+        collective->told ? -1 : sh_message_collective_waits(collective, &segment, &step, &sends);
+    if (peer < 0 || engine->notice.state == SH_MESSAGE_PENDING) return;
+    sh_agree_tell(engine, collective->group, peer, &collective->started, &engine->notice);
+    collective->told = true;
 }

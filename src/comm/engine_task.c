@@ -198,7 +198,8 @@ sh_status sh_driver_wait(sh_engine *engine, sh_call *call) {
     return status;
 }
 
-void sh_driver_ended(sh_engine *engine, sh_call *call) {
+/* A call has ended: waiting tasks hear of it. */
+static void ended(sh_engine *engine, sh_call *call) {
     sh_driver *driver = engine->driver;
     pthread_mutex_lock(&driver->lock);
     if (call->status != SH_OK)
@@ -216,6 +217,7 @@ sh_status sh_driver_create(sh_engine *engine) {
     pthread_cond_init(&driver->work, NULL);
     pthread_cond_init(&driver->news, NULL);
     engine->driver = driver;
+    engine->ended = ended;
     sh_status status = sh_task_spawn("comm", drive, engine, &driver->task);
     if (status != SH_OK) sh_driver_destroy(engine);
     return status;
@@ -236,4 +238,5 @@ void sh_driver_destroy(sh_engine *engine) {
     pthread_mutex_destroy(&driver->lock);
     sh_free(driver);
     engine->driver = NULL;
+    engine->ended = NULL;
 }

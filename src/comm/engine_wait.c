@@ -1,5 +1,5 @@
-/* What the driver does while nothing moves: spin, give way, sleep; and the watchdog, which knows
- * for whom every rank waits. */
+/* What the driver does while nothing moves: it spins, yields, then sleeps; and the watchdog, which
+ * knows for whom every rank waits and ends all calls when the wait exceeds its limit. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,27 +8,17 @@
 #include "comm/engine_internal.h"
 
 enum {
-    SPINS = 2000,        // each a pause of some 20 ns, where every rank has a core
-    CROWDED_SPINS = 20,  // where ranks share cores
-    CROWDED_YIELDS = 400,
+    SPINS = 2000,       // each a pause of some 20 ns, where every rank has a core
+    SHARED_SPINS = 20,  // where ranks share cores
+    SHARED_YIELDS = 400,
     YIELDS = 1 << 30,  // where every rank has a core: as many as fit into the time below
     RECHECKS = 100,
 };
 
 /* A rank with a core of its own hardly ever sleeps within a step: a virtual machine gives a core
  * that sleeps to others, and may wait tens of milliseconds until it gets it back. */
-static const int64_t yields_most_ns = 30000000, crowded_yields_most_ns = 1000000;
+static const int64_t yields_most_ns = 30000000, shared_yields_most_ns = 1000000;
 static const int64_t health_every_ns = 2000000;
-
-void sh_engine_wake(sh_engine *engine, const sh_group *group) {
-    for (int i = 0; i < group->ranks; i++) {
-        // Relaxed, and no fence between the announcement and this look: a rank that falls asleep
-        // looks again long after its flag was visible (see sleep_politely).
-        if (i != group->rank &&
-            atomic_load_explicit(&group->direct.area[i]->sleeps, memory_order_relaxed) != 0)
-            sh_wake(engine->transport, sh_group_member(group, i));
-    }
-}
 
 /* The flag is raised, then announcements are looked at for a while longer than any store takes to
  * become visible; only then the rank sleeps. An announcer that did not see the flag has thus been
@@ -38,7 +28,7 @@ static bool sleep_politely(sh_engine *engine) {
     if (engine->area != NULL) {
         atomic_store_explicit(&engine->area->sleeps, 1, memory_order_seq_cst);
         for (int i = 0; i < RECHECKS && !moved; i++) {
-            moved = sh_engine_progress_direct(engine);
+            moved = sh_direct_progress_all(engine);
             sh_pause();
         }
     }
@@ -57,34 +47,29 @@ static uint64_t waited_for(const sh_engine *engine) {
     int segment, step;
     for (const sh_group *group = engine->groups; group != NULL; group = group->next)
         sh_direct_waits(group, &waits, &arrived);
-    for (const sh_message_collective *run = engine->first; run != NULL; run = run->next) {
-        int peer = sh_message_collective_waits(run, &segment, &step, &sends);
+    for (const sh_message_collective *collective = engine->first; collective != NULL;
+         collective = collective->next) {
+        int peer = sh_message_collective_waits(collective, &segment, &step, &sends);
         if (peer >= 0 && peer < SH_BOARD_WAITS) waits |= UINT64_C(1) << peer;
     }
     return waits;
 }
 
-const char *sh_call_place(const sh_call *call, char text_out[SH_PLACE_TEXT]) {
-    char bucket[24] = "";
-    if (call->bucket >= 0) snprintf(bucket, sizeof bucket, "bucket %d, ", call->bucket);
-    snprintf(text_out, SH_PLACE_TEXT, "%sstep %" PRId64, bucket, call->step);
-    return text_out;
-}
-
-static sh_status fail_run(const sh_engine *engine, const sh_message_collective *run,
-                          double seconds) {
-    const sh_call *call = run->call;
+static sh_status fail_message(const sh_engine *engine, const sh_message_collective *collective,
+                              double seconds) {
+    const sh_call *call = collective->call;
     int segment = 0, step = 0;
     bool sends = false;
     char place[SH_PLACE_TEXT];
-    int peer = sh_message_collective_waits(run, &segment, &step, &sends);
+    int peer = sh_message_collective_waits(collective, &segment, &step, &sends);
     return SH_FAIL(
         SH_E_PEER,
         "rank %d waited %.1f s for rank %d in %s %s (%s): move %d of %d of segment %d of "
         "%d, %s",
         engine->transport->rank, seconds, peer, sh_collective_name(call->what),
-        run->algorithm->name, sh_call_place(call, place), step + 1, run->steps, segment + 1,
-        run->segments, sends ? "whose data it does not take" : "whose data has not come");
+        collective->algorithm->name, sh_call_place(call, place), step + 1, collective->steps,
+        segment + 1, collective->segments,
+        sends ? "whose data it does not take" : "whose data has not come");
 }
 
 static sh_status fail_late(const sh_engine *engine, double seconds) {
@@ -99,21 +84,15 @@ static sh_status fail_late(const sh_engine *engine, double seconds) {
                        sh_collective_name(call->what), sh_call_place(call, place),
                        arrived ? "arrived but did not finish" : "did not arrive");
     }
-    if (engine->first != NULL) return fail_run(engine, engine->first, seconds);
+    if (engine->first != NULL) return fail_message(engine, engine->first, seconds);
     return SH_FAIL(SH_E_PEER, "rank %d waited %.1f s in vain", engine->transport->rank, seconds);
-}
-
-void sh_engine_awake(sh_engine *engine) {
-    engine->waits = 0;
-    atomic_store_explicit(&engine->transport->board->waits_for, 0, memory_order_relaxed);
 }
 
 static sh_status watch(sh_engine *engine) {
     int64_t now = sh_engine_now(engine);
     SH_TRY(sh_agree_settle(engine));
-    for (sh_message_collective *collective = engine->first; collective != NULL;
-         collective = collective->next)
-        sh_agree_ask(engine, collective);
+    for (sh_message_collective *at = engine->first; at != NULL; at = at->next)
+        sh_message_collective_notify(engine, at);
     engine->waits = waited_for(engine);
     atomic_store_explicit(&engine->transport->board->waits_for, engine->waits,
                           memory_order_relaxed);
@@ -142,13 +121,13 @@ static sh_status rest_virtually(sh_engine *engine, int turn) {
     return SH_OK;
 }
 
-sh_status sh_engine_back_off(sh_engine *engine, int *turn_inout) {
+static sh_status back_off(sh_engine *engine, int *turn_inout) {
     if (engine->transport->virtual_time) return rest_virtually(engine, *turn_inout);
     // A comm task shares its core with what computes; its transport knows how to wait.
     bool polite = engine->driver != NULL || engine->transport->ranks_per_core > 1;
-    int spins = polite ? CROWDED_SPINS : SPINS, yields = polite ? CROWDED_YIELDS : YIELDS;
+    int spins = polite ? SHARED_SPINS : SPINS, yields = polite ? SHARED_YIELDS : YIELDS;
     if (engine->driver != NULL) yields = 1;
-    int64_t most_ns = polite ? crowded_yields_most_ns : yields_most_ns;
+    int64_t most_ns = polite ? shared_yields_most_ns : yields_most_ns;
     int late = *turn_inout - spins;
     if (late < 0) {
         sh_pause();
@@ -163,6 +142,20 @@ sh_status sh_engine_back_off(sh_engine *engine, int *turn_inout) {
         *turn_inout = sleep_politely(engine) ? 0 : spins + yields;
     }
     return SH_OK;
+}
+
+void sh_engine_end_failed(sh_engine *engine) {
+    if (engine->status == SH_OK || engine->under_way == 0) return;
+    while (engine->first != NULL) sh_message_collective_end(engine, engine->first, engine->status);
+    for (sh_group *group = engine->groups; group != NULL; group = group->next)
+        if (group->direct.area != NULL) sh_direct_abandon(engine, group, engine->status);
+    sh_error_adopt(&engine->error);
+}
+
+sh_status sh_engine_back_off(sh_engine *engine, int *turn_inout) {
+    sh_status status = back_off(engine, turn_inout);
+    sh_engine_end_failed(engine);
+    return status;
 }
 
 sh_status sh_engine_await_message(sh_engine *engine, sh_message *message) {
