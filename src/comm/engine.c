@@ -86,10 +86,10 @@ sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
 /* Everything that can move; stops at the engine's failure. */
 static bool move_all(sh_engine *engine) {
     bool moved = sh_direct_progress_all(engine);
-    if (engine->first == NULL && !engine->keeps_polling) return moved;
+    if (engine->messages.first == NULL && !engine->keeps_polling) return moved;
     moved |= sh_transport_progress(engine->transport);
     if (sh_agree_settle(engine) != SH_OK) return true;
-    sh_message_collective *at = engine->first, *next;
+    sh_message_collective *at = engine->messages.first, *next;
     for (; at != NULL && engine->status == SH_OK; at = next) {
         next = at->next;
         moved |= sh_message_collective_progress(engine, at);
@@ -312,6 +312,6 @@ void sh_engine_destroy(sh_engine *engine) {
     sh_driver_destroy(engine);
     sh_transport_close(engine->transport);  // by the task that opened it, as MPI wants it
     while (engine->groups != NULL) sh_group_free(engine->groups);
-    sh_message_collectives_destroy(engine->spare);
+    sh_message_collectives_destroy(engine->messages.spare);
     sh_free(engine);
 }

@@ -51,13 +51,13 @@ void sh_call_finish(sh_engine *engine, sh_call *call, sh_status status) {
     call->end_ns = engine->now_ns;
     if (engine->status == SH_OK) {  // after a failure the board keeps what this rank waited in
         record_end(engine, call);
-        if (engine->waits != 0) sh_engine_awake(engine);
+        if (engine->watch.waits != 0) sh_engine_awake(engine);
     }
     sh_call_return(engine, call, status);
 }
 
 void sh_engine_awake(sh_engine *engine) {
-    engine->waits = 0;
+    engine->watch.waits = 0;
     atomic_store_explicit(&engine->transport->board->waits_for, 0, memory_order_relaxed);
 }
 

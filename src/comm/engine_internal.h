@@ -187,26 +187,35 @@ struct sh_group {
 
 typedef struct sh_driver sh_driver;
 
+typedef struct sh_message_collectives {
+    sh_message_collective *first, *last;  // under way, in the order of their starts
+    sh_message_collective *spare;         // ended, for reuse
+} sh_message_collectives;
+
+/* What the watchdog of waits remembers. */
+typedef struct sh_engine_watch {
+    int64_t moved_ns;   // when a wait last saw progress
+    int64_t looked_ns;  // when it last looked for some
+    int64_t health_ns;  // when the transport was last asked for dead peers
+    uint64_t waits;     // the ranks waited for, as the board says; bit r for rank r
+} sh_engine_watch;
+
 struct sh_engine {
     sh_transport *transport;
     sh_engine_options options;
     const sh_algorithm *forced;  // for all-reduces, or NULL
     const sh_combine_kernels *combine;
-    sh_group *world, *groups;             // the world is the last of the groups
-    uint64_t group_ids;                   // bit set: in use
-    uint64_t pieces;                      // the highest number of a piece of a group that is gone
-    sh_shared shared;                     // one sh_area per rank
-    sh_area *area;                        // this rank's, NULL where nobody is mapped
-    uint32_t chunks;                      // bit set: in use
-    sh_message_collective *first, *last;  // under way, in the order of their starts
-    sh_message_collective *spare;
-    int under_way;      // calls
-    bool waiting;       // the caller has nothing else to do
-    int64_t now_ns;     // as last read: small calls do not look at the clock
-    int64_t moved_ns;   // when a wait last saw progress
-    int64_t looked_ns;  // when it last looked for some
-    int64_t health_ns;
-    uint64_t waits;  // what the board says
+    sh_group *world, *groups;  // the world is the last of the groups
+    uint64_t group_ids;        // bit set: in use
+    uint64_t pieces;           // the highest number of a piece of a group that is gone
+    sh_shared shared;          // one sh_area per rank
+    sh_area *area;             // this rank's, NULL where nobody is mapped
+    uint32_t chunks;           // bit set: in use
+    sh_message_collectives messages;
+    int under_way;   // calls
+    bool waiting;    // the caller has nothing else to do
+    int64_t now_ns;  // as last read: small calls do not look at the clock
+    sh_engine_watch watch;
     sh_mismatch mismatch;
     sh_message notice;  // the last that this rank sent
     sh_status status;   // the first failure; nothing starts after it

@@ -45,7 +45,7 @@ static size_t longest_stretch(const sh_message_collective *collective) {
 static sh_status acquire_collective(sh_engine *engine, size_t scratch_bytes,
                                     sh_message_collective **collective_out) {
     sh_message_collective **best = NULL;
-    for (sh_message_collective **at = &engine->spare; *at != NULL; at = &(*at)->next) {
+    for (sh_message_collective **at = &engine->messages.spare; *at != NULL; at = &(*at)->next) {
         bool fits = (*at)->scratch_bytes >= scratch_bytes;
         if (best == NULL || (fits && ((*best)->scratch_bytes < scratch_bytes ||
                                       (*at)->scratch_bytes < (*best)->scratch_bytes)))
@@ -61,8 +61,8 @@ static sh_status acquire_collective(sh_engine *engine, size_t scratch_bytes,
     }
     collective->next = NULL;
     if (collective->scratch == NULL && scratch_bytes > 0) {
-        collective->next = engine->spare;
-        engine->spare = collective;
+        collective->next = engine->messages.spare;
+        engine->messages.spare = collective;
         return SH_FAIL(SH_E_MEMORY, "out of memory for %zu bytes of scratch of a collective",
                        scratch_bytes);
     }
@@ -276,7 +276,7 @@ static sh_status begin_native(sh_engine *engine, sh_message_collective *collecti
 /* It blocks, so every call started before must be over: a peer may wait for it before it comes
  * here. */
 static bool is_oldest(const sh_engine *engine, const sh_message_collective *collective) {
-    if (engine->first != collective) return false;
+    if (engine->messages.first != collective) return false;
     for (const sh_group *group = engine->groups; group != NULL; group = group->next)
         if (group->direct.ended != group->direct.announced || group->direct.first != NULL)
             return false;
@@ -384,11 +384,11 @@ sh_status sh_message_collective_begin(sh_engine *engine, sh_call *call,
     made.scratch = collective->scratch;
     made.scratch_bytes = collective->scratch_bytes;
     *collective = made;
-    if (engine->last != NULL)
-        engine->last->next = collective;
+    if (engine->messages.last != NULL)
+        engine->messages.last->next = collective;
     else
-        engine->first = collective;
-    engine->last = collective;
+        engine->messages.first = collective;
+    engine->messages.last = collective;
     if (call->what == SH_ALLTOALL) copy_own_block(collective);
     sh_status status =
         algorithm->native ? begin_native(engine, collective) : begin_segments(engine, collective);
@@ -397,18 +397,18 @@ sh_status sh_message_collective_begin(sh_engine *engine, sh_call *call,
 
 void sh_message_collective_end(sh_engine *engine, sh_message_collective *collective,
                                sh_status status) {
-    sh_message_collective **at = &engine->first, *before = NULL;
+    sh_message_collective **at = &engine->messages.first, *before = NULL;
     for (; *at != collective; at = &(*at)->next) before = *at;
     *at = collective->next;
-    if (engine->last == collective) engine->last = before;
+    if (engine->messages.last == collective) engine->messages.last = before;
     for (int i = 0; status != SH_OK && i < SH_WINDOW; i++) {
         sh_segment *segment = &collective->window[i];
         if (!segment->active) continue;
         if (is_pending(&segment->receive)) sh_cancel(engine->transport, &segment->receive);
         if (is_pending(&segment->send)) sh_cancel(engine->transport, &segment->send);
     }
-    collective->next = engine->spare;
-    engine->spare = collective;
+    collective->next = engine->messages.spare;
+    engine->messages.spare = collective;
     sh_call_finish(engine, collective->call, status);
 }
 

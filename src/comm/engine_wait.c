@@ -47,7 +47,7 @@ static uint64_t waited_for(const sh_engine *engine) {
     int segment, step;
     for (const sh_group *group = engine->groups; group != NULL; group = group->next)
         sh_direct_waits(group, &waits, &arrived);
-    for (const sh_message_collective *collective = engine->first; collective != NULL;
+    for (const sh_message_collective *collective = engine->messages.first; collective != NULL;
          collective = collective->next) {
         int peer = sh_message_collective_waits(collective, &segment, &step, &sends);
         if (peer >= 0 && peer < SH_BOARD_WAITS) waits |= UINT64_C(1) << peer;
@@ -84,28 +84,30 @@ static sh_status fail_late(const sh_engine *engine, double seconds) {
                        sh_collective_name(call->what), sh_call_place(call, place),
                        arrived ? "arrived but did not finish" : "did not arrive");
     }
-    if (engine->first != NULL) return fail_message(engine, engine->first, seconds);
+    if (engine->messages.first != NULL)
+        return fail_message(engine, engine->messages.first, seconds);
     return SH_FAIL(SH_E_PEER, "rank %d waited %.1f s in vain", engine->transport->rank, seconds);
 }
 
 static sh_status watch(sh_engine *engine) {
     int64_t now = sh_engine_now(engine);
     SH_TRY(sh_agree_settle(engine));
-    for (sh_message_collective *at = engine->first; at != NULL; at = at->next)
+    for (sh_message_collective *at = engine->messages.first; at != NULL; at = at->next)
         sh_message_collective_notify(engine, at);
-    engine->waits = waited_for(engine);
-    atomic_store_explicit(&engine->transport->board->waits_for, engine->waits,
+    engine->watch.waits = waited_for(engine);
+    atomic_store_explicit(&engine->transport->board->waits_for, engine->watch.waits,
                           memory_order_relaxed);
-    if (now - engine->health_ns > health_every_ns) {
-        engine->health_ns = now;
+    if (now - engine->watch.health_ns > health_every_ns) {
+        engine->watch.health_ns = now;
         sh_status status = sh_engine_health(engine);
         if (status != SH_OK) return sh_engine_fail(engine, status);
     }
-    if (engine->looked_ns < engine->moved_ns) engine->looked_ns = engine->moved_ns;
-    bool stopped = !engine->transport->virtual_time && sh_was_stopped(engine->looked_ns, now);
-    if (stopped) engine->moved_ns = now;
-    engine->looked_ns = now;
-    int64_t timeout = engine->options.timeout_ns, waited = now - engine->moved_ns;
+    if (engine->watch.looked_ns < engine->watch.moved_ns)
+        engine->watch.looked_ns = engine->watch.moved_ns;
+    bool stopped = !engine->transport->virtual_time && sh_was_stopped(engine->watch.looked_ns, now);
+    if (stopped) engine->watch.moved_ns = now;
+    engine->watch.looked_ns = now;
+    int64_t timeout = engine->options.timeout_ns, waited = now - engine->watch.moved_ns;
     if (timeout <= 0 || waited < timeout) return SH_OK;
     return sh_engine_fail(engine, fail_late(engine, (double)waited * 1e-9));
 }
@@ -114,7 +116,7 @@ static sh_status watch(sh_engine *engine) {
  * passed. */
 static sh_status rest_virtually(sh_engine *engine, int turn) {
     if (turn == 0)
-        engine->moved_ns = sh_engine_now(engine);
+        engine->watch.moved_ns = sh_engine_now(engine);
     else
         SH_TRY(watch(engine));
     sh_transport_idle(engine->transport);
@@ -132,10 +134,10 @@ static sh_status back_off(sh_engine *engine, int *turn_inout) {
     if (late < 0) {
         sh_pause();
     } else if (late < yields) {
-        if (late == 0) engine->moved_ns = sh_engine_now(engine);
+        if (late == 0) engine->watch.moved_ns = sh_engine_now(engine);
         sh_task_yield();
         // On a busy machine one yield can take milliseconds, and the watchdog must not starve.
-        if (late % 8 == 7 && sh_engine_now(engine) - engine->moved_ns > most_ns)
+        if (late % 8 == 7 && sh_engine_now(engine) - engine->watch.moved_ns > most_ns)
             *turn_inout = spins + yields;
     } else {
         SH_TRY(watch(engine));
@@ -146,7 +148,8 @@ static sh_status back_off(sh_engine *engine, int *turn_inout) {
 
 void sh_engine_end_failed(sh_engine *engine) {
     if (engine->status == SH_OK || engine->under_way == 0) return;
-    while (engine->first != NULL) sh_message_collective_end(engine, engine->first, engine->status);
+    while (engine->messages.first != NULL)
+        sh_message_collective_end(engine, engine->messages.first, engine->status);
     for (sh_group *group = engine->groups; group != NULL; group = group->next)
         if (group->direct.area != NULL) sh_direct_abandon(engine, group, engine->status);
     sh_error_adopt(&engine->error);

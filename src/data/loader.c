@@ -12,6 +12,12 @@
 #include "data/view.h"
 #include "tensor/kernels/loss.h"
 
+/* A share that holds from a batch on. */
+typedef struct share_change {
+    sh_batch_share share;  // `of` 0: no change is due
+    int64_t epoch, index;
+} share_change;
+
 struct sh_loader {
     const sh_dataset *dataset;
     sh_loader_options options;
@@ -25,8 +31,7 @@ struct sh_loader {
     /* The maker's, that is the task's once it runs. */
     int64_t epoch, index;  // of the next batch
     sh_batch_share share;
-    sh_batch_share next_share;  // guarded by lock, with the batch it holds from; of 0: none
-    int64_t next_epoch, next_index;
+    share_change next;  // guarded by lock
     pthread_mutex_t lock;
     int64_t order_epoch;  // that `order` belongs to, -1: none
     uint32_t *order;      // (own_count) when samples are shuffled
@@ -133,12 +138,12 @@ static void put_sample(const sh_loader *loader, const sh_rng *moves, size_t samp
 
 static void take_next_share(sh_loader *loader) {
     pthread_mutex_lock(&loader->lock);
-    bool due = loader->next_share.of != 0 &&
-               (loader->epoch > loader->next_epoch ||
-                (loader->epoch == loader->next_epoch && loader->index >= loader->next_index));
+    bool due = loader->next.share.of != 0 &&
+               (loader->epoch > loader->next.epoch ||
+                (loader->epoch == loader->next.epoch && loader->index >= loader->next.index));
     if (due) {
-        loader->share = loader->next_share;
-        loader->next_share.of = 0;
+        loader->share = loader->next.share;
+        loader->next.share.of = 0;
     }
     pthread_mutex_unlock(&loader->lock);
 }
@@ -146,9 +151,9 @@ static void take_next_share(sh_loader *loader) {
 void sh_loader_set_share(sh_loader *loader, sh_batch_share share, int64_t epoch, int64_t index) {
     SH_ASSERT(loader->options.shifts);
     pthread_mutex_lock(&loader->lock);
-    loader->next_share = share;
-    loader->next_epoch = epoch;
-    loader->next_index = index;
+    loader->next.share = share;
+    loader->next.epoch = epoch;
+    loader->next.index = index;
     pthread_mutex_unlock(&loader->lock);
 }
 

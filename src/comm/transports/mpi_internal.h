@@ -80,6 +80,13 @@ typedef struct sh_mpi_mail_queue {
     _Atomic bool failed;                      // release: `failure` is there
 } sh_mpi_mail_queue;
 
+/* The ring of packets into which heads are received, in the order in which they were posted. */
+typedef struct sh_mpi_arrivals {
+    sh_mpi_packet *packets[SH_MPI_ARRIVALS];
+    bool done[SH_MPI_ARRIVALS];  // received, not yet matched
+    int at;                      // the next to match
+} sh_mpi_arrivals;
+
 typedef struct sh_mpi {
     sh_transport base;
     const sh_mpi_module *module;
@@ -91,9 +98,7 @@ typedef struct sh_mpi {
     bool mails;                              // since sh_mpi_start_mail
     size_t near_part_bytes, far_part_bytes;  // of long messages, inside the node and beyond
 
-    sh_mpi_packet *arrivals[SH_MPI_ARRIVALS];
-    bool arrived[SH_MPI_ARRIVALS];
-    int arrivals_at;  // the next to meet
+    sh_mpi_arrivals arrivals;
     sh_mpi_bucket buckets[SH_MPI_BUCKETS];
     sh_mpi_packet *pool, *all;
     uint32_t *data_tags;  // (all ranks): long messages sent to each, so far

@@ -368,10 +368,10 @@ static bool is_well_formed(const sh_mpi *mpi, const sh_mpi_packet *packet, int b
 }
 
 static sh_status post_arrival(sh_mpi *mpi, int index) {
-    sh_mpi_packet *packet = mpi->arrivals[index];
-    if (packet == NULL) packet = mpi->arrivals[index] = packet_acquire(mpi);
+    sh_mpi_packet *packet = mpi->arrivals.packets[index];
+    if (packet == NULL) packet = mpi->arrivals.packets[index] = packet_acquire(mpi);
     if (packet == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for messages");
-    mpi->arrived[index] = false;
+    mpi->arrivals.done[index] = false;
     int error =
         mpi->module->irecv(&packet->head, (int)(sizeof packet->head + SH_MPI_SHORT_BYTES),
                            SH_MPI_ANY_PEER, SH_MPI_TAG_HEAD, (uintptr_t)index << 3 | ARRIVAL);
@@ -380,15 +380,15 @@ static sh_status post_arrival(sh_mpi *mpi, int index) {
 
 /* Meets the heads that are in, in the order of their packets. */
 static void meet_arrivals(sh_mpi *mpi) {
-    while (mpi->arrived[mpi->arrivals_at] && !mpi->failed) {
-        int index = mpi->arrivals_at;
-        sh_mpi_packet *packet = mpi->arrivals[index];
+    while (mpi->arrivals.done[mpi->arrivals.at] && !mpi->failed) {
+        int index = mpi->arrivals.at;
+        sh_mpi_packet *packet = mpi->arrivals.packets[index];
         const sh_mpi_head *head = &packet->head;
         bool is_notice = !is_mail(head->tag) &&
                          sh_transport_arrived(&mpi->base, packet->peer, head->tag, head->stamp);
         if (!is_notice && keep_packet(mpi, packet))
-            mpi->arrivals[index] = NULL;  // another takes its place in the ring
-        mpi->arrivals_at = (index + 1) % SH_MPI_ARRIVALS;
+            mpi->arrivals.packets[index] = NULL;  // another takes its place in the ring
+        mpi->arrivals.at = (index + 1) % SH_MPI_ARRIVALS;
         if (post_arrival(mpi, index) != SH_OK && !mpi->failed)
             (void)sh_mpi_fail(mpi, 0, "memory for messages");
     }
@@ -396,7 +396,7 @@ static void meet_arrivals(sh_mpi *mpi) {
 
 static void arrival_done(sh_mpi *mpi, const sh_mpi_done *done) {
     int index = (int)(done->cookie >> 3);
-    sh_mpi_packet *packet = mpi->arrivals[index];
+    sh_mpi_packet *packet = mpi->arrivals.packets[index];
     if (!is_well_formed(mpi, packet, done->bytes)) {
         (void)sh_mpi_fail(mpi, 0, "a head that makes no sense: do all ranks run the same program?");
         return;
@@ -404,7 +404,7 @@ static void arrival_done(sh_mpi *mpi, const sh_mpi_done *done) {
     packet->rank = done->peer;
     bool mail = is_mail(packet->head.tag);
     packet->peer = mail ? (int)packet->head.stamp.kind : done->peer - mpi->first;
-    mpi->arrived[index] = true;
+    mpi->arrivals.done[index] = true;
 }
 
 static void packet_done(sh_mpi *mpi, sh_mpi_packet *packet) {
