@@ -78,6 +78,25 @@ TEST(rng, ranges_of_draws_are_parts_of_the_whole) {
         }
 }
 
+TEST(rng, shuffle_gives_every_order_alike) {
+    enum { DRAWS = 6000 };
+    int counts[3][3][3] = {{{0}}};
+    for (uint64_t seed = 0; seed < DRAWS; seed++) {
+        uint32_t order[3];
+        sh_rng rng = sh_rng_stream(seed, SH_RNG_ORDER, 0, 0);
+        sh_rng_shuffle(&rng, order, 3);
+        counts[order[0]][order[1]][order[2]]++;
+    }
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; b < 3; b++)
+            for (int c = 0; c < 3; c++) {
+                if (a == b || b == c || a == c) continue;
+                // 1000 each; the deviation is 29.
+                if (counts[a][b][c] < 850 || counts[a][b][c] > 1150)
+                    fail_msg("%d%d%d comes %d times of %d", a, b, c, counts[a][b][c], DRAWS);
+            }
+}
+
 TEST(rng, shuffle_is_a_permutation) {
     uint32_t order[1000];
     bool seen[1000] = {false};

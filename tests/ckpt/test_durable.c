@@ -138,6 +138,8 @@ TEST(durable, a_snapshot_is_on_disk_before_an_older_one_goes) {
     static const char *const old[] = {"model-00000001.safetensors",
                                       "optimizer-00000001.safetensors", "manifest-00000001.json"};
     for (size_t i = 0; i < SH_COUNT(old); i++) assert_true(find(REMOVE, old[i]) > synced);
+    // Its manifest says whose the other files are, so it goes last.
+    for (size_t i = 0; i < 2; i++) assert_true(find(REMOVE, old[i]) < find(REMOVE, old[2]));
     fixture_fini(&f);
 }
 
