@@ -14,69 +14,15 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-
-enum {
-    TAG_BYTES_MOST = 200,
-    RECORD_BYTES_MOST = TAG_BYTES_MOST + 100,
-    WIRE_VARINT = 0,
-    WIRE_64 = 1,
-    WIRE_BYTES = 2,
-    WIRE_32 = 5,
-};
+#include "base/protobuf.h"
 
 struct sh_tensorboard {
     int fd;
     char *path;
     const sh_clock *clock;
-    int64_t unix_ns_less_clock;  // turns the clock's time into time of day
+    int64_t unix_ns_less_clock;               // turns the clock's time into time of day
+    sh_proto scalar, summary, event, record;  // reused from value to value
 };
-
-/* ---- messages ---- */
-
-typedef struct message {
-    unsigned char bytes[RECORD_BYTES_MOST];
-    size_t count;
-} message;
-
-static void put(message *m, const void *data, size_t bytes) {
-    SH_ASSERT(m->count + bytes <= sizeof m->bytes);
-    memcpy(m->bytes + m->count, data, bytes);
-    m->count += bytes;
-}
-
-static void put_little(message *m, uint64_t value, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) put(m, &(unsigned char){(unsigned char)(value >> 8 * i)}, 1);
-}
-
-/* Seven bits a byte, the lowest first; the top bit says that more follow. */
-static void put_varint(message *m, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) put_little(m, (value & 0x7f) | 0x80, 1);
-    put_little(m, value, 1);
-}
-
-static void put_key(message *m, int field, int wire) {
-    put_varint(m, (uint64_t)(field << 3 | wire));
-}
-
-static void put_bytes(message *m, int field, const void *data, size_t bytes) {
-    put_key(m, field, WIRE_BYTES);
-    put_varint(m, bytes);
-    put(m, data, bytes);
-}
-
-static void put_double(message *m, int field, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_key(m, field, WIRE_64);
-    put_little(m, bits, 8);
-}
-
-static void put_float(message *m, int field, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_key(m, field, WIRE_32);
-    put_little(m, bits, 4);
-}
 
 /* ---- records ---- */
 
@@ -105,28 +51,32 @@ static sh_status write_all(const sh_tensorboard *board, const unsigned char *dat
     return SH_OK;
 }
 
-static sh_status write_record(const sh_tensorboard *board, const message *event) {
-    message record = {0};
-    put_little(&record, event->count, 8);
-    put_little(&record, masked(crc32c(record.bytes, 8)), 4);
-    put(&record, event->bytes, event->count);
-    put_little(&record, masked(crc32c(event->bytes, event->count)), 4);
-    return write_all(board, record.bytes, record.count);
+/* The event that was made last. */
+static sh_status write_record(sh_tensorboard *board) {
+    const sh_proto *event = &board->event;
+    sh_proto *record = &board->record;
+    sh_proto_clear(record);
+    sh_proto_raw(record, event->count, 8);
+    if (!record->failed) sh_proto_raw(record, masked(crc32c(record->bytes, 8)), 4);
+    sh_proto_append(record, event->bytes, event->count);
+    sh_proto_raw(record, masked(crc32c(event->bytes, event->count)), 4);
+    if (event->failed || record->failed)
+        return SH_FAIL(SH_E_MEMORY, "out of memory for TensorBoard's events");
+    return write_all(board, record->bytes, record->count);
 }
 
-static void begin_event(const sh_tensorboard *board, message *event) {
+static void begin_event(sh_tensorboard *board) {
     int64_t now_ns = board->unix_ns_less_clock + sh_clock_now_ns(board->clock);
-    put_double(event, 1, (double)now_ns * 1e-9);
+    sh_proto_clear(&board->event);
+    sh_proto_double(&board->event, 1, (double)now_ns * 1e-9);
 }
 
 /* ---- the file ---- */
 
-static sh_status write_version(const sh_tensorboard *board) {
-    static const char version[] = "brain.Event:2";
-    message event = {0};
-    begin_event(board, &event);
-    put_bytes(&event, 3, version, strlen(version));
-    return write_record(board, &event);
+static sh_status write_version(sh_tensorboard *board) {
+    begin_event(board);
+    sh_proto_text(&board->event, 3, "brain.Event:2");
+    return write_record(board);
 }
 
 sh_status sh_tensorboard_open(const char *folder, const sh_clock *clock, int64_t unix_ns,
@@ -152,20 +102,23 @@ sh_status sh_tensorboard_open(const char *folder, const sh_clock *clock, int64_t
 void sh_tensorboard_close(sh_tensorboard *board) {
     if (board == NULL) return;
     if (board->fd >= 0) close(board->fd);
+    sh_proto_fini(&board->scalar);
+    sh_proto_fini(&board->summary);
+    sh_proto_fini(&board->event);
+    sh_proto_fini(&board->record);
     sh_free(board->path);
     sh_free(board);
 }
 
 sh_status sh_tensorboard_scalar(sh_tensorboard *board, const char *tag, int64_t step,
                                 double value) {
-    message scalar = {0}, summary = {0}, event = {0};
-    size_t length = strlen(tag);
-    put_bytes(&scalar, 1, tag, length < TAG_BYTES_MOST ? length : TAG_BYTES_MOST);
-    put_float(&scalar, 2, (float)value);
-    put_bytes(&summary, 1, scalar.bytes, scalar.count);
-    begin_event(board, &event);
-    put_key(&event, 2, WIRE_VARINT);
-    put_varint(&event, (uint64_t)step);
-    put_bytes(&event, 5, summary.bytes, summary.count);
-    return write_record(board, &event);
+    sh_proto_clear(&board->scalar);
+    sh_proto_text(&board->scalar, 1, tag);
+    sh_proto_float(&board->scalar, 2, (float)value);
+    sh_proto_clear(&board->summary);
+    sh_proto_message(&board->summary, 1, &board->scalar);
+    begin_event(board);
+    sh_proto_int(&board->event, 2, step);
+    sh_proto_message(&board->event, 5, &board->summary);
+    return write_record(board);
 }
