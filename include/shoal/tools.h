@@ -110,6 +110,15 @@ SHOAL_API shoal_status shoal_explain_pipeline(const shoal_pipeline_options *opti
 SHOAL_API shoal_status shoal_report(const char *const *folders, size_t count, bool measures,
                                     const shoal_hooks *hooks, const char *path);
 
+/* A trained model as C99 source without dependencies: `path` and NAME.h beside it, with the function
+ * `int NAME_run(const float *in, float *out)`. Constants are the parameters to the bit. `name` NULL:
+ * "model". */
+SHOAL_API shoal_status shoal_model_export_c(const shoal_model *model, const char *name,
+                                            const char *path);
+/* The same as an ONNX file, operator set 17, with a free batch dimension. */
+SHOAL_API shoal_status shoal_model_export_onnx(const shoal_model *model, const char *name,
+                                               const char *path);
+
 /* ---- Benchmarks ---- */
 
 typedef struct shoal_timing {

@@ -6,8 +6,9 @@
 #include "base/signals.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/safetensors.h"
+#include "export/export.h"
 #include "optim/optim.h"
-#include "shoal/shoal.h"
+#include "shoal/tools.h"
 #include "tensor/kernels/loss.h"
 #include "run/config.h"
 #include "run/run.h"
@@ -301,4 +302,25 @@ shoal_status shoal_model_load(shoal_model *model, const char *path) {
     return (shoal_status)sh_checkpoint_load_model(path, NULL, &net->params,
                                                   model->model.blocks.weights, &net->states,
                                                   model->model.blocks.states);
+}
+
+static sh_trained trained_of(const shoal_model *model) {
+    return (sh_trained){.net = model->model.net,
+                        .weights = model->model.blocks.weights,
+                        .states = model->model.blocks.states,
+                        .normal = &model->data.normal};
+}
+
+shoal_status shoal_model_export_c(const shoal_model *model, const char *name, const char *path) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(path);
+    sh_trained trained = trained_of(model);
+    return (shoal_status)sh_export_c(&trained, name != NULL ? name : "model", path);
+}
+
+shoal_status shoal_model_export_onnx(const shoal_model *model, const char *name, const char *path) {
+    SHOAL_NEED(model);
+    SHOAL_NEED(path);
+    sh_trained trained = trained_of(model);
+    return (shoal_status)sh_export_onnx(&trained, name != NULL ? name : "model", path);
 }

@@ -16,7 +16,7 @@
 /* ---- names and constants ---- */
 
 static const char *identifier(const char *prefix, const char *text, char name_out[SH_C_NAME]) {
-    snprintf(name_out, SH_C_NAME, "%s_%s", prefix, text);
+    snprintf(name_out, SH_C_NAME, "%.15s_%.46s", prefix, text);
     for (char *at = name_out; *at != '\0'; at++)
         if (!isalnum((unsigned char)*at)) *at = '_';
     return name_out;

@@ -120,6 +120,10 @@ static void models(void) {
     REFUSES(shoal_model_create(&options, NULL));
     REFUSES(shoal_model_open(NULL, NULL, ANY));
     REFUSES(shoal_model_open("model", NULL, NULL));
+    REFUSES(shoal_model_export_c(NULL, NULL, "model.c"));
+    REFUSES(shoal_model_export_c(ANY, NULL, NULL));
+    REFUSES(shoal_model_export_onnx(NULL, NULL, "model.onnx"));
+    REFUSES(shoal_model_export_onnx(ANY, NULL, NULL));
     RETURNS(shoal_model_destroy(NULL));
     NOTHING(shoal_model_sample(NULL, ANY));
     NOTHING(shoal_model_outputs(NULL));
