@@ -176,6 +176,10 @@ sh_loss_result sh_executor_loss(sh_executor *executor, const void *y, double sca
     int64_t width = output->shape.dim[output->shape.rank - 1];
     int64_t rows = (int64_t)output->count / width;
     float *gradient = executor->training ? output->grad : NULL;
+    sh_split_loss *split = executor->loss->split;
+    if (split != NULL)
+        return split->evaluate(split, executor->loss, executor->step.peers, output->data, y, rows,
+                               scale, gradient);
     return executor->loss->kind->evaluate(executor->loss, output->data, y, rows, width, scale,
                                           gradient);
 }

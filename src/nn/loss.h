@@ -15,12 +15,23 @@ typedef struct sh_loss_options {
 } sh_loss_options;
 
 typedef struct sh_loss_result {
-    double sum;       // over the rows counted
-    int64_t counted;  // samples, or tokens
-    int64_t correct;  // where the target is a class; -1 otherwise
+    double sum;        // over the rows counted
+    int64_t counted;   // samples, or tokens
+    int64_t correct;   // where the target is a class; -1 otherwise
+    sh_status status;  // of a loss that workers evaluate together
 } sh_loss_result;
 
 typedef struct sh_loss sh_loss;
+
+/* A loss over rows that are split over workers: each has some of the outputs of every row and gets
+ * their gradient; all get the result of the whole rows (parallel/split_loss.h). */
+struct sh_peers;  // parallel/peers.h
+typedef struct sh_split_loss sh_split_loss;
+struct sh_split_loss {
+    sh_loss_result (*evaluate)(sh_split_loss *self, const sh_loss *loss,
+                               const struct sh_peers *peers, const float *prediction,
+                               const int32_t *target, int64_t rows, double scale, float *gradient);
+};
 
 typedef struct sh_loss_kind {
     const char *name, *help;
@@ -35,6 +46,7 @@ typedef struct sh_loss_kind {
 struct sh_loss {
     const sh_loss_kind *kind;
     sh_loss_options options;  // name not owned
+    sh_split_loss *split;     // borrowed; NULL: rows are whole
 };
 
 const sh_loss_kind *sh_loss_find(const char *name);

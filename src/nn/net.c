@@ -12,7 +12,9 @@ static sh_status place_param(sh_net *net, sh_param_spec *spec, size_t *index_out
         return SH_OK;
     }
     spec->tied = false;
-    return sh_param_list_add(&net->params, spec->name, spec->shape, spec->decays, index_out);
+    SH_TRY(sh_param_list_add(&net->params, spec->name, spec->shape, spec->decays, index_out));
+    net->params.items[*index_out].slice = spec->slice;
+    return SH_OK;
 }
 
 static sh_status place_layer(sh_net *net, sh_layer *layer) {
@@ -21,6 +23,7 @@ static sh_status place_layer(sh_net *net, sh_layer *layer) {
     for (int k = 0; k < layer->state_count; k++) {
         const sh_param_spec *spec = &layer->state_specs[k];
         SH_TRY(sh_param_list_add(&net->states, spec->name, spec->shape, false, &layer->states[k]));
+        net->states.items[layer->states[k]].slice = spec->slice;
     }
     return SH_OK;
 }
@@ -74,8 +77,9 @@ const sh_shape *sh_net_output(const sh_net *net) {
     return net->layer_count > 0 ? &net->layers[net->layer_count - 1]->out : &net->input.sample;
 }
 
-void sh_param_spec_init(const sh_param_spec *spec, uint64_t seed, size_t first, size_t count,
-                        float *values_out) {
+/* Elements [first, first + count) of the whole parameter. */
+static void draw(const sh_param_spec *spec, uint64_t seed, size_t first, size_t count,
+                 float *values_out) {
     const sh_init *init = &spec->init;
     sh_rng rng = sh_rng_stream(seed, SH_RNG_INIT, 0, sh_rng_name(spec->name));
     double deviation = init->scale, reach;
@@ -97,6 +101,21 @@ void sh_param_spec_init(const sh_param_spec *spec, uint64_t seed, size_t first, 
     }
     sh_rng_normals(&rng, first, count, values_out);
     for (size_t i = 0; i < count; i++) values_out[i] = (float)(deviation * (double)values_out[i]);
+}
+
+void sh_param_spec_init(const sh_param_spec *spec, uint64_t seed, size_t first, size_t count,
+                        float *values_out) {
+    if (!sh_slice_is_split(&spec->slice)) {
+        draw(spec, seed, first, count, values_out);
+        return;
+    }
+    size_t run = sh_slice_run_count(&spec->slice);
+    for (size_t done = 0; done < count;) {
+        size_t at = first + done, skip = at % run, take = run - skip;
+        if (take > count - done) take = count - done;
+        draw(spec, seed, sh_slice_run_begin(&spec->slice, at / run) + skip, take, values_out + done);
+        done += take;
+    }
 }
 
 static void init_layer(const sh_net *net, const sh_layer *layer, uint64_t seed, float *weights,

@@ -40,3 +40,31 @@ void sh_param_list_fini(sh_param_list *list) {
     sh_index_fini(&list->by_name);
     *list = (sh_param_list){0};
 }
+
+sh_shape sh_slice_shape(const sh_slice *part, const sh_shape *whole) {
+    sh_shape shape = *whole;
+    if (sh_slice_is_split(part)) shape.dim[part->dim] = part->groups * (part->end - part->begin);
+    return shape;
+}
+
+/* Elements of the dimensions in [from, to). */
+static size_t extent(const sh_shape *shape, int from, int to) {
+    size_t count = 1;
+    for (int i = from; i < to; i++) count *= (size_t)shape->dim[i];
+    return count;
+}
+
+size_t sh_slice_runs(const sh_slice *part) {
+    return extent(&part->whole, 0, part->dim) * (size_t)part->groups;
+}
+
+size_t sh_slice_run_count(const sh_slice *part) {
+    return (size_t)(part->end - part->begin) *
+           extent(&part->whole, part->dim + 1, part->whole.rank);
+}
+
+size_t sh_slice_run_begin(const sh_slice *part, size_t index) {
+    size_t inner = extent(&part->whole, part->dim + 1, part->whole.rank);
+    size_t stretch = (size_t)(part->whole.dim[part->dim] / part->groups);
+    return (index * stretch + (size_t)part->begin) * inner;
+}

@@ -13,11 +13,29 @@
 
 enum { SH_PARAM_NAME = 96 };
 
+/* What of a whole tensor a worker of a split net holds: of dimension `dim`, which is `groups` equal
+ * stretches side by side (q, k and v), elements [begin, end) of every stretch. */
+typedef struct sh_slice {
+    sh_shape whole;  // rank 0: not split
+    int dim;
+    int64_t groups, begin, end;
+} sh_slice;
+
+static inline bool sh_slice_is_split(const sh_slice *part) { return part->whole.rank > 0; }
+/* The shape of the part; `whole` itself where it is not split. */
+sh_shape sh_slice_shape(const sh_slice *part, const sh_shape *whole);
+/* In row-major order a part is runs of neighbouring elements of the whole, all of one length. */
+size_t sh_slice_runs(const sh_slice *part);
+size_t sh_slice_run_count(const sh_slice *part);
+/* Where run `index` begins in the whole; in the part it begins at index * sh_slice_run_count. */
+size_t sh_slice_run_begin(const sh_slice *part, size_t index);
+
 typedef struct sh_param {
     char name[SH_PARAM_NAME];  // like PyTorch's: "conv1.weight"
     sh_shape shape;
     size_t offset, count;  // elements in the block
     bool decays;           // weight decay and trust ratios apply: matrices, not biases and norms
+    sh_slice slice;          // of a parameter that is split over workers
 } sh_param;
 
 typedef struct sh_param_list {

@@ -46,11 +46,40 @@ static void begin(sh_op *op) {
     }
 }
 
+/* Elements of one run, which begins at element `at` of the whole sample. */
+static void apply_run(const sh_rng *stream, float p, const float *from, float *to, uint64_t at,
+                      size_t count) {
+    int32_t threshold = sh_dropout_threshold(p);
+    float scale = 1.0f / (1.0f - p);
+    sh_philox_block block = sh_rng_at(stream, at / 4);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t element = at + i;
+        if (element % 4 == 0) block = sh_rng_at(stream, element / 4);
+        bool kept = (int32_t)(block.word[element % 4] >> 8) >= threshold;
+        to[i] = kept ? from[i] * scale : 0.0f;
+    }
+}
+
+/* A part of the sample takes the mask of the whole. */
+static void apply_part(const sh_op *op, float p, const float *from, float *to) {
+    const sh_slice *part = &op->layer->slice;
+    size_t runs = sh_slice_runs(part), count = sh_slice_run_count(part);
+    const sh_rng *streams = op->kernel;
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < (size_t)op->out->shape.dim[0] * runs; i++)
+        apply_run(&streams[i / runs], p, from + i * count, to + i * count,
+                  sh_slice_run_begin(part, i % runs), count);
+}
+
 static void apply(sh_op *op, const float *from, float *to) {
     const sh_dropout_spec *o = op->layer->options;
     size_t samples = (size_t)op->out->shape.dim[0];
     if (is_off(op)) {
         if (from != to) memcpy(to, from, op->out->count * sizeof *to);
+        return;
+    }
+    if (sh_slice_is_split(&op->layer->slice)) {
+        apply_part(op, (float)o->p, from, to);
         return;
     }
     sh_dropout()->apply(from, to, samples, op->out->count / samples, (float)o->p, op->kernel);
