@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "run/run.h"
+#include "run/scheme.h"
 #include "shoal/tools.h"
 
 static double peak_rss_mib(void) {
@@ -16,14 +17,10 @@ static int compare(const void *a, const void *b) {
 }
 
 static sh_status timed_step(shoal_run *run, double *ms_out) {
-    const sh_batch *batch;
     int64_t begin = sh_clock_now_ns(&sh_clock_real);
-    SH_TRY(sh_loader_next(run->loader, &batch));
     sh_loss_result result;
-    sh_status status = sh_run_step(run, batch, &result);
-    sh_loader_release(run->loader, batch);
-    SH_TRY(status);
-    run->at.step++;
+    bool meets = false;
+    SH_TRY(sh_scheme_step(run, &result, &meets));
     *ms_out = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-6;
     if (run->hooks.progress != NULL)
         run->hooks.progress(run->hooks.user, &(shoal_progress){.step = run->at.step});
@@ -72,11 +69,14 @@ shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, doub
     run->config.drop_last = true;
     SHOAL_TRY(check_scheme(run));
     SHOAL_TRY(sh_run_make_optimizer(run));
-    SHOAL_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
+    SHOAL_TRY(sh_team_place_blocks(run));
+    SHOAL_TRY(sh_scheme_open(run));
     SHOAL_TRY(sh_team_take_costs(run));
     SHOAL_TRY(sh_team_broadcast_state(run));
+    sh_scheme_saved(run);
     SHOAL_TRY(sh_run_loader(run, 0, &run->loader));
-    SHOAL_TRY(sh_team_prepare(run, false));
+    SHOAL_TRY(sh_run_prepare_team(run, false));
+    SHOAL_TRY(sh_scheme_begin(run));
     if (sh_team_leads(&run->team)) sh_run_save_kernels(run);
     double *times = sh_alloc((size_t)steps, sizeof *times);
     if (times == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for timings");

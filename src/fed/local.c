@@ -52,7 +52,8 @@ static sh_status take_step(shoal_run *run, const sh_batch *batch,
                            const sh_fed_local_options *options, const float *model, double lr,
                            int64_t step, sh_loss_result *total) {
     sh_loss_result result;
-    SH_TRY(sh_run_gradient(run, batch, sh_run_rows(batch), &result));
+    sh_replica alone = {.ranks = 1, .params = &run->model.net->params};
+    SH_TRY(sh_run_gradient(run, &alone, batch, SH_MEAN_GLOBAL, &result));
     total->sum += result.sum;
     total->counted += result.counted;
     correct_gradient(run, options, model);

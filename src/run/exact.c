@@ -64,7 +64,6 @@ void sh_exact_destroy(sh_exact *exact) {
     sh_cuts_fini(&exact->updates);
     sh_arena_fini(&exact->blocks);
     if (exact->common != NULL) sh_engine_unshare(exact->run->team.engine, &exact->shared);
-    sh_free(exact->buckets);
     sh_free(exact->lanes);
     sh_free(exact->own);
     sh_free(exact->gradients);
@@ -110,31 +109,6 @@ static sh_status take_lists(sh_exact *exact) {
     return have ? SH_OK : no_memory();
 }
 
-/* Neighbouring pieces until a bucket has the bytes; the states are a bucket of their own. */
-static sh_status fill_buckets(sh_exact *exact) {
-    enum { ELEMENTS = 1 << 19 };  // 4 MiB
-    const sh_net *net = exact->run->model.net;
-    const sh_param_list *cuts = &exact->sums.list;
-    exact->buckets = sh_alloc(net->params.total / ELEMENTS + 2, sizeof *exact->buckets);
-    if (exact->buckets == NULL) return no_memory();
-    sh_exact_bucket *bucket = NULL;
-    for (size_t i = 0; i < cuts->count; i++) {
-        if (bucket == NULL || bucket->high - bucket->low >= ELEMENTS) {
-            bucket = &exact->buckets[exact->bucket_count++];
-            *bucket = (sh_exact_bucket){.first = i, .low = cuts->items[i].offset};
-        }
-        bucket->pieces++;
-        bucket->high = cuts->items[i].offset + cuts->items[i].count;
-    }
-    if (net->states.count == 0) return SH_OK;
-    exact->buckets[exact->bucket_count++] =
-        (sh_exact_bucket){.first = cuts->count,
-                          .pieces = net->states.count,
-                          .low = net->params.total,
-                          .high = net->params.total + net->states.total};
-    return SH_OK;
-}
-
 /* Collective. */
 static sh_status take_common(sh_exact *exact) {
     sh_team *team = &exact->run->team;
@@ -144,7 +118,7 @@ static sh_status take_common(sh_exact *exact) {
     SH_TRY(sh_memory_check("the sum of all shards", bytes));
     SH_TRY(sh_engine_share(team->engine, bytes, &exact->shared));
     exact->common = (int64_t *)exact->shared.base[team->rank];
-    return fill_buckets(exact);
+    return SH_OK;
 }
 
 /* What only training needs. */
@@ -156,7 +130,9 @@ static sh_status take_training(sh_exact *exact) {
     SH_TRY(sh_cuts_init(&exact->updates, &run->model.net->params, run->optim.kind->adaptive));
     SH_TRY(take_lists(exact));
     SH_TRY(take_blocks(exact));
-    return take_common(exact);
+    SH_TRY(take_common(exact));
+    exact->fixed = sh_exact_describe(exact);
+    return SH_OK;
 }
 
 /* The executors of every size that the shards of a batch of `count` have. */
@@ -247,35 +223,18 @@ static sh_status compute(shoal_run *run, const sh_batch *batch, sh_exact **exact
     return SH_OK;
 }
 
-sh_status sh_exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out,
-                            bool *over_out) {
+sh_status sh_exact_gradient(shoal_run *run, const sh_replica *replica, const sh_batch *batch,
+                            sh_loss_result *result_out, sh_exact_gradient_state *state_out) {
     sh_exact *exact;
     sh_exact_batch global;
     SH_TRY(compute(run, batch, &exact, &global));
-    return sh_exact_sum_own(exact, &global, result_out, over_out);
+    exact->hooks = &replica->hooks;
+    SH_TRY(sh_exact_sum(exact, &global, result_out, &state_out->over));
+    state_out->stops = exact->stops;
+    return SH_OK;
 }
 
 const sh_fixed_gradient *sh_exact_fixed(const shoal_run *run) { return &run->exact->fixed; }
-
-size_t sh_exact_combined_most(const sh_config *config, const sh_net *net) {
-    if (!config->exact) return 0;
-    size_t notes = sh_exact_note_count(net, config->shards), states = net->states.total;
-    return notes > states ? notes : states;
-}
-
-sh_status sh_exact_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
-    sh_exact *exact;
-    sh_exact_batch global;
-    int64_t begin = sh_run_now(run), exposed = run->stats.spent.exposed_ns;
-    SH_TRY(compute(run, batch, &exact, &global));
-    SH_TRY(sh_exact_sum(exact, &global, result_out));
-    int64_t computed = sh_run_now(run);
-    sh_exact_update(exact);
-    sh_trace_end(run->model.trace, "optim", "update", run->at.step, computed);
-    run->stats.spent.compute_ns += computed - begin - (run->stats.spent.exposed_ns - exposed);
-    run->stats.spent.update_ns += sh_run_now(run) - computed;
-    return SH_OK;
-}
 
 /* Loss sum, rows counted, rows correct of a batch. Each has one owner among the workers, and zeros
  * of the others change no bit of it. */

@@ -28,14 +28,15 @@ typedef struct sh_shard {
 typedef struct sh_cuts {
     sh_param_list list;
     size_t *param;  // which one a range belongs to
+    size_t *begin;  // per parameter, and once more: its first range
 } sh_cuts;
 
-/* Sums that travel together. */
-typedef struct sh_exact_bucket {
-    size_t first, pieces;  // of the ranges in `sums`, then of the states
-    size_t low, high;      // elements of `common`
-    sh_call call;
-} sh_exact_bucket;
+/* What the sums of one step need to know. */
+typedef struct sh_exact_summing {
+    double per_row;     // 1 / rows counted
+    double per_sample;  // 1 / samples of the global batch
+    int largest_bits;   // of the samples of a shard
+} sh_exact_summing;
 
 struct sh_exact {
     shoal_run *run;
@@ -63,20 +64,17 @@ struct sh_exact {
 
     // For training with other workers:
     sh_shared shared;
-    int64_t *common;  // in it: sums of the own shards, then of all; parameters, then states
-    sh_exact_bucket *buckets;
-    size_t bucket_count;
-    sh_fixed_gradient fixed;  // the same, as servers take it
+    int64_t *common;          // in it: sums of the own shards, then of all; parameters, then states
+    sh_fixed_gradient fixed;  // the same, as whoever sums it takes it
+    sh_exact_summing summing;
+    const sh_replica_hooks *hooks;  // of the scheme, that combines numbers of all workers
+    bool stops;                     // a worker was asked to
 };
 
 #define SH_NOTE_NOT_MINE INT64_MIN
 
 static inline size_t sh_exact_tensors(const sh_exact *exact) {
     return exact->run->model.net->params.count + exact->run->model.net->states.count;
-}
-
-static inline size_t sh_exact_note_count(const sh_net *net, int64_t shards) {
-    return net->params.count + net->states.count + 3 * (size_t)shards + 1;
 }
 
 static inline size_t sh_exact_notes(const sh_exact *exact) {
@@ -107,14 +105,12 @@ sh_status sh_exact_explain(sh_exact *exact, const sh_exact_batch *batch, const s
 /* Forward and loss of a batch of test data; in any lane. */
 sh_loss_result sh_lane_evaluate(sh_exact *exact, int index, const sh_batch *batch);
 
-/* Common notes, checked; the result of the step; the mean gradient and the new states. */
-sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out);
-/* The same where servers add up and take the optimizer's step: the own sums and the new states.
- * True in `*over_out`: the workers meet instead, and there is nothing. */
-sh_status sh_exact_sum_own(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out,
-                           bool *over_out);
-/* The optimizer's step. */
-void sh_exact_update(sh_exact *exact);
+/* Common notes, checked; the result of the step and the new running statistics. The gradient is
+ * exact->fixed, for whoever sums it. True in `*over_out`: the workers meet instead, and there is
+ * nothing. */
+sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out,
+                       bool *over_out);
+sh_fixed_gradient sh_exact_describe(sh_exact *exact);
 
 /* Cuts parameters into ranges; those with a trust ratio stay whole if asked for. */
 sh_status sh_cuts_init(sh_cuts *cuts, const sh_param_list *params, bool whole);

@@ -5,7 +5,6 @@
 
 #include "tensor/kernels/fixed.h"
 #include "run/exact_internal.h"
-#include "run/scheme.h"
 
 enum { BLOCK = 2048 };
 
@@ -39,26 +38,22 @@ static void write_notes(sh_exact *exact) {
     }
 }
 
+/* The numbers of all workers become their maximum or sum. */
+static sh_status combine(const sh_exact *exact, sh_reduce_op op, int64_t *values, size_t count,
+                         bool *over_out) {
+    const sh_replica_hooks *hooks = exact->hooks;
+    if (hooks->combine == NULL) return SH_OK;  // alone
+    return hooks->combine(hooks->who, op, values, count, over_out);
+}
+
 /* What everyone must know: one maximum over the workers, in which each note of a shard has one
- * owner. */
-static sh_status share_notes(sh_exact *exact) {
-    shoal_run *run = exact->run;
-    sh_team *team = &run->team;
-    if (team->engine == NULL) return SH_OK;
-    int64_t begin = sh_run_now(run), *stops = exact->notes + sh_exact_notes(exact) - 1;
+ * owner, and with it whether anyone was asked to stop. */
+static sh_status share_notes(sh_exact *exact, bool *over_out) {
+    const shoal_run *run = exact->run;
+    int64_t *stops = exact->notes + sh_exact_notes(exact) - 1;
     *stops = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
-    sh_call call = {.what = SH_ALLREDUCE,
-                    .data = exact->notes,
-                    .count = sh_exact_notes(exact),
-                    .dtype = SH_DTYPE_I64,
-                    .op = SH_MAX,
-                    .step = run->at.step,
-                    .bucket = -1};
-    SH_TRY(sh_engine_run(team->engine, &call));
-    team->stops = *stops > 0;
-    run->stats.sent_bytes += call.sent_bytes;
-    run->stats.dense_bytes += call.sent_bytes;
-    run->stats.spent.exposed_ns += sh_run_now(run) - begin;
+    SH_TRY(combine(exact, SH_MAX, exact->notes, sh_exact_notes(exact), over_out));
+    exact->stops = *stops > 0;
     return SH_OK;
 }
 
@@ -134,15 +129,6 @@ static sh_loss_result add_losses(const sh_exact *exact) {
     return total;
 }
 
-/* What the sums of one step need to know. */
-typedef struct summing {
-    const sh_exact *exact;
-    double per_row;     // 1 / rows counted
-    double per_sample;  // 1 / samples of the global batch
-    int largest_bits;   // of the samples of a shard
-    size_t first;       // piece of the bucket at hand
-} summing;
-
 /* A range of one tensor: its terms, and how they become integers and floats again. Pieces are the
  * ranges of the parameters, then the states. */
 typedef struct piece {
@@ -155,8 +141,7 @@ typedef struct piece {
     bool unused;
 } piece;
 
-static piece gradient_piece(const summing *s, size_t index) {
-    const sh_exact *exact = s->exact;
+static piece gradient_piece(const sh_exact *exact, size_t index) {
     const sh_param *range = &exact->sums.list.items[index];
     int64_t note = exact->notes[exact->sums.param[index]];
     double scale = sh_fixed_scale((int)note);
@@ -167,18 +152,17 @@ static piece gradient_piece(const summing *s, size_t index) {
         .count = range->count,
         .sum = exact->common != NULL ? exact->common + range->offset : NULL,
         .scale = scale,
-        .factor = s->per_row / scale,
+        .factor = exact->summing.per_row / scale,
         .unused = note < 0,
     };
 }
 
 /* Shards weigh as many samples as they have; the weight takes its bits from the scale. */
-static piece state_piece(const summing *s, size_t index) {
-    const sh_exact *exact = s->exact;
+static piece state_piece(const sh_exact *exact, size_t index) {
     const sh_net *net = exact->run->model.net;
     const sh_param *state = &net->states.items[index];
     int64_t note = exact->notes[net->params.count + index];
-    double scale = ldexp(sh_fixed_scale((int)note), -s->largest_bits);
+    double scale = ldexp(sh_fixed_scale((int)note), -exact->summing.largest_bits);
     return (piece){
         .terms = exact->states,
         .weights = exact->weights,
@@ -187,13 +171,19 @@ static piece state_piece(const summing *s, size_t index) {
         .count = state->count,
         .sum = exact->common != NULL ? exact->common + net->params.total + state->offset : NULL,
         .scale = scale,
-        .factor = s->per_sample / scale,
+        .factor = exact->summing.per_sample / scale,
     };
 }
 
-static piece piece_at(const summing *s, size_t index) {
-    size_t ranges = s->exact->sums.list.count;
-    return index < ranges ? gradient_piece(s, index) : state_piece(s, index - ranges);
+/* Neighbouring pieces, for the threads. */
+typedef struct pieces {
+    const sh_exact *exact;
+    size_t first;
+} pieces;
+
+static piece piece_at(const pieces *p, size_t index) {
+    size_t ranges = p->exact->sums.list.count, at = p->first + index;
+    return at < ranges ? gradient_piece(p->exact, at) : state_piece(p->exact, at - ranges);
 }
 
 static void zero(const piece *p) {
@@ -202,81 +192,70 @@ static void zero(const piece *p) {
 }
 
 /* One worker: integers live for a block only. */
-static void sum_alone(void *user, int member, size_t index) {
+static void mean_alone(void *user, int member, size_t index) {
     (void)member;
-    const summing *s = user;
-    piece p = piece_at(s, index);
+    const pieces *all = user;
+    const sh_exact *exact = all->exact;
+    piece p = piece_at(all, index);
     int64_t sum[BLOCK];
     if (p.unused) zero(&p);
     for (size_t i = 0; i < p.count && !p.unused; i += BLOCK) {
         size_t some = p.count - i < BLOCK ? p.count - i : BLOCK;
-        sh_fixed()->sum(sum, p.terms, p.weights, s->exact->terms, p.at + i, some, p.scale);
+        sh_fixed()->sum(sum, p.terms, p.weights, exact->terms, p.at + i, some, p.scale);
         sh_fixed()->to_float(p.out + i, sum, some, p.factor);
     }
 }
 
 static void sum_own(void *user, int member, size_t index) {
     (void)member;
-    const summing *s = user;
-    piece p = piece_at(s, s->first + index);
+    const pieces *all = user;
+    piece p = piece_at(all, index);
     if (p.unused)
         zero(&p);
     else
-        sh_fixed()->sum(p.sum, p.terms, p.weights, s->exact->terms, p.at, p.count, p.scale);
+        sh_fixed()->sum(p.sum, p.terms, p.weights, all->exact->terms, p.at, p.count, p.scale);
 }
 
-static void take_sum(void *user, int member, size_t index) {
+static void mean_of_sums(void *user, int member, size_t index) {
     (void)member;
-    const summing *s = user;
-    piece p = piece_at(s, s->first + index);
+    piece p = piece_at(user, index);
     if (!p.unused) sh_fixed()->to_float(p.out, p.sum, p.count, p.factor);
 }
 
-static sh_status start_bucket(sh_exact *exact, summing *s, size_t index) {
-    shoal_run *run = exact->run;
-    sh_exact_bucket *bucket = &exact->buckets[index];
-    s->first = bucket->first;
-    sh_thread_pool_run(exact->pool, sum_own, s, bucket->pieces);
-    bucket->call = (sh_call){.what = SH_ALLREDUCE,
-                             .data = exact->common + bucket->low,
-                             .count = bucket->high - bucket->low,
-                             .dtype = SH_DTYPE_I64,
-                             .op = SH_SUM,
-                             .shared = &exact->shared,
-                             .step = run->at.step,
-                             .bucket = (int)index};
-    int64_t begin = sh_run_now(run);
-    sh_status status = sh_engine_start(run->team.engine, &bucket->call);
-    run->stats.spent.exposed_ns += sh_run_now(run) - begin;
-    return status;
+/* The pieces of neighbouring parameters. */
+static void run_pieces(sh_exact *exact, void (*work)(void *user, int member, size_t index),
+                       size_t first, size_t count) {
+    const size_t *begin = exact->sums.begin;
+    pieces all = {.exact = exact, .first = begin[first]};
+    sh_thread_pool_run(exact->pool, work, &all, begin[first + count] - begin[first]);
 }
 
-static sh_status take_bucket(sh_exact *exact, summing *s, size_t index) {
-    shoal_run *run = exact->run;
-    sh_exact_bucket *bucket = &exact->buckets[index];
-    int64_t begin = sh_run_now(run);
-    sh_status status = sh_engine_wait(run->team.engine, &bucket->call);
-    run->stats.spent.exposed_ns += sh_run_now(run) - begin;
-    run->stats.sent_bytes += bucket->call.sent_bytes;
-    run->stats.dense_bytes += bucket->call.sent_bytes;
-    s->first = bucket->first;
-    if (status == SH_OK) sh_thread_pool_run(exact->pool, take_sum, s, bucket->pieces);
-    return status;
+static void fixed_sum(void *self, size_t first, size_t count) {
+    run_pieces(self, sum_own, first, count);
 }
 
-/* Each bucket of own sums travels while the next is made. What was started is waited for, also
- * after a failure: the engine borrows the calls. */
-static sh_status sum_together(sh_exact *exact, summing *s) {
-    sh_status status = SH_OK;
-    size_t started = 0;
-    for (; started < exact->bucket_count && status == SH_OK; started++)
-        status = start_bucket(exact, s, started);
-    if (status != SH_OK) started--;
-    for (size_t b = 0; b < started; b++) {
-        sh_status taken = take_bucket(exact, s, b);
-        if (status == SH_OK) status = taken;
+static void fixed_mean(void *self, size_t first, size_t count) {
+    sh_exact *exact = self;
+    run_pieces(exact, exact->common != NULL ? mean_of_sums : mean_alone, first, count);
+}
+
+static void run_states(sh_exact *exact, void (*work)(void *user, int member, size_t index)) {
+    pieces all = {.exact = exact, .first = exact->sums.list.count};
+    sh_thread_pool_run(exact->pool, work, &all, exact->run->model.net->states.count);
+}
+
+/* The running statistics belong to no bucket and no server. */
+static sh_status sum_states(sh_exact *exact, bool *over_out) {
+    const sh_net *net = exact->run->model.net;
+    if (net->states.count == 0) return SH_OK;
+    if (exact->common == NULL) {
+        run_states(exact, mean_alone);
+        return SH_OK;
     }
-    return status;
+    run_states(exact, sum_own);
+    SH_TRY(combine(exact, SH_SUM, exact->common + net->params.total, net->states.total, over_out));
+    if (!*over_out) run_states(exact, mean_of_sums);
+    return SH_OK;
 }
 
 static int bits_for(int64_t value) {
@@ -287,15 +266,14 @@ static int bits_for(int64_t value) {
 
 /* The notes are common: checks them, and says what the sums need to know. */
 static sh_status read_notes(sh_exact *exact, const sh_exact_batch *batch,
-                            sh_loss_result *result_out, summing *summing_out) {
+                            sh_loss_result *result_out) {
     const sh_net *net = exact->run->model.net;
     SH_TRY(check_loss(exact, batch));
     SH_TRY(check_tensors(exact));
     sh_loss_result total = add_losses(exact);
     for (size_t i = 0; i < net->params.count; i++) exact->unused[i] = exact->notes[i] < 0;
     // A shard that adds to a gradient has a row at least, so finite terms have a finite mean.
-    *summing_out = (summing){
-        .exact = exact,
+    exact->summing = (sh_exact_summing){
         .per_row = total.counted > 0 ? 1.0 / (double)total.counted : 0.0,
         .per_sample = 1.0 / (double)batch->count,
         .largest_bits = bits_for((batch->count + exact->shards - 1) / exact->shards),
@@ -304,37 +282,22 @@ static sh_status read_notes(sh_exact *exact, const sh_exact_batch *batch,
     return SH_OK;
 }
 
-sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out) {
-    const sh_net *net = exact->run->model.net;
-    summing s;
+sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out,
+                       bool *over_out) {
+    *over_out = false;
     write_notes(exact);
-    SH_TRY(share_notes(exact));
-    SH_TRY(read_notes(exact, batch, result_out, &s));
-    if (exact->common != NULL) return sum_together(exact, &s);
-    sh_thread_pool_run(exact->pool, sum_alone, &s, exact->sums.list.count + net->states.count);
-    return SH_OK;
+    SH_TRY(share_notes(exact, over_out));
+    if (*over_out) return SH_OK;
+    SH_TRY(read_notes(exact, batch, result_out));
+    exact->fixed.counted = result_out->counted;
+    return sum_states(exact, over_out);
 }
 
-/* ---- Where servers add up ---- */
-
-sh_status sh_exact_sum_own(sh_exact *exact, const sh_exact_batch *batch, sh_loss_result *result_out,
-                           bool *over_out) {
-    const sh_net *net = exact->run->model.net;
-    size_t ranges = exact->sums.list.count, states = net->states.total;
-    summing s;
-    write_notes(exact);
-    exact->notes[sh_exact_notes(exact) - 1] = 0;  // the servers know who wants to stop
-    SH_TRY(sh_scheme_combine(exact->run, SH_MAX, exact->notes, sh_exact_notes(exact), over_out));
-    if (*over_out) return SH_OK;
-    SH_TRY(read_notes(exact, batch, result_out, &s));
-    sh_thread_pool_run(exact->pool, sum_own, &s, ranges + net->states.count);
-    exact->fixed = (sh_fixed_gradient){
-        .sums = exact->common, .notes = exact->notes, .counted = result_out->counted};
-    if (states == 0) return SH_OK;
-    SH_TRY(
-        sh_scheme_combine(exact->run, SH_SUM, exact->common + net->params.total, states, over_out));
-    if (*over_out) return SH_OK;
-    s.first = ranges;
-    sh_thread_pool_run(exact->pool, take_sum, &s, net->states.count);
-    return SH_OK;
+sh_fixed_gradient sh_exact_describe(sh_exact *exact) {
+    return (sh_fixed_gradient){.sums = exact->common,
+                               .shared = exact->common != NULL ? &exact->shared : NULL,
+                               .notes = exact->notes,
+                               .sum = fixed_sum,
+                               .mean = fixed_mean,
+                               .self = exact};
 }

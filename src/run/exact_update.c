@@ -22,6 +22,8 @@ static sh_status add_range(sh_cuts *cuts, const sh_param *param, size_t index, s
 }
 
 sh_status sh_cuts_init(sh_cuts *cuts, const sh_param_list *params, bool whole) {
+    cuts->begin = sh_alloc(params->count + 1, sizeof *cuts->begin);
+    if (cuts->begin == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for ranges of parameters");
     for (size_t i = 0; i < params->count; i++) {
         const sh_param *param = &params->items[i];
         size_t range = whole && param->decays ? param->count : RANGE;
@@ -29,6 +31,7 @@ sh_status sh_cuts_init(sh_cuts *cuts, const sh_param_list *params, bool whole) {
             size_t left = param->count - at;
             SH_TRY(add_range(cuts, param, i, at, left < range ? left : range));
         }
+        cuts->begin[i + 1] = cuts->list.count;
     }
     cuts->list.total = params->total;
     return SH_OK;
@@ -37,6 +40,7 @@ sh_status sh_cuts_init(sh_cuts *cuts, const sh_param_list *params, bool whole) {
 void sh_cuts_fini(sh_cuts *cuts) {
     sh_param_list_fini(&cuts->list);
     sh_free(cuts->param);
+    sh_free(cuts->begin);
     *cuts = (sh_cuts){0};
 }
 
@@ -44,12 +48,14 @@ void sh_cuts_fini(sh_cuts *cuts) {
 typedef struct updating {
     sh_exact *exact;
     sh_optim_step step;
+    size_t first;
 } updating;
 
-static void update_piece(void *user, int member, size_t piece) {
+static void update_piece(void *user, int member, size_t index) {
     (void)member;
     const updating *u = user;
     sh_exact *exact = u->exact;
+    size_t piece = u->first + index;
     if (exact->unused[exact->updates.param[piece]]) return;
     sh_optim_step step = u->step;
     step.first = piece;
@@ -57,24 +63,12 @@ static void update_piece(void *user, int member, size_t piece) {
     sh_optim_apply(&exact->run->optim, &step);
 }
 
-void sh_exact_update(sh_exact *exact) {
-    shoal_run *run = exact->run;
-    const sh_blocks *blocks = &run->model.blocks;
-    const size_t total = run->model.net->params.total;
-    double scale = 1.0;
-    if (run->config.clip_value > 0)
-        sh_clip_value(blocks->gradients, total, (float)run->config.clip_value);
-    if (run->config.clip_norm > 0)
-        scale =
-            sh_clip_norm(blocks->gradients, total, run->config.clip_norm, &run->stats.grad_norm);
-    updating u = {
-        .exact = exact,
-        .step = {.params = &exact->updates.list,
-                 .weights = blocks->weights,
-                 .gradients = blocks->gradients,
-                 .gradient_scale = (float)scale,
-                 .lr = sh_schedule_lr(&run->schedule, run->at.step),
-                 .step = run->at.step + 1},
-    };
-    sh_thread_pool_run(exact->pool, update_piece, &u, exact->updates.list.count);
+void sh_exact_apply(shoal_run *run, const sh_optim_step *step) {
+    sh_exact *exact = run->exact;
+    const size_t *begin = exact->updates.begin;
+    updating u = {.exact = exact, .step = *step, .first = begin[step->first]};
+    u.step.params = &exact->updates.list;
+    u.step.windowed = false;
+    u.step.unused = NULL;
+    sh_thread_pool_run(exact->pool, update_piece, &u, begin[step->first + step->count] - u.first);
 }

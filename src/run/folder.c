@@ -280,7 +280,7 @@ sh_status sh_run_resume(shoal_run *run) {
     if (status == SH_OK && info->kernels != NULL)
         status =
             sh_tuner_load(run->model.tuner, source, info->kernels, strlen(info->kernels), false);
-    sh_team_adopt_states(&run->team, info->workers);
+    if (run->learner.kind->adopt != NULL) run->learner.kind->adopt(&run->learner, info->workers);
     run->at.step = info->step;
     run->at.epoch = info->epoch;
     run->at.batch = info->batch;

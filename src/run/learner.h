@@ -79,6 +79,9 @@ struct sh_learner_kind {
     /* The blocks of a checkpoint, and room for what is read from one. `slots`: room for
      * SH_LEARNER_SLOTS of them beside weights and state. */
     sh_checkpoint (*blocks)(const sh_learner *learner, sh_checkpoint_slot *slots);
+    /* They were read from a checkpoint that so many workers have made, 0 where that does not
+     * matter. NULL: nothing follows from it. */
+    void (*adopt)(sh_learner *learner, int64_t workers);
     /* Its fields in the line of a step, at most SH_LEARNER_METRICS; returns how many. */
     size_t (*metrics)(const sh_learner *learner, const sh_loss_result *since,
                       sh_metric *fields_out);

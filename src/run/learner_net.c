@@ -15,36 +15,14 @@ static sh_status net_begin(sh_learner *learner) {
     shoal_run *run = learner->run;
     SH_TRY(sh_run_begin_sparse(run));
     SH_TRY(sh_run_loader(run, 0, &run->loader));
-    SH_TRY(sh_team_prepare(run, true));
+    SH_TRY(sh_run_prepare_team(run, true));
     SH_TRY(sh_regroup_prepare(run));
     return sh_scheme_begin(run);
-}
-
-/* Takes one batch through, whose gradients all workers sum; the position moves past it. */
-static sh_status summed_step(shoal_run *run, sh_loss_result *result_out) {
-    const sh_batch *batch;
-    int64_t begin = sh_run_now(run);
-    SH_TRY(sh_regroup_check(run));
-    SH_TRY(sh_loader_next(run->loader, &batch));
-    run->stats.spent.data_ns += sh_run_now(run) - begin;
-    sh_trace_end(run->model.trace, "data", "wait for batch", run->at.step, begin);
-    SH_ASSERT(batch != NULL);
-    int64_t computed = run->stats.spent.compute_ns;
-    sh_status status = sh_run_step(run, batch, result_out);
-    int64_t count = (int64_t)batch->whole, own = (int64_t)batch->count;
-    sh_loader_release(run->loader, batch);
-    SH_TRY(status);
-    sh_run_step_done(run, count);
-    return sh_team_balance(run, own, run->stats.spent.compute_ns - computed);
 }
 
 static sh_status net_step(sh_learner *learner, int64_t to, sh_learner_step *step_out) {
     shoal_run *run = learner->run;
     *step_out = (sh_learner_step){0};
-    if (run->scheme == NULL) {
-        step_out->meets = true;
-        return summed_step(run, &step_out->loss);
-    }
     sh_scheme_aim(run, to);
     // A free worker hears of its step when it has leave for the next one: that is not in it yet.
     step_out->late = sh_scheme_is_free(run);
@@ -55,7 +33,7 @@ static sh_status net_step(sh_learner *learner, int64_t to, sh_learner_step *step
  * step since it last told. */
 static sh_status net_merge(sh_learner *learner, sh_learner_merge *merge) {
     shoal_run *run = learner->run;
-    if (run->scheme == NULL) return SH_OK;
+    if (sh_scheme_is_together(run)) return SH_OK;
     SH_TRY(sh_scheme_meet(run, &merge->used));
     sh_loss_result *since = &merge->since;
     double sums[] = {since->sum, (double)since->counted, (double)since->correct};
@@ -83,10 +61,9 @@ static sh_status net_save(sh_learner *learner) {
     shoal_run *run = learner->run;
     if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total))
         return refuse_weights(run);
-    SH_TRY(sh_team_gather_slots(run));
-    SH_TRY(sh_team_settle_states(&run->team));
+    SH_TRY(sh_scheme_save(run));
     SH_TRY(sh_run_save_together(run));
-    sh_team_drop_slots(run);
+    sh_scheme_saved(run);
     return SH_OK;
 }
 
@@ -107,7 +84,7 @@ static sh_checkpoint net_blocks(const sh_learner *learner, sh_checkpoint_slot *s
                                               .instead = is_momentum(name) ? "velocity" : NULL};
     }
     sh_exchange_state states[SH_EXCHANGE_STATES];
-    size_t state_count = sh_team_states(&run->team, states);
+    size_t state_count = sh_scheme_blocks(run, states);
     for (size_t i = 0; i < state_count; i++) {
         slots[count++] = (sh_checkpoint_slot){.name = states[i].name,
                                               .values = states[i].block,
@@ -127,6 +104,10 @@ static sh_checkpoint net_blocks(const sh_learner *learner, sh_checkpoint_slot *s
         .left_out = has_velocity ? and_momentum : of_codecs,
         .info = {.workers = state_count > 0 ? run->team.ranks : 0, .model = run->model.net->text},
     };
+}
+
+static void net_adopt(sh_learner *learner, int64_t workers) {
+    sh_scheme_adopt(learner->run, workers);
 }
 
 _Static_assert(2 + SH_EXCHANGE_STATES + SH_SYNC_STATES <= SH_LEARNER_SLOTS, "too few slots");
@@ -168,6 +149,7 @@ const sh_learner_kind sh_learner_net = {
     .evaluate = net_evaluate,
     .save = net_save,
     .blocks = net_blocks,
+    .adopt = net_adopt,
     .metrics = net_metrics,
     .cost = net_cost,
     .finish = net_finish,

@@ -31,16 +31,6 @@ static bool epoch_ended(const shoal_run *run, const sh_interval *since) {
     return run->at.step / run->length.steps_per_epoch != since->told / run->length.steps_per_epoch;
 }
 
-double sh_run_samples_between(const shoal_run *run, int64_t from, int64_t to) {
-    int64_t batch = run->config.batch, each = run->length.steps_per_epoch * batch;
-    int64_t all = (int64_t)sh_loader_samples(run->loader);
-    if (all < each) each = all;  // the last batch of an epoch is short
-    int64_t begin = from % run->length.steps_per_epoch * batch,
-            end = to % run->length.steps_per_epoch * batch;
-    int64_t epochs = to / run->length.steps_per_epoch - from / run->length.steps_per_epoch;
-    return (double)(epochs * each + end - begin);
-}
-
 static double rate(const shoal_run *run, const sh_interval *since) {
     double seconds = sh_seconds_between(since->begin_ns, end_of(run, since));
     double samples = since->used * sh_run_samples_between(run, since->told, run->at.step);
@@ -158,15 +148,6 @@ static void add_loss(sh_interval *since, const sh_loss_result *loss) {
     since->loss.correct += loss->correct;
 }
 
-void sh_run_step_done(shoal_run *run, int64_t samples) {
-    run->at.step++;
-    run->at.samples += samples;
-    run->at.samples_here += samples;
-    if (++run->at.batch < run->length.steps_per_epoch) return;
-    run->at.batch = 0;
-    run->at.epoch++;
-}
-
 /* The step after which the workers must have met: something is due, or the run ends. */
 static int64_t next_meeting(const shoal_run *run) {
     int64_t next = run->length.steps,
@@ -278,10 +259,9 @@ static bool is_over(const shoal_run *run) {
            (run->at.step >= run->length.steps || reached_target(run));
 }
 
-/* All have met, and somebody joins: alone it sees for itself, in a team all have agreed. */
+/* All have met, and somebody joins. */
 static sh_status let_join(shoal_run *run) {
-    bool joins = run->team.engine != NULL ? run->team.regroups : sh_regroup_wished(run);
-    if (!joins) return SH_OK;
+    if (!sh_regroup_lets_join(run)) return SH_OK;
     SH_TRY(run->learner.kind->finish(&run->learner));
     return sh_regroup(run);
 }

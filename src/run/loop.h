@@ -27,11 +27,6 @@ sh_loop sh_loop_begin(const shoal_run *run);
  * stopped. SH_E_PEER: a worker has left. */
 sh_status sh_loop_run(shoal_run *run, sh_loop *at);
 
-/* One batch of so many samples, of all workers, is done: the position moves past it. */
-void sh_run_step_done(shoal_run *run, int64_t samples);
-/* Samples in the batches of steps `from` to `to`; of data in parts about as many. */
-double sh_run_samples_between(const shoal_run *run, int64_t from, int64_t to);
-
 static inline double sh_seconds_between(int64_t begin_ns, int64_t end_ns) {
     return (double)(end_ns - begin_ns) * 1e-9;
 }

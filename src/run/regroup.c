@@ -8,31 +8,6 @@
 #include "run/sparse.h"
 #include "run/server_snapshots.h"
 
-bool sh_regroup_possible(const shoal_run *run) {
-    const sh_worker_env *env = &run->team.env;
-    sh_scheme scheme;
-    if (env->regroup == NULL || run->model.blocks.weights == NULL) return false;
-    if (run->config.exact) return false;  // its bits do not depend on who dies
-    return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->survives;
-}
-
-bool sh_regroup_wished(const shoal_run *run) {
-    const sh_worker_env *env = &run->team.env;
-    return env->regroup != NULL && env->regroup->wished(env->self);
-}
-
-bool sh_regroup_gone(const shoal_run *run) {
-    const sh_worker_env *env = &run->team.env;
-    return env->regroup != NULL && env->regroup->gone != NULL && env->regroup->gone(env->self);
-}
-
-sh_status sh_regroup_check(const shoal_run *run) {
-    const sh_worker_env *env = &run->team.env;
-    if (sh_regroup_gone(run)) return SH_FAIL(SH_E_INTERRUPTED, "this worker was killed");
-    if (env->regroup == NULL || !env->regroup->moved(env->self)) return SH_OK;
-    return SH_FAIL(SH_E_PEER, "a worker has left, and the others have moved on");
-}
-
 static size_t largest_block(const shoal_run *run) {
     size_t most = run->model.net->params.total;
     if (run->model.net->states.total > most) most = run->model.net->states.total;
@@ -209,6 +184,8 @@ static sh_status begin_again(shoal_run *run) {
     SH_TRY(sh_run_loader(run, 0, &run->loader));
     SH_TRY(sh_run_prepare(run, true));
     SH_TRY(sh_model_take_gradients(&run->model));  // the last scheme may have had them elsewhere
+    SH_TRY(sh_team_place_blocks(run));
+    SH_TRY(sh_scheme_open(run));
     return sh_scheme_begin(run);
 }
 
@@ -229,7 +206,11 @@ static sh_status join(shoal_run *run) {
     run->at.paid = (int64_t)most[1];
     team->step = run->at.step;
     take_position(run, &at);
-    if (team->env.timing_only) return sh_scheme_begin(run);
+    if (team->env.timing_only) {
+        SH_TRY(sh_team_place_blocks(run));
+        SH_TRY(sh_scheme_open(run));
+        return sh_scheme_begin(run);
+    }
     if (sh_team_leads(team) && run->files.metrics == NULL) SH_TRY(sh_run_take_over_folder(run));
     int64_t lost = team->lost;
     SH_TRY(sh_server_snapshots_restore(run, tell_server));

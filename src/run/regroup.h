@@ -30,6 +30,10 @@ sh_status sh_regroup_prepare(shoal_run *run);
 void sh_regroup_ready(shoal_run *run);
 /* Somebody waits to join. Any task. */
 bool sh_regroup_wished(const shoal_run *run);
+/* Where the workers have met: somebody joins now. One worker sees it for itself, several have
+ * agreed.
+ */
+bool sh_regroup_lets_join(const shoal_run *run);
 /* A simulated worker that is dead: it must not touch the run's files any more. */
 bool sh_regroup_gone(const shoal_run *run);
 /* SH_E_PEER once the team has moved on: for workers that seldom wait for others. */

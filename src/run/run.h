@@ -100,7 +100,7 @@ struct shoal_run {
     struct sh_exact *exact;        // with --exact, made when it is needed (exact.h)
     sh_scheme_state scheme_state;  // by the scheme, for checkpoints
     struct sh_sparse_run *sparse;  // where steps are sparse (sparse.h)
-    struct sh_scheme_run *scheme;  // unless the workers sum every step (scheme.h)
+    struct sh_scheme_run *scheme;  // how its workers train; made when training begins (scheme.h)
     sh_scheme_counts counts;       // of schemes in earlier generations
 
     sh_run_files files;
@@ -110,9 +110,8 @@ struct shoal_run {
     sh_run_results results;
     double codec_momentum;  // that the codec applies instead of the optimizer
     bool codec_nesterov;
-    bool drops_paths;      // a step may leave parameters unused
-    bool briefed;          // servers on ranks of their own have begun (server.h)
-    double backward_part;  // simulated: of the step's time
+    bool drops_paths;  // a step may leave parameters unused
+    bool briefed;      // servers on ranks of their own have begun (server.h)
 };
 
 static inline int64_t sh_run_now(const shoal_run *run) { return sh_clock_now_ns(run->clock); }
@@ -128,18 +127,22 @@ sh_status sh_run_open_known(const sh_config *config, const shoal_hooks *hooks, s
 int sh_cores(void);
 /* Threads this run computes with. */
 int sh_run_threads(const shoal_run *run);
-/* The executors of a batch and its parts, and of evaluation, so that nothing is made later. */
+/* The executors of a batch and its parts, and of evaluation, so that nothing is made later. Rank 0
+ * makes them first and measures; the others take its choices. Collective. */
+sh_status sh_run_prepare_team(shoal_run *run, bool evaluates);
 sh_status sh_run_prepare(shoal_run *run, bool evaluates);
-/* One optimizer step on a batch: forward, loss, backward, update. */
-sh_status sh_run_step(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
-/* Forward and backward alone: the gradient block gets the gradient of the batch's summed losses,
- * divided by `rows`. */
-sh_status sh_run_gradient(shoal_run *run, const sh_batch *batch, double rows,
+/* One batch of so many samples, of all workers, is done: the position moves past it (position.c).
+ */
+void sh_run_step_done(shoal_run *run, int64_t samples);
+/* The position follows from the step, which all workers have agreed on. */
+void sh_run_move_to(shoal_run *run, int64_t step);
+/* Samples in the batches of steps `from` to `to`; of data in parts about as many. */
+double sh_run_samples_between(const shoal_run *run, int64_t from, int64_t to);
+
+/* Forward and backward alone: the gradient block gets the mean gradient of the batch, while what
+ * the scheme has hooked in is called. */
+sh_status sh_run_gradient(shoal_run *run, sh_replica *replica, const sh_batch *batch, sh_mean mean,
                           sh_loss_result *result_out);
-/* No parameter is updated before all gradients have arrived. */
-bool sh_run_updates_at_end(const shoal_run *run);
-/* Updates parameters whose gradients have arrived: sh_reducer_options.arrived. */
-bool sh_run_update_bucket(void *user, const sh_bucket *bucket);
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info);
 /* What the mean of a batch is taken over: rows of the global batch whose label counts. */

@@ -3,9 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "run/loop.h"
 #include "run/regroup.h"
-#include "run/states.h"
 #include "run/server_snapshots.h"
 
 enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on whether to stop
@@ -125,41 +123,62 @@ static void unlend_gradients(shoal_run *run) {
     sh_export_release(s->replica.mail.transport, s->lent);
 }
 
-sh_status sh_scheme_begin(shoal_run *run) {
-    sh_scheme scheme;
-    SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
-    bool acts = sh_scheme_acts(scheme, &run->config.scheme, run->team.ranks);
-    if (!acts || run->team.engine == NULL) return SH_OK;
-    run->scheme = sh_alloc(1, sizeof *run->scheme);
-    if (run->scheme == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
-    struct sh_scheme_run *s = run->scheme;
-    s->sums = sh_alloc(1 + run->model.net->states.total, sizeof *s->sums);
-    if (s->sums == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
+sh_status sh_scheme_open(shoal_run *run) {
+    sh_scheme asked;
+    const sh_sync_options *options = &run->config.scheme;
+    SH_TRY(sh_scheme_parse(options->name, &asked));
+    struct sh_scheme_run *s = run->scheme = sh_alloc(1, sizeof *s);
+    if (s == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
+    const sh_team *team = &run->team;
+    s->sync = (sh_sync){.scheme = sh_scheme_of(asked, options, team->ranks, team->engine != NULL),
+                        .options = options,
+                        .replica = &s->replica};
     SH_TRY(sh_team_codec(run, &s->codec));
-    s->replica = scheme_replica_of(run);
+    scheme_fill_replica(run);
+    // An exact run's gradient is known when its shards are.
+    bool opens = family_of(s)->open != NULL && !run->config.exact;
+    return opens ? family_of(s)->open(&s->sync) : SH_OK;
+}
+
+static sh_status make_sums(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    if (family_of(s)->together) return SH_OK;
+    s->sums = sh_alloc(1 + run->model.net->states.total, sizeof *s->sums);
+    return s->sums != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
+}
+
+sh_status sh_scheme_begin(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    SH_TRY(make_sums(run));
+    scheme_fill_replica(run);
     s->step_met = run->at.step;
     s->samples_met = run->at.samples;
     s->here_met = run->at.samples_here;
-    for (size_t i = 0; i < run->scheme_state.count; i++)
-        s->replica.state[i] = run->scheme_state.slots[i].values;
-    s->sync = (sh_sync){.scheme = scheme, .options = &run->config.scheme, .replica = &s->replica};
     SH_TRY(open_mail(run));
-    int services = sh_scheme_services(scheme, &run->config.scheme, run->team.ranks);
+    int services = sh_scheme_services(s->sync.scheme, s->sync.options, run->team.ranks);
     sh_service like = scheme_service_of(run, 0, services);
     SH_TRY(sh_server_snapshots_open(run, &like));
     lend_gradients(run);
     SH_TRY(scheme_start_services(run));
     s->created = true;
-    sh_status status = scheme.kind->family->create(&s->sync);
+    sh_status status = family_of(s)->create(&s->sync);
     s->sync.failed = status != SH_OK;
     return status;
 }
 
 bool sh_scheme_is_free(const shoal_run *run) { return family_of(run->scheme)->free; }
 
+bool sh_scheme_is_together(const shoal_run *run) {
+    return run->scheme != NULL && family_of(run->scheme)->together;
+}
+
+bool sh_scheme_serves(const shoal_run *run) {
+    return run->scheme != NULL && run->scheme->service_count > 0;
+}
+
 void sh_scheme_aim(shoal_run *run, int64_t to) {
     run->scheme->to = to;
-    run->scheme->replica.goal = to * run->team.ranks;
+    run->scheme->replica.all.goal = to * run->team.ranks;
 }
 
 static sh_status wait_for_control(shoal_run *run) {
@@ -191,9 +210,9 @@ static sh_status agree_to_stop(shoal_run *run, bool *stops_out) {
 static sh_status lockstep(shoal_run *run, bool *meets_out) {
     struct sh_scheme_run *s = run->scheme;
     bool stops = false;
-    s->replica.done += run->team.ranks;
+    s->replica.all.done += run->team.ranks;
     SH_TRY(agree_to_stop(run, &stops));
-    *meets_out = stops || s->replica.done >= s->replica.goal;
+    *meets_out = stops || s->replica.all.done >= s->replica.all.goal;
     return SH_OK;
 }
 
@@ -206,42 +225,87 @@ static void set_wait_limits(shoal_run *run) {
     }
 }
 
+/* What the scheme has counted in a call becomes the run's. */
+typedef struct counted {
+    uint64_t sent_bytes, dense_bytes;
+    int64_t waited_ns, updated_ns, data_ns, begin_ns;
+} counted;
+
+static counted count_now(const shoal_run *run) {
+    const sh_replica *replica = &run->scheme->replica;
+    return (counted){.sent_bytes = replica->counts.sent_bytes,
+                     .dense_bytes = replica->counts.dense_bytes,
+                     .waited_ns = replica->counts.waited_ns,
+                     .updated_ns = replica->counts.updated_ns,
+                     .data_ns = run->stats.spent.data_ns,
+                     .begin_ns = sh_run_now(run)};
+}
+
+static void add_counts(shoal_run *run, const counted *before) {
+    counted now = count_now(run);
+    sh_time_spent *spent = &run->stats.spent;
+    run->stats.sent_bytes += now.sent_bytes - before->sent_bytes;
+    run->stats.dense_bytes += now.dense_bytes - before->dense_bytes;
+    int64_t waited = now.waited_ns - before->waited_ns, data = now.data_ns - before->data_ns;
+    int64_t updated = now.updated_ns - before->updated_ns;
+    spent->exposed_ns += waited;
+    spent->update_ns += updated;
+    // Elsewhere `compute` counts, for it is not all that a step does.
+    if (run->sparse != NULL || sh_scheme_is_together(run))
+        spent->compute_ns += now.begin_ns - before->begin_ns - waited - updated - data;
+}
+
+/* A step of all workers is done: it ends at a meeting, where nothing is left to agree on. */
+static sh_status move_together(shoal_run *run, int64_t computed_ns, bool *meets_out) {
+    struct sh_scheme_run *s = run->scheme;
+    SH_TRY(sh_regroup_check(run));
+    s->replica.step++;
+    s->replica.all.done += run->team.ranks;
+    run->team.stops = s->replica.batch.stops_now;
+    if (run->config.clip_norm > 0) run->stats.grad_norm = s->replica.batch.grad_norm;
+    sh_run_step_done(run, s->whole);
+    *meets_out = true;
+    return sh_team_balance(run, s->replica.batch.samples, computed_ns);
+}
+
+/* Workers that go their ways: this one's step is done. */
+static sh_status move_apart(shoal_run *run, bool *meets_out) {
+    struct sh_scheme_run *s = run->scheme;
+    bool is_free = family_of(s)->free;
+    if (!is_free || !*meets_out) s->replica.step++;
+    if (!is_free) SH_TRY(lockstep(run, meets_out));
+    return sh_regroup_check(run);
+}
+
 sh_status sh_scheme_step(shoal_run *run, sh_loss_result *result_out, bool *meets_out) {
     struct sh_scheme_run *s = run->scheme;
     SH_TRY(sh_regroup_check(run));
     set_wait_limits(run);
-    uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
-    int64_t waited = s->replica.waited_ns;
-    int64_t begin = sh_run_now(run);
+    const counted before = count_now(run);
+    int64_t computed = run->stats.spent.compute_ns;
     sh_status status = family_of(s)->step(&s->sync, result_out, meets_out);
-    if (run->sparse != NULL)  // otherwise `compute` counts
-        run->stats.spent.compute_ns += sh_run_now(run) - begin - (s->replica.waited_ns - waited);
-    if (status == SH_OK && (!family_of(s)->free || !*meets_out)) s->replica.step++;
-    if (status == SH_OK && !family_of(s)->free) status = lockstep(run, meets_out);
-    if (status == SH_OK) status = sh_regroup_check(run);
-    run->stats.sent_bytes += s->replica.sent_bytes - sent;
-    run->stats.dense_bytes += s->replica.dense_bytes - dense;
-    run->stats.spent.exposed_ns += s->replica.waited_ns - waited;
+    if (family_of(s)->together) {
+        add_counts(run, &before);
+        computed = run->stats.spent.compute_ns - computed;
+        return status == SH_OK ? move_together(run, computed, meets_out) : status;
+    }
+    if (status == SH_OK) status = move_apart(run, meets_out);
+    add_counts(run, &before);
     s->sync.failed = s->sync.failed || status != SH_OK;
     scheme_move_on(run);
     return status;
-}
-
-void sh_run_move_to(shoal_run *run, int64_t step) {
-    run->at.step = step;
-    run->at.epoch = step / run->length.steps_per_epoch;
-    run->at.batch = step % run->length.steps_per_epoch;
 }
 
 /* Samples as they were: batches may be short, broken off, or left to others. The running statistics
  * become those of all of them. */
 static sh_status count_samples(shoal_run *run, double *used_inout) {
     struct sh_scheme_run *s = run->scheme;
-    size_t states = sh_states_sums(run->model.net);
+    const sh_statistics *statistics = &s->replica.statistics;
+    size_t states = sh_statistics_sums(statistics);
     s->sums[0] = (double)s->samples;
-    sh_states_weigh(run, s->samples, s->sums);
+    sh_statistics_weigh(statistics, s->samples, s->sums);
     SH_TRY(sh_team_sum(&run->team, s->sums, states > 0 ? states : 1));
-    sh_states_take(run, s->sums);
+    sh_statistics_take(statistics, s->sums);
     s->samples = 0;
     double dealt = sh_run_samples_between(run, s->step_met, run->at.step);
     if (dealt > 0) *used_inout = s->sums[0] / dealt;
@@ -252,15 +316,16 @@ static sh_status count_samples(shoal_run *run, double *used_inout) {
 
 sh_status sh_scheme_meet(shoal_run *run, double *used_inout) {
     struct sh_scheme_run *s = run->scheme;
-    s->sync.failed = true;  // unless all of this goes well
+    if (family_of(s)->together) return SH_OK;  // they are one after every step
+    s->sync.failed = true;                     // unless all of this goes well
     set_wait_limits(run);
     if (s->asks) SH_TRY(wait_for_control(run));
-    double most[] = {(double)s->replica.done, scheme_user_stops(run), sh_regroup_wished(run)};
+    double most[] = {(double)s->replica.all.done, scheme_user_stops(run), sh_regroup_wished(run)};
     s->asks = false;
-    uint64_t sent = s->replica.sent_bytes, dense = s->replica.dense_bytes;
+    uint64_t sent = s->replica.counts.sent_bytes, dense = s->replica.counts.dense_bytes;
     SH_TRY(family_of(s)->meet(&s->sync));
-    run->stats.sent_bytes += s->replica.sent_bytes - sent;
-    run->stats.dense_bytes += s->replica.dense_bytes - dense;
+    run->stats.sent_bytes += s->replica.counts.sent_bytes - sent;
+    run->stats.dense_bytes += s->replica.counts.dense_bytes - dense;
     sh_call call = {.what = SH_ALLREDUCE,
                     .data = most,
                     .count = SH_COUNT(most),
@@ -268,10 +333,10 @@ sh_status sh_scheme_meet(shoal_run *run, double *used_inout) {
                     .op = SH_MAX,
                     .bucket = -1};
     SH_TRY(sh_engine_run(run->team.engine, &call));
-    s->replica.done = (int64_t)most[0];
+    s->replica.all.done = (int64_t)most[0];
     run->team.stops = most[1] > 0;
     run->team.regroups = most[2] > 0;
-    sh_run_move_to(run, s->replica.done / run->team.ranks);
+    sh_run_move_to(run, s->replica.all.done / run->team.ranks);
     if (!run->team.env.timing_only) SH_TRY(count_samples(run, used_inout));
     s->step_met = run->at.step;
     s->sync.failed = false;
@@ -280,7 +345,7 @@ sh_status sh_scheme_meet(shoal_run *run, double *used_inout) {
 
 sh_status sh_scheme_finish(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
-    if (s == NULL) return SH_OK;
+    if (s == NULL || family_of(s)->together) return SH_OK;  // nothing is under way between steps
     family_of(s)->destroy(&s->sync);
     s->created = false;
     SH_TRY(scheme_hear_services(run));
@@ -292,7 +357,7 @@ void sh_scheme_end(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     if (s == NULL) return;
     s->sync.failed = true;  // otherwise it has finished
-    if (s->created) family_of(s)->destroy(&s->sync);
+    if (s->created || family_of(s)->together) family_of(s)->destroy(&s->sync);
     bool waits = false;
     for (int i = 0; i < s->service_count; i++) waits = waits || s->services[i].task != NULL;
     if (waits) return;  // they still use what is here
@@ -304,6 +369,28 @@ void sh_scheme_end(shoal_run *run) {
     sh_free(s->sums);
     sh_free(s);
     run->scheme = NULL;
+}
+
+size_t sh_scheme_blocks(const shoal_run *run, sh_exchange_state blocks_out[SH_EXCHANGE_STATES]) {
+    const struct sh_scheme_run *s = run->scheme;
+    if (s == NULL || family_of(s)->blocks == NULL) return 0;
+    return family_of(s)->blocks(&s->sync, blocks_out);
+}
+
+void sh_scheme_adopt(shoal_run *run, int64_t workers) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s != NULL && family_of(s)->adopt != NULL) family_of(s)->adopt(&s->sync, (int)workers);
+}
+
+sh_status sh_scheme_save(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s == NULL || family_of(s)->save == NULL) return SH_OK;
+    return family_of(s)->save(&s->sync);
+}
+
+void sh_scheme_saved(shoal_run *run) {
+    struct sh_scheme_run *s = run->scheme;
+    if (s != NULL && family_of(s)->saved != NULL) family_of(s)->saved(&s->sync);
 }
 
 /* The services end by themselves, since a peer has left or they are told to. */

@@ -28,6 +28,7 @@ struct sh_scheme_run {
     sh_call control;  // that sums it
     bool asks;        // it is under way
     bool created;
+    int64_t whole;                  // samples of all workers in the batch that was taken last
     atomic_bool quits;              // the services are not needed any more
     int64_t samples;                // that this worker has learnt from since the last meeting,
     int64_t samples_met, here_met;  // and those of all as they were counted there
@@ -36,7 +37,7 @@ struct sh_scheme_run {
 };
 
 /* scheme_replica.c */
-sh_replica scheme_replica_of(shoal_run *run);
+void scheme_fill_replica(shoal_run *run);
 /* Steps and samples of all workers, as far as this one knows: until they meet, a step counts as a
  * whole batch. */
 void scheme_move_on(shoal_run *run);

@@ -17,71 +17,95 @@ static void clip(shoal_run *run) {
 
 static sh_status gradient(shoal_run *run, const sh_batch *batch, sh_mean mean,
                           sh_loss_result *result_out) {
-    double rows = sh_run_rows(batch);
-    if (mean == SH_MEAN_OWN) rows /= run->team.ranks;
-    SH_TRY(sh_run_gradient(run, batch, rows, result_out));
+    SH_TRY(sh_run_gradient(run, &run->scheme->replica, batch, mean, result_out));
     if (mean == SH_MEAN_OWN) clip(run);
     return SH_OK;
-}
-
-/* A simulated worker breaks off while its time passes. */
-bool sh_scheme_may_break_off(const shoal_run *run) {
-    return run->scheme != NULL && run->scheme->replica.unwanted != NULL &&
-           run->team.env.spend == NULL;
-}
-
-bool sh_scheme_unwanted(void *self) {
-    const sh_replica *replica = &((const shoal_run *)self)->scheme->replica;
-    return replica->unwanted(replica->who);
 }
 
 /* In the simulator the time of a step passes when its numbers are there. */
 static void pass_time(shoal_run *run) {
     const sh_worker_env *env = &run->team.env;
     const sh_replica *replica = &run->scheme->replica;
-    if (replica->unwanted != NULL)
-        env->spend_unless(env->self, replica->step, replica->mail.transport, replica->unwanted,
-                          replica->who);
+    if (replica->hooks.unwanted != NULL)
+        env->spend_unless(env->self, replica->step, replica->mail.transport,
+                          replica->hooks.unwanted, replica->hooks.who);
     else
         env->spend(env->self, replica->step, 1);
 }
 
-sh_status sh_scheme_combine(shoal_run *run, sh_reduce_op op, int64_t *values, size_t count,
-                            bool *over_out) {
-    const sh_replica *replica = &run->scheme->replica;
-    return replica->combine(replica->who, op, values, count, over_out);
-}
-
-/* What a worker waits for in it is no computing. */
+/* Whoever sends it whole needs all of its sums; steps of all workers together make them bucket by
+ * bucket. */
 static sh_status exact_gradient(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
     sh_replica *replica = &run->scheme->replica;
-    int64_t waited = replica->waited_ns;
-    sh_status status = sh_exact_gradient(run, batch, result_out, &replica->broke_off);
-    run->stats.spent.compute_ns -= replica->waited_ns - waited;
-    return status;
+    sh_exact_gradient_state state = {0};
+    SH_TRY(sh_exact_gradient(run, replica, batch, result_out, &state));
+    replica->batch.broke_off = state.over;
+    replica->batch.stops_now = state.stops;
+    replica->batch.samples = (int64_t)batch->count;
+    replica->gradients = run->model.blocks.gradients;
+    const sh_fixed_gradient *fixed = replica->fixed;
+    if (!state.over && !sh_scheme_is_together(run))
+        fixed->sum(fixed->self, 0, run->model.net->params.count);
+    return SH_OK;
+}
+
+/* The time of a step passes at once, but where gradients are sent while backward runs. */
+static bool passes_at_once(const shoal_run *run) {
+    return run->team.env.spend != NULL && run->scheme->replica.hooks.begins == NULL;
 }
 
 static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *result_out,
                               int64_t *samples_out) {
     const sh_batch *batch;
+    sh_replica *replica = &run->scheme->replica;
     int64_t begin = sh_run_now(run);
     SH_TRY(sh_loader_next(run->loader, &batch));
     SH_ASSERT(batch != NULL);
-    int64_t loaded = sh_run_now(run);
+    int64_t loaded = sh_run_now(run), waited = replica->counts.waited_ns;
+    sh_trace_end(run->model.trace, "data", "wait for batch", run->at.step, begin);
     bool exact = run->config.exact;
-    if (exact && run->team.env.spend != NULL) pass_time(run);  // before the workers wait
+    if (exact && passes_at_once(run)) pass_time(run);  // before the workers wait
     sh_status status =
         exact ? exact_gradient(run, batch, result_out) : gradient(run, batch, mean, result_out);
     *samples_out = (int64_t)batch->count;
+    run->scheme->whole = (int64_t)batch->whole;
     sh_loader_release(run->loader, batch);
-    if (!exact && run->team.env.spend != NULL) pass_time(run);
+    if (!exact && passes_at_once(run)) pass_time(run);
     run->stats.spent.data_ns += loaded - begin;
-    run->stats.spent.compute_ns += sh_run_now(run) - loaded;
+    if (!sh_scheme_is_together(run))
+        run->stats.spent.compute_ns +=
+            sh_run_now(run) - loaded - (replica->counts.waited_ns - waited);
     return status;
 }
 
+/* Timing only, where gradients are sent while backward runs: its time passes bucket by bucket, for
+ * no more is to be seen of it. */
+static sh_status pass_buckets(shoal_run *run) {
+    const sh_worker_env *env = &run->team.env;
+    const sh_replica *replica = &run->scheme->replica;
+    const sh_replica_hooks *hooks = &replica->hooks;
+    const size_t count = replica->params->count;
+    env->spend(env->self, replica->step, 1.0 / 3);
+    SH_TRY(hooks->begins(replica->hooks.who, &(sh_loss_result){0}));
+    for (size_t end = count, first; end > 0; end = first) {
+        first = hooks->bucket_begin(replica->hooks.who, end);
+        env->spend(env->self, replica->step, 2.0 / 3 * (double)(end - first) / (double)count);
+        for (size_t i = end; i-- > first;) hooks->ready(replica->hooks.who, i);
+    }
+    return SH_OK;
+}
+
+static sh_status compute_timing(shoal_run *run, sh_loss_result *result_out) {
+    int64_t begin = sh_run_now(run);
+    *result_out = (sh_loss_result){0};
+    if (run->scheme->replica.hooks.begins != NULL) return pass_buckets(run);
+    pass_time(run);
+    if (!sh_scheme_is_together(run)) run->stats.spent.compute_ns += sh_run_now(run) - begin;
+    return SH_OK;
+}
+
 void scheme_move_on(shoal_run *run) {
-    int64_t step = run->scheme->replica.done / run->team.ranks;
+    int64_t step = run->scheme->replica.all.done / run->team.ranks;
     if (step >= run->scheme->to) step = run->scheme->to;
     int64_t samples = (step - run->at.step) * run->config.batch;
     run->at.step = step;
@@ -92,18 +116,16 @@ void scheme_move_on(shoal_run *run) {
 static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
     shoal_run *run = self;
     sh_replica *replica = &run->scheme->replica;
-    int64_t begin = sh_run_now(run), samples = 0;
-    replica->broke_off = false;
-    scheme_move_on(run);  // draws depend on the step
-    if (run->team.env.timing_only) {
-        *result_out = (sh_loss_result){0};
-        pass_time(run);
-        run->stats.spent.compute_ns += sh_run_now(run) - begin;
-    } else {
+    int64_t samples = 0;
+    replica->batch.broke_off = false;
+    if (!sh_scheme_is_together(run)) scheme_move_on(run);  // draws depend on the step
+    if (run->team.env.timing_only)
+        SH_TRY(compute_timing(run, result_out));
+    else
         SH_TRY(compute_next(run, mean, result_out, &samples));
-    }
-    if (replica->unwanted != NULL) replica->broke_off = sh_scheme_unwanted(run);
-    if (replica->broke_off)
+    if (replica->hooks.unwanted != NULL)
+        replica->batch.broke_off = replica->hooks.unwanted(replica->hooks.who);
+    if (replica->batch.broke_off)
         *result_out = (sh_loss_result){0};
     else
         run->scheme->samples += samples;
@@ -112,10 +134,15 @@ static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
 
 static sh_status next_sparse(void *self, sh_sparse_batch *batch_out) {
     shoal_run *run = self;
+    int64_t begin = sh_run_now(run);
     SH_TRY(sh_run_next_sparse(run, batch_out));
+    if (sh_scheme_is_together(run)) run->stats.spent.data_ns += sh_run_now(run) - begin;
     run->scheme->samples += (int64_t)batch_out->count;
+    run->scheme->whole = (int64_t)(batch_out->whole * run->team.ranks);
     return SH_OK;
 }
+
+static void apply_exact(void *self, const sh_optim_step *step) { sh_exact_apply(self, step); }
 
 static void place(void *self, float *memory) {
     shoal_run *run = self;
@@ -132,39 +159,46 @@ bool scheme_stops(void *self) {
     return scheme_user_stops(run) || sh_regroup_wished(run);
 }
 
-sh_replica scheme_replica_of(shoal_run *run) {
-    sh_team *team = &run->team;
-    return (sh_replica){
-        .rank = team->rank,
-        .ranks = team->ranks,
-        .engine = team->engine,
-        .mail = {.workers = team->ranks, .apart = sh_sync_apart(&run->config.scheme)},
-        .clock = run->clock,
-        .params = &run->model.net->params,
-        .weights = run->model.blocks.weights,
-        .gradients = run->model.blocks.gradients,
-        .fixed = run->config.exact ? sh_exact_fixed(run) : NULL,
-        .spare = team->spare,
-        .optim = &run->optim,
-        .schedule = &run->schedule,
-        .codec = &run->scheme->codec,
-        .seed = (uint64_t)run->config.seed,
-        .overlap = run->config.overlap,
-        .step = run->at.step,
-        .done = run->at.step * team->ranks,
-        .total = run->length.steps * team->ranks,
-        .compute = compute,
-        .sparse = sh_run_sparse_layer(run),
-        .next_sparse = next_sparse,
-        .place = place,
-        .stops = scheme_stops,
-        .self = run,
-    };
+static bool user_stops(void *self) { return scheme_user_stops(self); }
+
+/* Where the run is, and where its numbers lie; what the scheme has set or counted stays. */
+static void take_position(shoal_run *run, sh_replica *replica) {
+    const sh_model *model = &run->model;
+    replica->weights = model->blocks.weights;
+    replica->gradients = model->blocks.gradients;
+    replica->fixed = run->config.exact && run->exact != NULL ? sh_exact_fixed(run) : NULL;
+    replica->ops.apply = replica->fixed != NULL ? apply_exact : NULL;
+    replica->statistics = (sh_statistics){model->blocks.states, model->net->states.total};
+    for (size_t i = 0; i < run->scheme_state.count; i++)
+        replica->state[i] = run->scheme_state.slots[i].values;
+    replica->ops.sparse = sh_run_sparse_layer(run);
+    replica->spare = run->team.spare;
+    replica->trace = model->trace;
+    replica->step = run->at.step;
+    replica->all.done = run->at.step * run->team.ranks;
 }
 
-void sh_scheme_poll(void *self, size_t param) {
-    (void)param;
-    const shoal_run *run = self;
-    sh_transport *mail = run->scheme->replica.mail.transport;
-    if (mail != NULL) sh_transport_progress(mail);
+void scheme_fill_replica(shoal_run *run) {
+    sh_team *team = &run->team;
+    sh_replica *replica = &run->scheme->replica;
+    bool together = sh_scheme_is_together(run);
+    replica->rank = team->rank;
+    replica->ranks = team->ranks;
+    replica->engine = team->engine;
+    replica->mail = (sh_mail){.workers = team->ranks, .apart = sh_sync_apart(&run->config.scheme)};
+    replica->clock = run->clock;
+    replica->params = &run->model.net->params;
+    replica->steps = &team->steps;
+    replica->optim = &run->optim;
+    replica->schedule = &run->schedule;
+    replica->codec = &run->scheme->codec;
+    replica->seed = (uint64_t)run->config.seed;
+    replica->overlap = run->config.overlap;
+    replica->all.total = run->length.steps * team->ranks;
+    replica->ops.compute = compute;
+    replica->ops.next_sparse = next_sparse;
+    replica->ops.place = place;
+    replica->ops.stops = together ? user_stops : scheme_stops;
+    replica->ops.self = run;
+    take_position(run, replica);
 }

@@ -123,13 +123,13 @@ void sh_scheme_add_service(sh_scheme_counts *counts, int index, int services,
 sh_scheme_counts sh_scheme_count(const shoal_run *run) {
     const struct sh_scheme_run *s = run->scheme;
     sh_scheme_counts counts = run->counts;
-    if (s == NULL) {
+    if (s == NULL || sh_scheme_is_together(run)) {
         if (sh_team_leads(&run->team)) counts.alone += run->at.step - run->team.step;
         return counts;
     }
-    counts.updates += s->replica.updates;
+    counts.updates += s->replica.counts.updates;
     int shards = sh_scheme_services(s->sync.scheme, s->sync.options, run->team.ranks);
-    add_staleness(&counts, &s->replica.staleness);
+    add_staleness(&counts, &s->replica.counts.staleness);
     for (int i = 0; i < s->service_count; i++) {
         const sh_service *service = &s->services[i].service;
         sh_scheme_add_service(&counts, service->index, shards, &service->counts);

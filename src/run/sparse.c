@@ -86,14 +86,3 @@ sh_status sh_run_next_sparse(shoal_run *run, sh_sparse_batch *batch_out) {
     *batch_out = batch_of(run, s->batch, (double)s->batch->whole / run->team.ranks);
     return SH_OK;
 }
-
-sh_status sh_run_step_sparse(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out) {
-    int64_t begin = sh_run_now(run);
-    sh_sparse_batch rows = batch_of(run, batch, (double)batch->whole);
-    double lr = sh_schedule_lr(&run->schedule, run->at.step);
-    *result_out = sh_sparse_step(&run->sparse->layer, &rows, lr, run->model.blocks.weights);
-    run->stats.spent.compute_ns += sh_run_now(run) - begin;
-    if (isfinite(result_out->sum)) return SH_OK;
-    SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is not finite", (long)run->at.step + 1);
-    return sh_error_hint("lower --lr");
-}

@@ -12,9 +12,7 @@ void sh_run_end_sparse(shoal_run *run);
 /* The loader goes, and the batch that it gave. */
 void sh_run_drop_sparse(shoal_run *run);
 const sh_sparse_layer *sh_run_sparse_layer(const shoal_run *run);  // NULL: steps are dense
-/* The next batch of a worker among others: sh_replica.next_sparse. */
+/* The next batch of a worker among others: sh_replica_ops.next_sparse. */
 sh_status sh_run_next_sparse(shoal_run *run, sh_sparse_batch *batch_out);
-/* As sh_run_step, on a batch of row numbers. */
-sh_status sh_run_step_sparse(shoal_run *run, const sh_batch *batch, sh_loss_result *result_out);
 
 #endif

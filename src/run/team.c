@@ -6,7 +6,6 @@
 
 #include "base/hash.h"
 #include "run/run.h"
-#include "run/states.h"
 
 enum { TEXT_MOST = 1 << 26 };   // bytes of a text that rank 0 sends around
 enum { FOLDER_MOST = 4096 };    // PATH_MAX
@@ -211,7 +210,6 @@ sh_status sh_team_broadcast_state(shoal_run *run) {
         if (is_common(team, slots[i].values)) continue;  // rank 0 has loaded it for all
         SH_TRY(sh_team_broadcast(team, slots[i].values, bytes));
     }
-    sh_team_drop_slots(run);
     return SH_OK;
 }
 
@@ -245,22 +243,6 @@ sh_status sh_team_broadcast_kernels(shoal_run *run) {
     return status;
 }
 
-sh_status sh_team_prepare(shoal_run *run, bool evaluates) {
-    sh_team *team = &run->team;
-    if (team->engine == NULL) return sh_run_prepare(run, evaluates);
-    if (run->config.exact) {  // nothing is measured
-        SH_TRY(sh_run_prepare(run, evaluates));
-        return sh_engine_barrier(team->engine);
-    }
-    if (sh_team_leads(team)) SH_TRY(sh_run_prepare(run, evaluates));
-    SH_TRY(sh_team_broadcast_kernels(run));
-    if (!sh_team_leads(team)) {
-        sh_tuner_forbid(run->model.tuner);
-        SH_TRY(sh_run_prepare(run, evaluates));
-    }
-    return sh_engine_barrier(team->engine);
-}
-
 sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
     SH_TRY(sh_codec_parse(run->config.compress, codec_out));
     if (codec_out->kind == NULL) return SH_OK;
@@ -276,10 +258,6 @@ sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
     return sh_codec_check(codec_out);
 }
 
-bool sh_team_clips_own(const sh_config *config, const sh_codec *codec) {
-    return (config->clip_norm > 0 || config->clip_value > 0) && sh_codec_states(codec) > 0;
-}
-
 /* Peers read and write the parameters where they lie. */
 static sh_status map_weights(shoal_run *run) {
     sh_team *team = &run->team;
@@ -290,11 +268,16 @@ static sh_status map_weights(shoal_run *run) {
     return SH_OK;
 }
 
+static bool clips(const sh_config *config) {
+    return config->clip_norm > 0 || config->clip_value > 0;
+}
+
 bool sh_team_may_fuse_update(const shoal_run *run, int workers) {
     sh_codec codec;
     return sh_codec_parse(run->config.compress, &codec) == SH_OK && codec.kind == NULL &&
            !run->config.exact && sums_steps(run, workers) && !run->optim.kind->adaptive &&
-           !sh_run_updates_at_end(run) && run->optim.total * sizeof(float) >= FUSE_LEAST;
+           !clips(&run->config) && !run->drops_paths &&
+           run->optim.total * sizeof(float) >= FUSE_LEAST;
 }
 
 /* One block over the parts of all ranks: one optimizer state that all of them work on. */
@@ -308,84 +291,32 @@ static sh_status share_slots(shoal_run *run) {
     return SH_OK;
 }
 
-sh_status sh_team_start_reducer(shoal_run *run, bool (*arrived)(void *, const sh_bucket *)) {
+static sh_step_options step_options(const shoal_run *run) {
+    const sh_config *config = &run->config;
+    const sh_team *team = &run->team;
+    double mib = config->bucket_mb > 0 ? config->bucket_mb : SH_BUCKET_MIB;
+    return (sh_step_options){.bucket_bytes = (size_t)(mib * 0x1p20),
+                             .clip_norm = config->clip_norm,
+                             .clip_value = config->clip_value,
+                             .drops_paths = run->drops_paths,
+                             .common_statistics = config->sync_batchnorm && team->engine != NULL,
+                             .gradients = team->gradients.base != NULL ? &team->gradients : NULL,
+                             .weights = mapped_weights(team)};
+}
+
+sh_status sh_team_place_blocks(shoal_run *run) {
     sh_team *team = &run->team;
-    if (team->engine == NULL) return SH_OK;
-    if (sums_steps(run, team->ranks)) SH_TRY(map_weights(run));
-    if (run->config.exact) return SH_OK;
-    SH_TRY(sh_model_take_gradients(&run->model));
-    if (!sums_steps(run, run->team.ranks)) return SH_OK;  // its scheme works on them
-    team->used = sh_alloc(run->model.net->params.count + 1, sizeof *team->used);
-    team->unused = sh_alloc(run->model.net->params.count + 1, sizeof *team->unused);
-    size_t control = SH_CONTROL_COUNT + sh_states_sums(run->model.net);
-    team->control = sh_alloc(control, sizeof *team->control);
-    if (team->used == NULL || team->unused == NULL || team->control == NULL)
-        return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
-    sh_codec codec;
-    SH_TRY(sh_team_codec(run, &codec));
-    team->clips_own = sh_team_clips_own(&run->config, &codec);
+    bool sums = team->engine != NULL && sums_steps(run, team->ranks);
+    if (sums && !team->env.timing_only) SH_TRY(map_weights(run));
+    bool takes = team->engine != NULL && !run->config.exact && !team->env.timing_only;
+    if (takes) SH_TRY(sh_model_take_gradients(&run->model));
+    team->steps = step_options(run);
+    if (!sums || !takes) return SH_OK;
     // One thread does it; several update faster when all sums are there.
-    team->fuses_update = mapped_weights(team) != NULL && sh_run_threads(run) == 1 &&
-                         sh_team_may_fuse_update(run, team->ranks);
-    team->shards = run->config.shard_optimizer && !team->fuses_update;
-    if (team->fuses_update) SH_TRY(share_slots(run));
-    double mib = run->config.bucket_mb > 0 ? run->config.bucket_mb : SH_BUCKET_MIB;
-    sh_reducer_options options = {.engine = team->engine,
-                                  .params = &run->model.net->params,
-                                  .gradients = run->model.blocks.gradients,
-                                  .shared = &team->gradients,
-                                  .bucket_bytes = (size_t)(mib * 0x1p20),
-                                  .codec = &codec,
-                                  .seed = (uint64_t)run->config.seed,
-                                  .shards = team->shards,
-                                  .weights = run->model.blocks.weights,
-                                  .weights_shared = mapped_weights(team),
-                                  .fuses_update = team->fuses_update,
-                                  // Clipping needs the whole gradient before any is sent.
-                                  .overlap = run->config.overlap && !team->clips_own,
-                                  .arrived = arrived,
-                                  .user = run,
-                                  .clock = run->clock};
-    return sh_reducer_create(&options, &team->reducer);
-}
-
-size_t sh_team_states(const sh_team *team, sh_exchange_state *states_out) {
-    sh_exchange_state states[SH_EXCHANGE_STATES];
-    const sh_exchange *exchange = team->reducer != NULL ? sh_reducer_exchange(team->reducer) : NULL;
-    if (exchange == NULL) return 0;
-    return sh_exchange_states(exchange, states_out != NULL ? states_out : states);
-}
-
-void sh_team_adopt_states(sh_team *team, int64_t workers) {
-    if (workers > 0 && sh_team_states(team, NULL) > 0)
-        sh_exchange_adopt(sh_reducer_exchange(team->reducer), (int)workers);
-}
-
-sh_status sh_team_settle_states(sh_team *team) {
-    if (sh_team_states(team, NULL) == 0) return SH_OK;
-    return sh_exchange_settle(sh_reducer_exchange(team->reducer));
-}
-
-sh_status sh_team_gather_slots(shoal_run *run) {
-    if (run->team.reducer == NULL || !run->team.shards) return SH_OK;
-    for (int i = 0; i < run->optim.slot_count; i++)
-        SH_TRY(sh_reducer_gather_block(run->team.reducer, run->optim.slots[i]));
-    return SH_OK;
-}
-
-/* Whole pages between the parts of this rank go back to the system: the blocks stay whole in their
- * addresses, but cost memory only where this rank keeps state. */
-void sh_team_drop_slots(shoal_run *run) {
-    if (run->team.reducer == NULL || !run->team.shards) return;
-    for (int i = 0; i < run->optim.slot_count; i++) {
-        size_t end = run->optim.total;  // buckets lie from the last to the first
-        for (size_t b = 0; b < sh_reducer_buckets(run->team.reducer); b++) {
-            const sh_bucket *bucket = sh_reducer_bucket(run->team.reducer, b);
-            sh_arena_drop(run->optim.slots[i] + bucket->high, (end - bucket->high) * sizeof(float));
-            end = bucket->low;
-        }
-        sh_arena_drop(run->optim.slots[i], end * sizeof(float));
-    }
+    team->steps.fuses_update = mapped_weights(team) != NULL && sh_run_threads(run) == 1 &&
+                               sh_team_may_fuse_update(run, team->ranks);
+    team->steps.shards = run->config.shard_optimizer && !team->steps.fuses_update;
+    return team->steps.fuses_update ? share_slots(run) : SH_OK;
 }
 
 /* Whether all ranks but rank 0 have the same parameters: then rank 0 is the one that drifted. */
@@ -428,10 +359,6 @@ sh_status sh_team_check_replicas(shoal_run *run) {
 
 void sh_team_fini(sh_team *team) {
     (void)await_written(team);  // the comm task looks at it until then
-    sh_reducer_destroy(team->reducer);
-    sh_free(team->control);
-    sh_free(team->used);
-    sh_free(team->unused);
     sh_free(team->cuts);
     sh_free(team->speeds);
     sh_free(team->spare);
@@ -439,10 +366,6 @@ void sh_team_fini(sh_team *team) {
     if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
     if (team->weights.base != NULL) sh_engine_unshare(team->engine, &team->weights);
     if (team->slots.base != NULL) sh_engine_unshare(team->engine, &team->slots);
-    team->reducer = NULL;
-    team->control = NULL;
-    team->used = NULL;
-    team->unused = NULL;
     team->cuts = NULL;
     team->speeds = NULL;
     team->spare = NULL;

@@ -8,7 +8,7 @@
 #include "comm/engine.h"
 #include "data/loader.h"
 #include "parallel/peers.h"
-#include "sync/reducer.h"
+#include "sync/sync.h"
 #include "run/config.h"
 #include "comm/watchdog.h"
 
@@ -72,10 +72,6 @@ typedef struct sh_server_snapshots {
     bool counted;  // what the services counted is known from elsewhere
 } sh_server_snapshots;
 
-/* What bulk-synchronous workers sum in every step beside the gradients: results of the loss, and
- * how many were asked to stop. */
-enum { SH_CONTROL_LOSS, SH_CONTROL_COUNTED, SH_CONTROL_CORRECT, SH_CONTROL_STOP, SH_CONTROL_COUNT };
-
 typedef struct sh_team {
     sh_engine *engine;  // NULL: the run has one worker
     int rank, ranks;
@@ -87,22 +83,11 @@ typedef struct sh_team {
     bool writes;        // it is under way
     sh_worker_env env;  // as it was given; zeros: one worker
     sh_shared gradients, weights;  // base NULL: private
-    sh_shared slots;    // the optimizer's, one block behind the other; base NULL: private
-    bool fuses_update;  // parameters are updated on the way of their sums
-    bool shards;        // each worker keeps the optimizer's state of its part alone
-    bool clips_own;     // own gradients are clipped before they are encoded, instead of the sum
-    sh_status status;   // of what failed inside an update
-    sh_peers peers;     // of ops that exchange values, as a step hands them on
-    sh_reducer *reducer;
-    double *control;  // summed over the ranks in every step: SH_CONTROL_COUNT numbers, and the
-                      // running statistics (states.h)
-    sh_call control_call;
-    int32_t *used;   // per parameter, where paths are dropped: summed over the ranks
-    uint32_t *cuts;  // balance: the shares now, and those thought of; 2 (ranks + 1)
-    double *speeds;  // (ranks)
+    sh_shared slots;        // the optimizer's, one block behind the other; base NULL: private
+    sh_step_options steps;  // how workers that step together do it
+    uint32_t *cuts;         // balance: the shares now, and those thought of; 2 (ranks + 1)
+    double *speeds;         // (ranks)
     int64_t balance_samples, balance_ns;  // computed since the last look
-    int64_t samples;                      // of this worker in the step at hand
-    bool *unused;                         // per parameter, for a step without samples
     bool stops;                           // a rank was asked to stop: all do after this step
     bool regroups;                        // somebody waits to join: all regroup after this step
     bool holds;                     // this worker has the model, or the whole of its part of it
@@ -128,30 +113,15 @@ sh_status sh_team_compare(struct shoal_run *run);
 sh_status sh_team_broadcast_state(struct shoal_run *run);
 /* Everyone learns where rank 0 writes the run's files. */
 sh_status sh_team_broadcast_folder(struct shoal_run *run);
-/* Rank 0 executors first and measures; the others take its choices. */
-sh_status sh_team_prepare(struct shoal_run *run, bool evaluates);
 /* The codec of the run; dgc takes the momentum over from the optimizer. */
 sh_status sh_team_codec(const struct shoal_run *run, sh_codec *codec_out);
-/* With a codec that keeps what it leaves out, each worker clips its own gradient before it is
- * encoded: what is decoded has been taken off the residuals, and scaling it down would lose it. */
-bool sh_team_clips_own(const sh_config *config, const sh_codec *codec);
-/* Buckets; `arrived` as in sh_reducer_options. */
-sh_status sh_team_start_reducer(struct shoal_run *run, bool (*arrived)(void *, const sh_bucket *));
+/* Collective, before the scheme is opened: the blocks of the model move to where peers can map
+ * them, if its scheme wants that, and team->steps says how steps are taken together. */
+sh_status sh_team_place_blocks(struct shoal_run *run);
 /* Where workers of one thread map each other's memory they update this run's parameters while they
  * sum gradients, whoever waits, on one optimizer state for all. Not by a rule that needs norms of
  * whole parameters, and not what fits into the caches, where it better stays with its worker. */
 bool sh_team_may_fuse_update(const struct shoal_run *run, int workers);
-/* Sharded: the optimizer's state of all ranks, before a checkpoint; and away with it again. */
-sh_status sh_team_gather_slots(struct shoal_run *run);
-void sh_team_drop_slots(struct shoal_run *run);
-
-/* What the codec keeps, for checkpoints; `states_out` NULL only counts. */
-size_t sh_team_states(const sh_team *team, sh_exchange_state *states_out);
-/* After a load: made by so many workers; 0: there were none of it. */
-void sh_team_adopt_states(sh_team *team, int64_t workers);
-/* Before a checkpoint: one residual describes all workers. */
-sh_status sh_team_settle_states(sh_team *team);
-
 /* What messages cost: as remembered, or measured once. Rank 0 decides for all. */
 sh_status sh_team_take_costs(struct shoal_run *run);
 /* The same figures for another generation of the team. */

@@ -74,7 +74,7 @@ static void tell_begin(const shoal_run *run) {
     if (samples < run->config.batch)
         SH_WARN(&run->log, "an epoch has only %ld samples: every step takes all of them",
                 (long)samples);
-    if (run->scheme != NULL && !run->config.exact && run->data.train->info.ignores &&
+    if (!sh_scheme_is_together(run) && !run->config.exact && run->data.train->info.ignores &&
         run->data.train->parts.ranks > 0)
         SH_WARN(&run->log,
                 "scheme '%s' cannot count the labels of other parts: each worker assumes that the "
@@ -116,11 +116,13 @@ static void note_stop(shoal_run *run) {
 static sh_status set_up(shoal_run *run) {
     SH_TRY(sh_team_compare(run));
     SH_TRY(sh_scheme_state_init(run));
-    SH_TRY(sh_team_start_reducer(run, sh_run_update_bucket));
+    SH_TRY(sh_team_place_blocks(run));
+    SH_TRY(sh_scheme_open(run));
     if (sh_team_leads(&run->team)) SH_TRY(sh_run_open_folder(run));
     SH_TRY(sh_team_broadcast_folder(run));
     SH_TRY(sh_team_take_costs(run));
     SH_TRY(sh_team_broadcast_state(run));
+    sh_scheme_saved(run);  // what was read of other ranks' parts goes again
     run->results.saved = run->at.step > 0;
     return SH_OK;
 }

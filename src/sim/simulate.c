@@ -111,7 +111,7 @@ static sh_status train(sh_simulated_worker *worker) {
     }
     if (dead) sh_scheme_leave(run);
     // After a failure services may still look at the run; as with real workers, it stays.
-    if (status == SH_OK || run->scheme == NULL) shoal_run_close(run);
+    if (status == SH_OK || !sh_scheme_serves(run)) shoal_run_close(run);
     return status == SH_OK ? SH_OK : sh_error_adopt(&error);
 }
 

@@ -1,10 +1,8 @@
 /* Workers that only let time pass: messages have their sizes, and nothing is computed. So a model
  * that would not fit, or ten thousand workers, can be timed. */
-#include "codec/exchange.h"
 #include "run/regroup.h"
 #include "run/scheme.h"
 #include "sim/simulate.h"
-#include "run/states.h"
 
 /* ---- What the workers share --------------------------------------------------------------------
  */
@@ -60,100 +58,8 @@ void sh_simulate_timing_close(sh_simulation *s) {
     sh_optim_fini(&s->optim);
 }
 
-/* ---- Bulk-synchronous steps ---------------------------------------------------------------------
+/* ---- A worker ---------------------------------------------------------------------------------
  */
-
-/* The gradients of a worker's step: their sizes, and when each bucket is ready. */
-typedef struct timed_buckets {
-    sh_exchange *exchange;
-    double *parts;  // per bucket: of the step's time, in backward
-    size_t count;
-    size_t started, finished;  // in this step
-} timed_buckets;
-
-/* As the reducer cuts them: parameters from the last to the first. */
-static size_t cut_buckets(const sh_simulation *s, sh_exchange_bucket *buckets, double *parts) {
-    const sh_param_list *params = &s->net->params;
-    double mib = s->config.bucket_mb > 0 ? s->config.bucket_mb : SH_BUCKET_MIB;
-    size_t most = (size_t)(mib * 0x1p20) / sizeof(float), count = 0;
-    for (size_t end = params->count, first; end > 0; end = first, count++) {
-        size_t elements = 0;
-        first = end;
-        do {
-            elements += params->items[--first].count;
-        } while (first > 0 && elements < most);
-        if (buckets == NULL) continue;
-        buckets[count] = (sh_exchange_bucket){.first = first, .count = end - first};
-        parts[count] = 2.0 / 3 * (double)(end - first) / (double)params->count;
-    }
-    return count;
-}
-
-static sh_status open_buckets(const sh_simulated_worker *worker, timed_buckets *timed) {
-    const sh_simulation *s = worker->simulation;
-    timed->count = cut_buckets(s, NULL, NULL);
-    sh_exchange_bucket *buckets = sh_alloc(timed->count + 1, sizeof *buckets);
-    timed->parts = sh_alloc(timed->count + 1, sizeof *timed->parts);
-    sh_status status = SH_OK;
-    if (buckets == NULL || timed->parts == NULL)
-        status = SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
-    if (status == SH_OK) {
-        cut_buckets(s, buckets, timed->parts);
-        const sh_exchange_options options = {.engine = worker->engine,
-                                             .codec = &s->codec,
-                                             .params = &s->net->params,
-                                             .buckets = buckets,
-                                             .bucket_count = timed->count,
-                                             .seed = (uint64_t)s->config.seed};
-        status = sh_exchange_create(&options, &timed->exchange);
-    }
-    sh_free(buckets);
-    return status;
-}
-
-static void start_bucket(timed_buckets *timed) {
-    sh_exchange_start(timed->exchange, timed->started++);
-    while (timed->finished < timed->started && sh_exchange_test(timed->exchange, timed->finished))
-        timed->finished++;
-}
-
-/* Time passes as in run/step.c: a third in forward, and what everyone must know after the step
- * travels beside the gradients. */
-static sh_status step(sh_simulated_worker *worker, const sh_worker_env *env, int64_t number,
-                      timed_buckets *timed) {
-    const sh_simulation *s = worker->simulation;
-    sh_call control = {.what = SH_ALLREDUCE,
-                       .count = SH_CONTROL_COUNT + sh_states_sums(s->net),
-                       .dtype = SH_DTYPE_F64,
-                       .step = number,
-                       .bucket = -1};
-    bool overlaps = s->config.overlap && !sh_team_clips_own(&s->config, &s->codec);
-    env->spend(env->self, number, 1.0 / 3);
-    timed->started = timed->finished = 0;
-    sh_exchange_begin(timed->exchange, number);
-    SH_TRY(sh_engine_start(worker->engine, &control));
-    for (size_t i = 0; i < timed->count; i++) {
-        env->spend(env->self, number, timed->parts[i]);
-        if (overlaps) start_bucket(timed);
-        sh_engine_poll(worker->engine);
-    }
-    while (timed->started < timed->count) start_bucket(timed);
-    for (size_t i = 0; i < timed->count; i++) SH_TRY(sh_exchange_wait(timed->exchange, i));
-    return sh_engine_wait(worker->engine, &control);
-}
-
-static sh_status run_steps(sh_simulated_worker *worker, const sh_worker_env *env) {
-    timed_buckets timed = {0};
-    sh_status status = open_buckets(worker, &timed);
-    for (int64_t i = 0; status == SH_OK && i < worker->simulation->steps; i++)
-        status = step(worker, env, i, &timed);
-    sh_free(timed.parts);
-    if (status == SH_OK) sh_exchange_destroy(timed.exchange);  // otherwise calls may be under way
-    return status;
-}
-
-/* ---- Other schemes
- * ------------------------------------------------------------------------------- */
 
 /* As much of a run as a scheme looks at. */
 static shoal_run run_for_scheme(sh_simulated_worker *worker, const sh_worker_env *env) {
@@ -174,34 +80,36 @@ static shoal_run run_for_scheme(sh_simulated_worker *worker, const sh_worker_env
 }
 
 /* Until the workers meet: at the end, or before it because somebody joins. */
-static sh_status run_scheme(shoal_run *run) {
+static sh_status run_to_meeting(shoal_run *run) {
+    double used = 1;
     sh_scheme_aim(run, run->length.steps);
     for (bool meets = false; !meets;) {
         sh_loss_result result;
         sh_team_phase(&run->team, SH_PHASE_STEP, run->at.step + 1);
         SH_TRY(sh_scheme_step(run, &result, &meets));
     }
-    double used = 1;
-    SH_TRY(sh_scheme_meet(run, &used));
+    return sh_scheme_meet(run, &used);
+}
+
+static sh_status run_generation(shoal_run *run) {
+    while (run->at.step < run->length.steps && !sh_regroup_lets_join(run))
+        SH_TRY(run_to_meeting(run));
     return sh_scheme_finish(run);
 }
 
-/* The steps of a worker that is alone, while the others are dead. */
-static sh_status run_alone(shoal_run *run) {
-    const sh_worker_env *env = &run->team.env;
-    for (; run->at.step < run->length.steps && !sh_regroup_wished(run); run->at.step++) {
-        env->spend(env->self, run->at.step, 1);
-        SH_TRY(sh_regroup_check(run));
-    }
-    return SH_OK;
-}
-
 static sh_status run_to_end(shoal_run *run, bool joins) {
-    sh_status status = joins ? sh_regroup(run) : sh_scheme_begin(run);
+    sh_status status = SH_OK;
+    if (joins) {
+        status = sh_regroup(run);
+    } else {
+        SH_TRY(sh_team_place_blocks(run));
+        SH_TRY(sh_scheme_open(run));
+        status = sh_scheme_begin(run);
+    }
     bool regroups = run->team.env.regroup != NULL;
     if (status == SH_OK && !joins && regroups) sh_regroup_ready(run);
     while (status == SH_OK) {
-        status = run->scheme != NULL ? run_scheme(run) : run_alone(run);
+        status = run_generation(run);
         if (status == SH_OK && run->at.step >= run->length.steps) break;
         if (status == SH_OK || (status == SH_E_PEER && regroups)) status = sh_regroup(run);
     }
@@ -210,7 +118,6 @@ static sh_status run_to_end(shoal_run *run, bool joins) {
 
 sh_status sh_simulate_timing(sh_simulated_worker *worker) {
     sh_worker_env env = sh_simulated_env(worker);
-    if (worker->simulation->scheme.kind->family->step == NULL) return run_steps(worker, &env);
     shoal_run *run = sh_alloc(1, sizeof *run);
     if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulated worker");
     *run = run_for_scheme(worker, &env);
@@ -219,7 +126,7 @@ sh_status sh_simulate_timing(sh_simulated_worker *worker) {
     const sh_error error = *sh_error_last();
     bool dead = sh_sim_is_dead(s->sim, worker->home);
     if (dead) sh_scheme_leave(run);
-    if (status == SH_OK) sh_scheme_end(run);
+    if (status == SH_OK || !sh_scheme_serves(run)) sh_scheme_end(run);
     // After a failure its services may still look at it.
     if (run->scheme == NULL) sh_free(run);
     return status == SH_OK ? SH_OK : sh_error_adopt(&error);

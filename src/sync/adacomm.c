@@ -33,7 +33,7 @@ static sh_status adacomm_create(sh_sync *sync) {
     if (a == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for AdaComm");
     a->state = replica->state[0] != NULL ? replica->state[0] : a->none;
     if (a->state[PERIOD] == 0) a->state[PERIOD] = (float)sync->scheme.amount;
-    int64_t steps = replica->total / replica->ranks;
+    int64_t steps = replica->all.total / replica->ranks;
     a->stretch = steps >= LOOKS ? steps / LOOKS : 1;
     return sh_delta_create(replica, replica->state[1], &a->delta);
 }

@@ -83,9 +83,9 @@ static sh_status exchange(sh_delta *delta) {
     sh_exchange_start(delta->exchange, 0);
     SH_TRY(sh_exchange_wait(delta->exchange, 0));
     sh_exchange_stats stats = sh_exchange_take_stats(delta->exchange);
-    replica->sent_bytes += stats.sent_bytes;
-    replica->dense_bytes += stats.dense_bytes;
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.sent_bytes += stats.sent_bytes;
+    replica->counts.dense_bytes += stats.dense_bytes;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     return SH_OK;
 }
 

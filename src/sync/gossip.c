@@ -102,8 +102,8 @@ static sh_status start(sh_sync *sync) {
                                    .bytes = bytes};
         SH_TRY(sh_mail_send(&replica->mail, &g->sends[e]));
     }
-    replica->sent_bytes += (uint64_t)g->graph.degree * bytes;
-    replica->dense_bytes += (uint64_t)g->graph.degree * whole;
+    replica->counts.sent_bytes += (uint64_t)g->graph.degree * bytes;
+    replica->counts.dense_bytes += (uint64_t)g->graph.degree * whole;
     return SH_OK;
 }
 
@@ -115,7 +115,7 @@ static sh_status finish(sh_sync *sync) {
         SH_TRY(sh_mail_wait(&replica->mail, &g->receives[e], "gossip"));
     for (int e = 0; e < g->graph.degree; e++)
         SH_TRY(sh_mail_wait(&replica->mail, &g->sends[e], "gossip"));
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     return SH_OK;
 }
 
@@ -147,7 +147,7 @@ static sh_status gossip_step(sh_sync *sync, sh_loss_result *result_out, bool *me
     (void)meets_out;
     sh_replica *replica = sync->replica;
     if (replica->overlap) SH_TRY(start(sync));
-    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
+    SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
     if (!replica->overlap) {
         sh_replica_update(replica);
         SH_TRY(start(sync));

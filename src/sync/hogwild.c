@@ -91,7 +91,7 @@ static sh_status init_lock(pthread_mutex_t *lock) {
 static sh_status lock(sh_replica *replica, common *c) {
     int64_t begin = sh_clock_now_ns(replica->clock);
     int failed = pthread_mutex_lock(&c->lock);
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     if (failed == 0) return SH_OK;
     if (failed == EOWNERDEAD) pthread_mutex_unlock(&c->lock);  // unusable, and all will hear of it
     return SH_FAIL(SH_E_PEER, "a worker left while it held the lock of the weights");
@@ -110,7 +110,7 @@ static sh_status check_mapped(const sh_sync *sync, const sh_shared *shared) {
 /* Rank 0 fills the block before the others look at it. */
 static sh_status fill(sh_replica *replica, common *c) {
     if (replica->rank != 0) return SH_OK;
-    atomic_init(&c->taken, replica->done);
+    atomic_init(&c->taken, replica->all.done);
     atomic_init(&c->applied, 0);
     atomic_init(&c->stops, false);
     memcpy(c->weights, replica->weights, replica->params->total * sizeof *c->weights);
@@ -132,8 +132,8 @@ static sh_status hogwild_create(sh_sync *sync) {
     SH_TRY(fill(replica, c));
     SH_TRY(sh_engine_barrier(replica->engine));
     h->common = c;
-    h->placed = !h->locked || replica->sparse != NULL;
-    if (h->placed) replica->place(replica->self, c->weights);
+    h->placed = !h->locked || replica->ops.sparse != NULL;
+    if (h->placed) replica->ops.place(replica->ops.self, c->weights);
     return SH_OK;
 }
 
@@ -142,7 +142,7 @@ static void hogwild_destroy(sh_sync *sync) {
     hogwild *h = sync->own;
     sh_replica *replica = sync->replica;
     if (h == NULL) return;
-    if (h->placed) replica->place(replica->self, NULL);
+    if (h->placed) replica->ops.place(replica->ops.self, NULL);
     if (h->common != NULL)
         memcpy(replica->weights, h->common->weights, replica->params->total * sizeof(float));
     if (h->shared.base != NULL) sh_engine_unshare(replica->engine, &h->shared);
@@ -155,12 +155,12 @@ static void hogwild_destroy(sh_sync *sync) {
 /* The number of the step that this worker may do; false: there is none before the meeting. Orders
  * are relaxed: the counters guard nothing, and a meeting begins with a barrier. */
 static bool take_step(sh_replica *replica, common *c, int64_t *ticket_out) {
-    if (replica->stops != NULL && replica->stops(replica->self))
+    if (replica->ops.stops != NULL && replica->ops.stops(replica->ops.self))
         atomic_store_explicit(&c->stops, true, memory_order_relaxed);
     if (atomic_load_explicit(&c->stops, memory_order_relaxed)) return false;
     *ticket_out = atomic_fetch_add_explicit(&c->taken, 1, memory_order_relaxed);
-    if (*ticket_out >= replica->goal) return false;
-    replica->done = *ticket_out + 1;
+    if (*ticket_out >= replica->all.goal) return false;
+    replica->all.done = *ticket_out + 1;
     return true;
 }
 
@@ -181,7 +181,7 @@ static void update(sh_replica *replica, float *weights, int64_t ticket, bool sha
 
 static sh_status free_step(sh_replica *replica, common *c, int64_t ticket,
                            sh_loss_result *result_out) {
-    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
+    SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
     update(replica, c->weights, ticket, true);
     return SH_OK;
 }
@@ -191,7 +191,7 @@ static sh_status locked_step(sh_replica *replica, common *c, int64_t ticket,
     SH_TRY(lock(replica, c));
     memcpy(replica->weights, c->weights, replica->params->total * sizeof(float));
     pthread_mutex_unlock(&c->lock);
-    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
+    SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
     SH_TRY(lock(replica, c));
     update(replica, c->weights, ticket, false);
     pthread_mutex_unlock(&c->lock);
@@ -204,9 +204,9 @@ static sh_status sparse_step(sh_replica *replica, common *c, int64_t ticket, boo
                              sh_loss_result *result_out) {
     sh_sparse_batch batch;
     double lr = sh_schedule_lr(replica->schedule, ticket / replica->ranks);
-    SH_TRY(replica->next_sparse(replica->self, &batch));
+    SH_TRY(replica->ops.next_sparse(replica->ops.self, &batch));
     if (locked) SH_TRY(lock(replica, c));
-    *result_out = sh_sparse_step(replica->sparse, &batch, lr, c->weights);
+    *result_out = sh_sparse_step(replica->ops.sparse, &batch, lr, c->weights);
     if (locked) pthread_mutex_unlock(&c->lock);
     if (isfinite(result_out->sum)) return SH_OK;
     SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is not finite", (long)ticket + 1);
@@ -215,7 +215,7 @@ static sh_status sparse_step(sh_replica *replica, common *c, int64_t ticket, boo
 
 static sh_status any_step(hogwild *h, sh_replica *replica, int64_t ticket,
                           sh_loss_result *result_out) {
-    if (replica->sparse != NULL)
+    if (replica->ops.sparse != NULL)
         return sparse_step(replica, h->common, ticket, h->locked, result_out);
     return (h->locked ? locked_step : free_step)(replica, h->common, ticket, result_out);
 }
@@ -230,7 +230,7 @@ static sh_status hogwild_step(sh_sync *sync, sh_loss_result *result_out, bool *m
     int64_t seen = atomic_load_explicit(&c->applied, memory_order_relaxed);
     SH_TRY(any_step(h, replica, ticket, result_out));
     int64_t now = atomic_fetch_add_explicit(&c->applied, 1, memory_order_relaxed);
-    sh_staleness_add(&replica->staleness, (uint64_t)(now - seen));
+    sh_staleness_add(&replica->counts.staleness, (uint64_t)(now - seen));
     return SH_OK;
 }
 
@@ -241,14 +241,14 @@ static sh_status hogwild_meet(sh_sync *sync) {
     common *c = h->common;
     int64_t begin = sh_clock_now_ns(replica->clock);
     SH_TRY(sh_engine_barrier(replica->engine));
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     // Every worker asked once more than it did.
     int64_t taken = atomic_load_explicit(&c->taken, memory_order_relaxed);
-    replica->done = taken < replica->goal ? taken : replica->goal;
+    replica->all.done = taken < replica->all.goal ? taken : replica->all.goal;
     if (!h->placed) memcpy(replica->weights, c->weights, replica->params->total * sizeof(float));
     SH_TRY(sh_engine_barrier(replica->engine));
     if (replica->rank == 0) {
-        atomic_store_explicit(&c->taken, replica->done, memory_order_relaxed);
+        atomic_store_explicit(&c->taken, replica->all.done, memory_order_relaxed);
         atomic_store_explicit(&c->stops, false, memory_order_relaxed);
     }
     return sh_engine_barrier(replica->engine);

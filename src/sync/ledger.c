@@ -35,7 +35,7 @@ void sh_ledger_end(sh_ledger *ledger, sh_service *service) {
 }
 
 static sh_status ask(sh_ticket *ticket, sh_replica *replica, int endpoint) {
-    ticket->goal = replica->goal;
+    ticket->goal = replica->all.goal;
     ticket->answer = (sh_message){.peer = endpoint,
                                   .tag = SH_TAG_GRANT,
                                   .data = &ticket->grant,
@@ -52,9 +52,9 @@ sh_status sh_ticket_take(sh_ticket *ticket, sh_replica *replica, int endpoint, b
     if (!ticket->asked) SH_TRY(ask(ticket, replica, endpoint));
     SH_TRY(sh_mail_wait(&replica->mail, &ticket->request, "ledger"));
     SH_TRY(sh_mail_wait(&replica->mail, &ticket->answer, "grant"));
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     ticket->asked = false;
-    replica->done = ticket->grant.done;
+    replica->all.done = ticket->grant.done;
     *meets_out = ticket->grant.go == 0;
     return *meets_out ? SH_OK : ask(ticket, replica, endpoint);
 }

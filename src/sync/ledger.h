@@ -41,7 +41,7 @@ typedef struct sh_ticket {
 } sh_ticket;
 
 /* Waits for leave to do a step and asks for the next. True in `*meets_out`: none is left, meet.
- * Moves replica->done on. `endpoint`: the service that keeps the ledger. */
+ * Moves replica->all.done on. `endpoint`: the service that keeps the ledger. */
 sh_status sh_ticket_take(sh_ticket *ticket, sh_replica *replica, int endpoint, bool *meets_out);
 /* After a failure: takes back what is under way. */
 void sh_ticket_drop(sh_ticket *ticket, sh_replica *replica);

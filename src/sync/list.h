@@ -6,6 +6,7 @@
 
 #define SH_SYNC_LIST(X) \
     X(bsp)              \
+    X(alone)            \
     X(ssp)              \
     X(async)            \
     X(ps)               \

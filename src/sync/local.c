@@ -26,7 +26,7 @@ typedef struct local {
 
 sh_status sh_local_step(sh_sync *sync, sh_loss_result *result_out) {
     sh_replica *replica = sync->replica;
-    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
+    SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
     sh_replica_update(replica);
     return SH_OK;
 }
@@ -49,7 +49,7 @@ sh_status sh_local_meet(sh_sync *sync, int64_t *since, sh_momentum policy, sh_de
 static int64_t alone_from(const sh_sync *sync) {
     if (sync->scheme.kind != &sh_sync_post_local) return 0;
     const double at = sync->options->switch_at;
-    int64_t steps = sync->replica->total / sync->replica->ranks;
+    int64_t steps = sync->replica->all.total / sync->replica->ranks;
     return (int64_t)(at < 1 ? at * (double)steps : at);
 }
 

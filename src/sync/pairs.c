@@ -169,8 +169,8 @@ static sh_status ask(sh_sync *sync, int peer) {
                           .bytes = p->takes.partner ? bytes : 0};
     SH_TRY(sh_mail_receive(&replica->mail, &p->answer));
     SH_TRY(sh_mail_send(&replica->mail, &p->ask));
-    replica->sent_bytes += bytes;
-    replica->dense_bytes += bytes;
+    replica->counts.sent_bytes += bytes;
+    replica->counts.dense_bytes += bytes;
     return SH_OK;
 }
 
@@ -180,7 +180,7 @@ static sh_status await_answer(sh_sync *sync) {
     int64_t begin = sh_clock_now_ns(replica->clock);
     SH_TRY(sh_mail_wait(&replica->mail, &p->ask, "ask"));
     SH_TRY(sh_mail_wait(&replica->mail, &p->answer, "answer"));
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     return SH_OK;
 }
 
@@ -209,7 +209,7 @@ static sh_status pairs_step(sh_sync *sync, sh_loss_result *result_out, bool *mee
     if (*meets_out) return SH_OK;
     int peer = draw(sync);
     if (peer >= 0) SH_TRY(ask(sync, peer));
-    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
+    SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
     if (peer >= 0) SH_TRY(await_answer(sync));
     update(sync, peer >= 0);
     return SH_OK;

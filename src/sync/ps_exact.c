@@ -35,13 +35,13 @@ static sh_status ask(sh_sync *sync, ps_worker *w, sh_reduce_op op, int64_t *valu
                                     .step = replica->step,
                                     .version = link->version,
                                     .round = w->round,
-                                    .goal = replica->goal,
+                                    .goal = replica->all.goal,
                                     .sum = (int64_t)count};
     SH_TRY(ps_expect_head(replica, link, 0));
     SH_TRY(ps_start(replica, &link->ask, true, 0, SH_PS_ASK, &link->request, sizeof link->request));
     SH_TRY(ps_start(replica, &link->pushed, true, 0, SH_PS_PUSHED, values, bytes));
-    replica->sent_bytes += sizeof link->request + bytes;
-    replica->dense_bytes += bytes;
+    replica->counts.sent_bytes += sizeof link->request + bytes;
+    replica->counts.dense_bytes += bytes;
     return sh_mail_wait(&replica->mail, &link->pushed, "combine");
 }
 
@@ -68,7 +68,7 @@ sh_status ps_exact_combine(void *who, sh_reduce_op op, int64_t *values, size_t c
     sh_replica *replica = sync->replica;
     int64_t begin = sh_clock_now_ns(replica->clock);
     sh_status status = combine(sync, sync->own, op, values, count, over_out);
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     return status;
 }
 

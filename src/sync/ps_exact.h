@@ -23,7 +23,7 @@ static inline size_t ps_exact_bytes(const sh_ps_shard *shard) {
 /* The push of a shard. */
 void ps_exact_pack(const sh_ps_shard *shard, const sh_param_list *params,
                    const sh_fixed_gradient *gradient, int64_t *push_out);
-/* Fits sh_replica.combine. */
+/* Fits sh_replica_hooks.combine. */
 sh_status ps_exact_combine(void *who, sh_reduce_op op, int64_t *values, size_t count,
                            bool *over_out);
 

@@ -46,8 +46,8 @@ sh_status ps_expect(sh_sync *sync, ps_worker *w, int server, float *block, bool 
 static sh_status push_exact(sh_sync *sync, ps_link *link, int server) {
     sh_replica *replica = sync->replica;
     ps_exact_pack(&link->shard, replica->params, replica->fixed, link->integers);
-    replica->sent_bytes += link->push.bytes;
-    replica->dense_bytes += link->push.bytes;
+    replica->counts.sent_bytes += link->push.bytes;
+    replica->counts.dense_bytes += link->push.bytes;
     return ps_start(replica, &link->pushed, true, server, SH_PS_PUSHED, link->integers,
                     link->push.bytes);
 }
@@ -71,8 +71,8 @@ static sh_status push(sh_sync *sync, ps_worker *w, int server) {
     if (link->integers != NULL) return push_exact(sync, link, server);
     void *message = NULL;
     SH_TRY(write_push(sync, w, link, &message));
-    sync->replica->sent_bytes += link->push.bytes;
-    sync->replica->dense_bytes += sh_ps_shard_bytes(&link->shard);
+    sync->replica->counts.sent_bytes += link->push.bytes;
+    sync->replica->counts.dense_bytes += sh_ps_shard_bytes(&link->shard);
     return ps_start(sync->replica, &link->pushed, true, server, SH_PS_PUSHED, message,
                     link->push.bytes);
 }
@@ -85,7 +85,7 @@ static sh_status ask_one(sh_sync *sync, ps_worker *w, int server, uint32_t what)
                                     .step = replica->step,
                                     .version = link->version,
                                     .round = what & (SH_PS_PUSH | SH_PS_VOID) ? w->round : -1,
-                                    .goal = replica->goal,
+                                    .goal = replica->all.goal,
                                     .sum = w->summed > 0 ? w->summed : 1};
     if (what & SH_PS_PULL)
         SH_TRY(ps_expect(sync, w, server, ps_pulled_block(sync, w), true));
@@ -94,7 +94,7 @@ static sh_status ask_one(sh_sync *sync, ps_worker *w, int server, uint32_t what)
     link->asked = true;
     SH_TRY(ps_start(replica, &link->ask, true, server, SH_PS_ASK, &link->request,
                     sizeof link->request));
-    replica->sent_bytes += sizeof link->request;
+    replica->counts.sent_bytes += sizeof link->request;
     return what & SH_PS_PUSH ? push(sync, w, server) : SH_OK;
 }
 
@@ -145,8 +145,8 @@ sh_status ps_read_values(sh_sync *sync, ps_link *link, int server, float *block,
     else if (block != NULL && !link->shard.straight)
         sh_ps_shard_give(&link->shard, link->pulls, block);
     link->version = link->reply.version;
-    replica->sent_bytes += bytes;
-    replica->dense_bytes += sh_ps_shard_bytes(&link->shard);
+    replica->counts.sent_bytes += bytes;
+    replica->counts.dense_bytes += sh_ps_shard_bytes(&link->shard);
     return SH_OK;
 }
 

@@ -12,7 +12,7 @@ static sh_status out_of_memory(void) {
  * each counts the steps of its own optimizer. */
 static void count_updates(sh_replica *replica, ps_worker *w) {
     int64_t version = w->links[0].reply.version;
-    if (replica->rank == 0 && w->policy.elastic == 0) replica->updates = version - w->first;
+    if (replica->rank == 0 && w->policy.elastic == 0) replica->counts.updates = version - w->first;
 }
 
 /* ---- Gradients that nobody wants ---- */
@@ -48,7 +48,8 @@ static void go_on_alone(sh_sync *sync, ps_worker *w) {
     if (w->sum != NULL) sh_vector()->add_to(w->sum, replica->gradients, total);
     if (w->policy.push_every > 1) w->summed++;
     if (w->since == w->policy.period || replica->weights == NULL) return;
-    double lr = sh_schedule_lr(replica->schedule, replica->done / replica->ranks) * w->policy.rate;
+    double lr =
+        sh_schedule_lr(replica->schedule, replica->all.done / replica->ranks) * w->policy.rate;
     sh_vector()->axpy((float)-lr, replica->gradients, replica->weights, total);
 }
 
@@ -88,7 +89,7 @@ static sh_status hear(sh_sync *sync, ps_worker *w, bool *goes_on_out) {
     SH_TRY(ps_read_head(sync, &w->links[0], 0));
     SH_TRY(take_word(sync, w));
     w->round = reply->version;
-    replica->done = reply->done;
+    replica->all.done = reply->done;
     count_updates(replica, w);
     *goes_on_out = reply->granted > 0;
     return pulls(w) ? SH_OK : end_request(sync, w);
@@ -118,7 +119,7 @@ static sh_status take_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
     sh_replica *replica = sync->replica;
     int64_t begin = sh_clock_now_ns(replica->clock);
     sh_status status = get_leave(sync, w, meets_out);
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     return status;
 }
 
@@ -130,8 +131,8 @@ static sh_status step(sh_sync *sync, ps_worker *w, sh_loss_result *result_out, b
     if (*meets_out) return SH_OK;
     const uint32_t next = next_request(w);
     if (next == SH_PS_STEP) SH_TRY(ps_ask(sync, w, next));  // the answer comes while it computes
-    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
-    if (replica->broke_off) return ps_ask(sync, w, SH_PS_PULL | SH_PS_VOID);
+    SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
+    if (replica->batch.broke_off) return ps_ask(sync, w, SH_PS_PULL | SH_PS_VOID);
     w->since++;
     if (w->policy.elastic > 0)
         sh_replica_update(replica);
@@ -188,7 +189,7 @@ static sh_status meet(sh_sync *sync, ps_worker *w) {
         SH_TRY(ps_read_values(sync, &w->links[i], i, replica->weights, false));
         SH_TRY(expect_slots(sync, w, i));
     }
-    replica->done = w->links[0].reply.done;
+    replica->all.done = w->links[0].reply.done;
     count_updates(replica, w);
     w->met = true;
     return ps_residual_settle(sync, w);
@@ -198,7 +199,7 @@ sh_status sh_ps_meet(sh_sync *sync) {
     ps_worker *w = sync->own;
     int64_t begin = sh_clock_now_ns(sync->replica->clock);
     sh_status status = meet(sync, w);
-    sync->replica->waited_ns += sh_clock_now_ns(sync->replica->clock) - begin;
+    sync->replica->counts.waited_ns += sh_clock_now_ns(sync->replica->clock) - begin;
     if (status != SH_OK) w->failed = true;
     return status;
 }
@@ -256,10 +257,10 @@ sh_status sh_ps_create(sh_sync *sync) {
     ps_residual_take(sync, w);
     if (sh_ps_breaks_off(&w->policy, ranks)) {
         SH_TRY(expect_word(sync, w));
-        sync->replica->unwanted = is_unwanted;
+        sync->replica->hooks.unwanted = is_unwanted;
     }
-    if (sync->replica->fixed != NULL) sync->replica->combine = ps_exact_combine;
-    sync->replica->who = sync;
+    if (sync->replica->fixed != NULL) sync->replica->hooks.combine = ps_exact_combine;
+    sync->replica->hooks.who = sync;
     w->failed = false;
     w->ready = true;
     return SH_OK;
@@ -285,8 +286,8 @@ void sh_ps_destroy(sh_sync *sync) {
     if (w == NULL) return;
     leave(sync, w);
     if (w->ready) ps_residual_give(sync, w);
-    sync->replica->unwanted = NULL;
-    sync->replica->combine = NULL;
+    sync->replica->hooks.unwanted = NULL;
+    sync->replica->hooks.combine = NULL;
     if (w->word.state == SH_MESSAGE_PENDING) sh_cancel(sync->replica->mail.transport, &w->word);
     for (int i = 0; w->links != NULL && i < w->count; i++) {
         abandon(sync->replica, &w->links[i]);

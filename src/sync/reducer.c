@@ -2,16 +2,26 @@
 
 #include "base/memory.h"
 
+/* How the numbers of a bucket travel. Starting notes a failure in the reducer. */
+typedef struct travel {
+    void (*start)(sh_reducer *reducer, size_t index);
+    bool (*test)(sh_reducer *reducer, size_t index);
+    sh_status (*wait)(sh_reducer *reducer, size_t index);
+    /* What is in place when it has arrived becomes the gradient, and is counted; NULL: nothing. */
+    void (*take)(sh_reducer *reducer, size_t index);
+} travel;
+
 typedef struct bucket {
     sh_bucket range;
     size_t waiting;  // parameters whose gradients are not ready yet
-    sh_call sum;     // of the gradients: sharded, or on whose way updates are made
+    sh_call sum;     // of the gradients, unless a codec takes them over the ranks
     sh_call gather;  // sharded: of the updated weights
     bool gathers;    // that call is under way
 } bucket;
 
 struct sh_reducer {
     sh_reducer_options options;
+    const travel *travel;
     bucket *buckets;  // in the order they start: the last parameters first
     size_t bucket_count, bucket_capacity;
     size_t *bucket_of;         // per parameter
@@ -21,7 +31,7 @@ struct sh_reducer {
     sh_error error;
     sh_reducer_stats stats;
     int64_t updating_ns;    // spent by `arrived` inside of collectives
-    sh_exchange *exchange;  // takes buckets over the ranks, through the codec; NULL: their calls do
+    sh_exchange *exchange;  // takes buckets over the ranks, through the codec; NULL: there is none
     /* Gathers follow arrivals, whose order against later starts differs between ranks; in a group
      * of their own they are in the same order everywhere. */
     sh_group *group;
@@ -54,6 +64,31 @@ static void update_part(void *self, const sh_call *call, sh_range part) {
     reducer->updating_ns += now(reducer) - begin;
 }
 
+static float *at_offset(float *block, size_t offset) {
+    return block != NULL ? block + offset : NULL;
+}
+
+/* The call that sums a bucket of these elements. */
+static sh_call sum_of(const sh_reducer_options *options, size_t offset, size_t elements,
+                      int index) {
+    const sh_fixed_gradient *fixed = options->fixed;
+    if (fixed != NULL)
+        return (sh_call){.what = SH_ALLREDUCE,
+                         .data = fixed->sums + offset,
+                         .count = elements,
+                         .dtype = SH_DTYPE_I64,
+                         .op = SH_SUM,
+                         .shared = fixed->shared,
+                         .bucket = index};
+    return (sh_call){.what = options->shards ? SH_REDUCE_SCATTER : SH_ALLREDUCE,
+                     .data = at_offset(options->gradients, offset),
+                     .count = elements,
+                     .dtype = SH_DTYPE_F32,
+                     .op = SH_SUM,
+                     .shared = options->shared,
+                     .bucket = index};
+}
+
 static bucket make_bucket(sh_reducer *reducer, size_t first, size_t end) {
     const sh_reducer_options *options = &reducer->options;
     const sh_param *low = &options->params->items[first], *high = &options->params->items[end - 1];
@@ -61,13 +96,7 @@ static bucket make_bucket(sh_reducer *reducer, size_t first, size_t end) {
     int index = (int)reducer->bucket_count;
     bucket made = {
         .range = {first, end - first, low->offset, low->offset + elements},
-        .sum = {.what = options->shards ? SH_REDUCE_SCATTER : SH_ALLREDUCE,
-                .data = options->gradients + low->offset,
-                .count = elements,
-                .dtype = SH_DTYPE_F32,
-                .op = SH_SUM,
-                .shared = options->shared,
-                .bucket = index},
+        .sum = sum_of(options, low->offset, elements, index),
     };
     if (options->fuses_update)
         made.sum.fused = (sh_fused_work){.work = update_part,
@@ -139,18 +168,26 @@ static sh_status make_exchange(sh_reducer *reducer) {
     return status;
 }
 
+static const travel as_floats, as_messages, as_integers;
+
+static const travel *travel_of(const sh_reducer_options *options) {
+    if (options->fixed != NULL) return &as_integers;
+    bool coded = options->codec->kind != NULL && !options->shards && !options->fuses_update;
+    return coded ? &as_messages : &as_floats;
+}
+
 sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **reducer_out) {
     sh_reducer *reducer = sh_alloc(1, sizeof *reducer);
     if (reducer == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     reducer->options = *options;
+    reducer->travel = travel_of(options);
     reducer->bucket_of = sh_alloc(options->params->count + 1, sizeof *reducer->bucket_of);
     sh_status status = make_group(reducer);
     if (status == SH_OK)
         status = reducer->bucket_of != NULL
                      ? make_buckets(reducer)
                      : SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
-    if (status == SH_OK && !options->shards && !options->fuses_update)
-        status = make_exchange(reducer);
+    if (status == SH_OK && reducer->travel == &as_messages) status = make_exchange(reducer);
     if (status != SH_OK)
         sh_reducer_destroy(reducer);
     else
@@ -182,32 +219,80 @@ static void note_failure(sh_reducer *reducer, sh_status status) {
     reducer->error = *sh_error_last();
 }
 
-static void start(sh_reducer *reducer, size_t index) {
-    if (reducer->exchange != NULL) {
-        sh_exchange_start(reducer->exchange, index);
-        return;
-    }
+/* ---- How buckets travel: rows ---------------------------------------------------------------- */
+
+static void start_call(sh_reducer *reducer, size_t index) {
     sh_call *call = &reducer->buckets[index].sum;
     call->step = reducer->step + 1;
     note_failure(reducer, sh_engine_start(reducer->options.engine, call));
 }
 
-static bool has_ended(sh_reducer *reducer, size_t index) {
-    if (reducer->exchange != NULL) return sh_exchange_test(reducer->exchange, index);
+static bool test_call(sh_reducer *reducer, size_t index) {
     return sh_engine_test(reducer->options.engine, &reducer->buckets[index].sum);
 }
 
-static sh_status wait_for(sh_reducer *reducer, size_t index) {
-    if (reducer->exchange != NULL) return sh_exchange_wait(reducer->exchange, index);
+static sh_status wait_for_call(sh_reducer *reducer, size_t index) {
     return sh_engine_wait(reducer->options.engine, &reducer->buckets[index].sum);
 }
+
+/* Without a codec the floats that an all-reduce sends at least are what it would send anyway; the
+ * other calls tell what they sent. */
+static void count_floats(sh_reducer *reducer, size_t index) {
+    const sh_call *call = &reducer->buckets[index].sum;
+    size_t ranks = (size_t)sh_engine_ranks(reducer->options.engine);
+    bool plain = call->what == SH_ALLREDUCE && call->fused.work == NULL;
+    reducer->stats.sent_bytes += call->sent_bytes;
+    reducer->stats.dense_bytes +=
+        plain ? 2 * (ranks - 1) * call->count * sizeof(float) / ranks : call->sent_bytes;
+}
+
+static const travel as_floats = {
+    .start = start_call, .test = test_call, .wait = wait_for_call, .take = count_floats};
+
+static void start_message(sh_reducer *reducer, size_t index) {
+    sh_exchange_start(reducer->exchange, index);
+}
+
+static bool test_message(sh_reducer *reducer, size_t index) {
+    return sh_exchange_test(reducer->exchange, index);
+}
+
+static sh_status wait_for_message(sh_reducer *reducer, size_t index) {
+    return sh_exchange_wait(reducer->exchange, index);
+}
+
+static const travel as_messages = {
+    .start = start_message, .test = test_message, .wait = wait_for_message};
+
+/* Making integers is computing: it hides behind the buckets before. */
+static void start_integers(sh_reducer *reducer, size_t index) {
+    const sh_fixed_gradient *fixed = reducer->options.fixed;
+    const sh_bucket *range = &reducer->buckets[index].range;
+    int64_t begin = now(reducer);
+    fixed->sum(fixed->self, range->first, range->count);
+    reducer->updating_ns += now(reducer) - begin;
+    start_call(reducer, index);
+}
+
+static void take_integers(sh_reducer *reducer, size_t index) {
+    const sh_fixed_gradient *fixed = reducer->options.fixed;
+    const bucket *done = &reducer->buckets[index];
+    reducer->stats.sent_bytes += done->sum.sent_bytes;
+    reducer->stats.dense_bytes += done->sum.sent_bytes;
+    fixed->mean(fixed->self, done->range.first, done->range.count);
+}
+
+static const travel as_integers = {
+    .start = start_integers, .test = test_call, .wait = wait_for_call, .take = take_integers};
+
+/* ---- A step ---------------------------------------------------------------------------------- */
 
 /* Starts what is complete, in order. */
 static void start_ready(sh_reducer *reducer) {
     while (reducer->started < reducer->bucket_count) {
         bucket *next = &reducer->buckets[reducer->started];
         if (next->waiting > 0 || reducer->status != SH_OK) return;
-        start(reducer, reducer->started);
+        reducer->travel->start(reducer, reducer->started);
         reducer->started++;
     }
 }
@@ -218,11 +303,9 @@ static void start_gather(sh_reducer *reducer, bucket *updated) {
     updated->gathers = reducer->status == SH_OK;
 }
 
-static void arrive(sh_reducer *reducer, bucket *done) {
-    if (reducer->exchange == NULL) {
-        reducer->stats.sent_bytes += done->sum.sent_bytes;
-        reducer->stats.dense_bytes += done->sum.sent_bytes;
-    }
+static void arrive(sh_reducer *reducer, size_t index) {
+    bucket *done = &reducer->buckets[index];
+    if (reducer->travel->take != NULL) reducer->travel->take(reducer, index);
     reducer->finished++;
     if (reducer->options.fuses_update) return;
     bool updated = reducer->options.arrived == NULL ||
@@ -235,11 +318,11 @@ static void take_arrived(sh_reducer *reducer) {
     while (reducer->finished < reducer->started && reducer->status == SH_OK) {
         size_t next = reducer->finished;
         span waits = begin_span(reducer);
-        bool ended = has_ended(reducer, next);
-        if (ended) note_failure(reducer, wait_for(reducer, next));
+        bool ended = reducer->travel->test(reducer, next);
+        if (ended) note_failure(reducer, reducer->travel->wait(reducer, next));
         end_span(reducer, waits);
         if (!ended) return;
-        if (reducer->status == SH_OK) arrive(reducer, &reducer->buckets[next]);
+        if (reducer->status == SH_OK) arrive(reducer, next);
     }
 }
 
@@ -294,14 +377,18 @@ sh_status sh_reducer_finish(sh_reducer *reducer) {
     while (reducer->finished < reducer->bucket_count && reducer->status == SH_OK) {
         size_t next = reducer->finished;
         span waits = begin_span(reducer);
-        note_failure(reducer, wait_for(reducer, next));
+        note_failure(reducer, reducer->travel->wait(reducer, next));
         end_span(reducer, waits);
-        if (reducer->status == SH_OK) arrive(reducer, &reducer->buckets[next]);
+        if (reducer->status == SH_OK) arrive(reducer, next);
     }
     return finish_gathers(reducer);
 }
 
 size_t sh_reducer_buckets(const sh_reducer *reducer) { return reducer->bucket_count; }
+
+size_t sh_reducer_bucket_begin(const sh_reducer *reducer, size_t end) {
+    return reducer->buckets[reducer->bucket_of[end - 1]].range.first;
+}
 
 const sh_bucket *sh_reducer_bucket(const sh_reducer *reducer, size_t index) {
     return &reducer->buckets[index].range;
@@ -315,7 +402,6 @@ sh_reducer_stats sh_reducer_take_stats(sh_reducer *reducer) {
     sh_reducer_stats stats = reducer->stats;
     if (reducer->exchange != NULL) {
         sh_exchange_stats exchanged = sh_exchange_take_stats(reducer->exchange);
-        stats.codec_ns += exchanged.codec_ns;
         stats.sent_bytes += exchanged.sent_bytes;
         stats.dense_bytes += exchanged.dense_bytes;
     }

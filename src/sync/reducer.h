@@ -13,7 +13,11 @@
  * Where ranks map each other's memory, also the weights and one optimizer state for all, sum and
  * update are one pass (`fuses_update`, sh_fused_work): when backward has ended, whoever waits for
  * the others takes parts of the buckets, updates them while their sums are in the cache, and writes
- * the new weights to all. */
+ * the new weights to all.
+ *
+ * How the numbers of a bucket travel is a row of a table in reducer.c: floats as they are, through
+ * a codec (codec/exchange.h), or as the integers of an exact run. Buckets are cut, started and
+ * received in the same place for all of them. */
 #ifndef SH_SYNC_REDUCER_H
 #define SH_SYNC_REDUCER_H
 
@@ -27,20 +31,35 @@ typedef struct sh_bucket {
     size_t low, high;     // elements of the block that this rank updates: all, or its shard
 } sh_bucket;
 
+/* The gradient of a worker of an exact run (tensor/kernels/fixed.h): integers that add up to that
+ * of all workers in any order. */
+typedef struct sh_fixed_gradient {
+    int64_t *sums;            // (params->total); NULL: one worker, that needs none
+    const sh_shared *shared;  // that holds them; NULL: private memory
+    const int64_t *notes;  // per parameter: the largest exponent of all workers; -1: nobody used it
+    int64_t counted;       // rows of all workers, which the mean is over
+    /* Of `count` parameters from `first` on: this worker's own numbers become integers in `sums`.
+     */
+    void (*sum)(void *self, size_t first, size_t count);
+    /* And what is in `sums` becomes the mean, in the gradient block. */
+    void (*mean)(void *self, size_t first, size_t count);
+    void *self;
+} sh_fixed_gradient;
+
 typedef struct sh_reducer_options {
     sh_engine *engine;
     const sh_param_list *params;
-    float *gradients;         // the whole block
+    float *gradients;         // the whole block; NULL: timing only, messages have sizes alone
     const sh_shared *shared;  // that holds it; NULL: private memory
-    const sh_codec *codec;    // kind NULL: gradients travel as they are
-    uint64_t seed;            // of the codec's draws
-    size_t bucket_bytes;      // a bucket is closed once it holds so many
-    bool shards;              // the optimizer is sharded: `weights` are gathered after the update
-    float *weights;           // the whole block
+    const sh_fixed_gradient *fixed;  // what is summed instead, of an exact run; NULL: it is none
+    const sh_codec *codec;           // kind NULL: gradients travel as they are
+    uint64_t seed;                   // of the codec's draws
+    size_t bucket_bytes;             // a bucket is closed once it holds so many
+    bool shards;     // the optimizer is sharded: `weights` are gathered after the update
+    float *weights;  // the whole block
     const sh_shared *weights_shared;  // that holds it; NULL: private memory
-    bool
-        fuses_update;  // `arrived` updates parts of buckets on their way, and the weights go to all
-    bool overlap;      // false: buckets start when backward has ended, to measure against
+    bool fuses_update;  // `arrived` updates parts of buckets on their way; weights go to all
+    bool overlap;       // false: buckets start when backward has ended, to measure against
     /* The sums of a bucket are in place; in bucket order, from ready or finish. True: its
      * parameters have been updated. False: sh_reducer_gather follows later. Where the
      * reducer fuses_update, of a part that this rank has taken: it has to be updated. */
@@ -51,7 +70,6 @@ typedef struct sh_reducer_options {
 
 typedef struct sh_reducer_stats {
     int64_t exposed_ns;    // that the worker spent on communication instead of computing
-    int64_t codec_ns;      // encoding and decoding; part of exposed_ns
     uint64_t sent_bytes;   // by this rank
     uint64_t dense_bytes;  // that it would have sent without a codec
 } sh_reducer_stats;
@@ -66,6 +84,8 @@ void sh_reducer_ready(void *self, size_t param);
 sh_status sh_reducer_finish(sh_reducer *reducer);
 
 size_t sh_reducer_buckets(const sh_reducer *reducer);
+/* The first parameter of the bucket that holds the last of `end` parameters. */
+size_t sh_reducer_bucket_begin(const sh_reducer *reducer, size_t end);
 const sh_bucket *sh_reducer_bucket(const sh_reducer *reducer, size_t index);
 /* Sharded, and `arrived` said false: gathers the weights of all buckets after their update. */
 sh_status sh_reducer_gather(sh_reducer *reducer);

@@ -116,8 +116,8 @@ static sh_status push_half(sh_sync *sync) {
     out->message = message_of(replica, out, peer_of(replica, 1));
     SH_TRY(sh_mail_receive(&replica->mail, &in->message));
     SH_TRY(sh_mail_send(&replica->mail, &out->message));
-    replica->sent_bytes += out->message.bytes;
-    replica->dense_bytes += out->message.bytes;
+    replica->counts.sent_bytes += out->message.bytes;
+    replica->counts.dense_bytes += out->message.bytes;
     s->pushes++;
     return SH_OK;
 }
@@ -130,7 +130,7 @@ static sh_status take_push(sh_sync *sync) {
     push *in = &s->in[s->taken % (s->late + 1)];
     int64_t begin = sh_clock_now_ns(replica->clock);
     SH_TRY(sh_mail_wait(&replica->mail, &in->message, "push"));
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     // Without contents the sender's weight is this worker's own: all are alike.
     in->weight = s->out[s->taken % (s->late + 1)].weight;
     if (s->x != NULL) {
@@ -166,7 +166,7 @@ static sh_status sgp_step(sh_sync *sync, sh_loss_result *result_out, bool *meets
     sh_replica *replica = sync->replica;
     const sgp *s = sync->own;
     replica->mail.step = replica->step;
-    SH_TRY(replica->compute(replica->self, SH_MEAN_OWN, result_out));
+    SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
     update(sync);
     SH_TRY(push_half(sync));
     if (s->pushes - s->taken > s->late) SH_TRY(take_push(sync));

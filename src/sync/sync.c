@@ -81,6 +81,13 @@ sh_status sh_scheme_parse(const char *text, sh_scheme *scheme_out) {
     return SH_OK;
 }
 
+sh_scheme sh_scheme_of(sh_scheme scheme, const sh_sync_options *options, int workers,
+                       bool has_engine) {
+    if (!has_engine) return (sh_scheme){.kind = &sh_sync_alone};
+    if (sh_scheme_acts(scheme, options, workers)) return scheme;
+    return (sh_scheme){.kind = &sh_sync_bsp};
+}
+
 bool sh_sync_apart(const sh_sync_options *options) {
     return options->server_ranks != NULL && strcmp(options->server_ranks, "own") == 0;
 }
@@ -123,7 +130,7 @@ sh_status sh_service_health(const sh_service *service) {
 }
 
 void sh_replica_update(sh_replica *replica) {
-    replica->updates++;
+    replica->counts.updates++;
     if (replica->weights == NULL) return;
     const sh_optim_step step = {
         .params = replica->params,
@@ -132,10 +139,34 @@ void sh_replica_update(sh_replica *replica) {
         .weights = replica->weights,
         .gradients = replica->gradients,
         .gradient_scale = 1,
-        .lr = sh_schedule_lr(replica->schedule, replica->done / replica->ranks),
+        .lr = sh_schedule_lr(replica->schedule, replica->all.done / replica->ranks),
         .step = replica->step + 1,
     };
     sh_optim_apply(replica->optim, &step);
+}
+
+void sh_replica_apply(sh_replica *replica, sh_optim_step step) {
+    if (replica->weights == NULL) return;  // timing only
+    int64_t begin = sh_clock_now_ns(replica->clock);
+    step.params = replica->params;
+    step.windowed = true;
+    step.weights = replica->weights;
+    step.gradients = replica->gradients;
+    step.lr = sh_schedule_lr(replica->schedule, replica->step);
+    step.step = replica->step + 1;
+    if (replica->ops.apply != NULL)
+        replica->ops.apply(replica->ops.self, &step);
+    else
+        sh_optim_apply(replica->optim, &step);
+    replica->counts.updated_ns += sh_clock_now_ns(replica->clock) - begin;
+}
+
+double sh_replica_clip(const sh_replica *replica, size_t low, size_t high) {
+    const sh_step_options *steps = replica->steps;
+    if (replica->gradients == NULL) return 0;
+    float *gradients = replica->gradients + low;
+    if (steps->clip_value > 0) sh_clip_value(gradients, high - low, (float)steps->clip_value);
+    return steps->clip_norm > 0 ? sh_clip_squares(gradients, high - low) : 0;
 }
 
 sh_status sh_replica_average(sh_replica *replica, float *data, size_t count) {
@@ -152,9 +183,9 @@ sh_status sh_replica_average(sh_replica *replica, float *data, size_t count) {
     int64_t begin = sh_clock_now_ns(replica->clock);
     SH_TRY(sh_engine_run(replica->engine, &call));
     if (spare != NULL) memcpy(data, spare, count * sizeof *data);
-    replica->waited_ns += sh_clock_now_ns(replica->clock) - begin;
-    replica->sent_bytes += call.sent_bytes;
-    replica->dense_bytes += call.sent_bytes;
+    replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
+    replica->counts.sent_bytes += call.sent_bytes;
+    replica->counts.dense_bytes += call.sent_bytes;
     return SH_OK;
 }
 

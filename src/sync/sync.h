@@ -18,7 +18,9 @@
 #ifndef SH_SYNC_SYNC_H
 #define SH_SYNC_SYNC_H
 
+#include "base/trace.h"
 #include "codec/codec.h"
+#include "codec/exchange.h"
 #include "comm/engine.h"
 #include "nn/loss.h"
 #include "nn/param.h"
@@ -26,6 +28,8 @@
 #include "optim/schedule.h"
 #include "sync/hogwild_sparse.h"
 #include "sync/mail.h"
+#include "sync/reducer.h"
+#include "sync/statistics.h"
 
 typedef struct sh_sync_kind sh_sync_kind;
 
@@ -97,45 +101,38 @@ typedef struct sh_sync_state {
     bool feedback;     // of a codec, and only with one that feeds back; the last
 } sh_sync_state;
 
-/* The gradient of a worker of an exact run (tensor/kernels/fixed.h): integers that add up to that
- * of all workers in any order. */
-typedef struct sh_fixed_gradient {
-    int64_t *sums;         // (params->total)
-    const int64_t *notes;  // per parameter: the largest exponent of all workers; -1: nobody used it
-    int64_t counted;       // rows of all workers, which the mean is over
-} sh_fixed_gradient;
+/* What steps that all workers take together do beside summing, by the options of the run. */
+typedef struct sh_step_options {
+    size_t bucket_bytes;           // gradients that travel together
+    double clip_norm, clip_value;  // of the whole gradient; 0: not clipped
+    bool shards;                   // each worker keeps the optimizer's state of its part alone
+    bool fuses_update;             // parameters are updated on the way of their sums
+    bool drops_paths;              // a step may leave parameters unused
+    bool common_statistics;        // running statistics are equal on all workers anyway
+    const sh_shared *gradients, *weights;  // that hold the blocks; NULL: private memory
+} sh_step_options;
 
-/* A worker as its scheme sees it. */
-typedef struct sh_replica {
-    int rank, ranks;    // of the workers
-    sh_engine *engine;  // collectives with the other workers
-    sh_mail mail;       // unless the scheme uses none
-    const sh_clock *clock;
-    const sh_param_list *params;
-    float *weights, *gradients;      // whole blocks; NULL: timing only
-    const sh_fixed_gradient *fixed;  // instead of `gradients`, of an exact run; NULL: it is none
-    float *state[SH_SYNC_STATES];    // as the kind's states say; NULL: none, or timing only
-    float *spare;     // room for the largest block, where a peer's death must leave the
-                      // blocks whole; NULL: it ends the run
-    sh_optim *optim;  // this worker's own
-    const sh_schedule *schedule;
-    const sh_codec *codec;  // kind NULL: none
-    uint64_t seed;
-    bool overlap;   // what may travel while the gradient is computed does
-    int64_t step;   // steps that this worker has done in the run
-    int64_t goal;   // steps that all workers together have done by the next meeting
-    int64_t total;  // and at the end of the run
+/* Set by a scheme, for the run to call while it computes, with `who`. */
+typedef struct sh_replica_hooks {
+    /* Asked while it computes; true: nobody wants the gradient any more, and it says so until the
+     * next one. `compute` then breaks off. NULL: gradients are always wanted. */
+    bool (*unwanted)(void *who);
+    /* Of schemes that serve exact runs: the numbers of all workers become their maximum or sum.
+     * True in `*over_out`: the workers meet instead, and `compute` breaks off. NULL: one worker. */
+    sh_status (*combine)(void *who, sh_reduce_op op, int64_t *values, size_t count, bool *over_out);
+    /* The losses of the worker's whole batch are known, and the last backward begins. NULL: nobody
+     * sends while backward runs. */
+    sh_status (*begins)(void *who, const sh_loss_result *losses);
+    void (*ready)(void *who, size_t param);  // its gradient is final; the last parameters first
+    /* Timing only: the first of the parameters that travel with the last of `end` ones. */
+    size_t (*bucket_begin)(void *who, size_t end);
+    void *who;
+} sh_replica_hooks;
+
+/* What a scheme asks of the run, with `self`. */
+typedef struct sh_replica_ops {
     /* Forward and backward over this worker's next batch, with the weights as they stand. */
     sh_status (*compute)(void *self, sh_mean mean, sh_loss_result *result_out);
-    /* Set by the scheme: asked while it computes; true: nobody wants the gradient any more, and it
-     * says so until the next one. `compute` then breaks off. NULL: gradients are always wanted. */
-    bool (*unwanted)(void *who);
-    /* Set by the scheme where it serves exact runs, for `compute`: the numbers of all workers
-     * become their maximum or sum. True in `*over_out`: the workers meet instead, and it breaks
-     * off. */
-    sh_status (*combine)(void *who, sh_reduce_op op, int64_t *values, size_t count, bool *over_out);
-    void *who;
-    bool broke_off;  // the last `compute`: its batch is gone, and there is no gradient
     /* Of a net that takes sparse rows, instead of `compute`: the next batch, until the one after.
      * Its `whole` is that of SH_MEAN_OWN. */
     const sh_sparse_layer *sparse;  // NULL: the net is dense
@@ -145,13 +142,62 @@ typedef struct sh_replica {
     void (*place)(void *self, float *memory);
     /* The user wants the run to end at once; NULL: nobody can. */
     bool (*stops)(void *self);
+    /* Of an exact run: the optimizer's step, by all threads; NULL: sh_optim_apply. */
+    void (*apply)(void *self, const sh_optim_step *step);
     void *self;
-    // What the scheme counts:
+} sh_replica_ops;
+
+/* The batch that was taken last. */
+typedef struct sh_replica_batch {
+    int64_t samples;   // in this worker's part of it
+    bool broke_off;    // nobody wanted it: it is gone, and there is no gradient
+    bool *unused;      // per parameter: no sample had a use for it; NULL: unknown
+    bool stops_now;    // a worker was asked to stop, and all have heard of it in this step
+    double grad_norm;  // before clipping, where a scheme clips what all workers summed
+} sh_replica_batch;
+
+/* Steps of all workers together. */
+typedef struct sh_replica_all {
+    int64_t done;   // as far as this one has heard
+    int64_t goal;   // by the next meeting
+    int64_t total;  // at the end of the run
+} sh_replica_all;
+
+/* What a scheme counts on a worker. */
+typedef struct sh_replica_counts {
     uint64_t sent_bytes, dense_bytes;  // by this worker
     int64_t waited_ns;                 // for others
+    int64_t updated_ns;                // spent in updates, of steps of all workers together
     int64_t updates;                   // of this replica
-    int64_t done;                      // steps of all workers, as far as this one has heard
     sh_staleness staleness;            // of updates of this replica; a service counts its own
+} sh_replica_counts;
+
+/* A worker as its scheme sees it. */
+typedef struct sh_replica {
+    int rank, ranks;    // of the workers
+    sh_engine *engine;  // collectives with the other workers
+    sh_mail mail;       // unless the scheme uses none
+    const sh_clock *clock;
+    const sh_trace *trace;
+    const sh_param_list *params;
+    float *weights, *gradients;      // whole blocks; NULL: timing only
+    const sh_fixed_gradient *fixed;  // instead of `gradients`, of an exact run; NULL: it is none
+    sh_statistics statistics;        // running statistics of the net
+    float *state[SH_SYNC_STATES];    // as the kind's states say; NULL: none, or timing only
+    float *spare;  // room for the largest block, where a peer's death must leave the blocks whole;
+                   // NULL: it ends the run
+    sh_optim *optim;  // this worker's own
+    const sh_schedule *schedule;
+    const sh_codec *codec;         // kind NULL: none
+    const sh_step_options *steps;  // of workers that step together
+    uint64_t seed;
+    bool overlap;  // what may travel while the gradient is computed does
+    int64_t step;  // steps that this worker has done in the run
+    sh_replica_all all;
+    sh_replica_ops ops;
+    sh_replica_hooks hooks;
+    sh_replica_batch batch;
+    sh_replica_counts counts;
 } sh_replica;
 
 /* One worker's side of a scheme. */
@@ -222,8 +268,21 @@ typedef struct sh_sync_terms {
 
 /* How the workers and services of a scheme act. Rows that differ in a policy alone share it. */
 typedef struct sh_sync_family {
-    bool free;   // not in lockstep
-    bool mails;  // uses mail
+    bool free;      // not in lockstep
+    bool mails;     // uses mail
+    bool together;  // each step is one of all workers: it ends with one model, and `step` gives the
+                    // loss of all; nothing else is done where they meet
+    /* Collective, before a checkpoint is read: what the row keeps in it. NULL: replica->state is
+     * all. Where it is there, `create` follows once the run's position is known. */
+    sh_status (*open)(sh_sync *sync);
+    /* What `open` has made for checkpoints; returns how many. NULL: nothing. */
+    size_t (*blocks)(const sh_sync *sync, sh_exchange_state blocks_out[SH_EXCHANGE_STATES]);
+    /* They were read from a checkpoint of so many workers. */
+    void (*adopt)(sh_sync *sync, int workers_before);
+    /* Collective, before a checkpoint: what the workers hold apart becomes one, and is whole on
+     * rank 0. And after it: what is needed for checkpoints alone may go again. */
+    sh_status (*save)(sh_sync *sync);
+    void (*saved)(sh_sync *sync);
     /* Endpoints besides the workers'; NULL: none. */
     int (*services)(sh_scheme scheme, const sh_sync_options *options, int workers);
     /* Collective. All replicas have the same weights, which are those of the services, too. */
@@ -231,7 +290,7 @@ typedef struct sh_sync_family {
     /* Also where create failed, and after a step failed: then it must not wait for anybody. */
     void (*destroy)(sh_sync *sync);
     /* One step of this worker. A free scheme that has nothing left to do before the meeting says so
-     * in `*meets_out` and computes nothing. NULL: bulk-synchronous; the reducer does it all. */
+     * in `*meets_out` and computes nothing. */
     sh_status (*step)(sh_sync *sync, sh_loss_result *result_out, bool *meets_out);
     /* Lockstep, where mail may be under way between steps: all of it arrives, before the workers
      * wait for each other elsewhere. NULL: none is. */
@@ -266,10 +325,14 @@ struct sh_sync_kind {
     struct sh_ps_policy (*policy)(sh_scheme scheme, const sh_sync_options *options, int workers);
 };
 
-/* The scheme has steps of its own here; otherwise gradients are summed, by as many as there are. */
+/* Workers go their ways between meetings; otherwise they step together, as many as there are. */
 static inline bool sh_scheme_acts(sh_scheme scheme, const sh_sync_options *options, int workers) {
-    return scheme.kind->family->step != NULL && sh_sync_acts(options, workers);
+    return !scheme.kind->family->together && sh_sync_acts(options, workers);
 }
+/* What as many workers do that a run has now. One that has no others trains alone; where a scheme
+ * of several does not act, all that there are sum every step. */
+sh_scheme sh_scheme_of(sh_scheme scheme, const sh_sync_options *options, int workers,
+                       bool has_engine);
 
 const sh_sync_kind *sh_sync_find(const char *name);  // NULL: unknown
 const sh_sync_kind *sh_sync_at(size_t index);        // NULL: past the end
@@ -287,6 +350,11 @@ static inline int sh_scheme_services(sh_scheme scheme, const sh_sync_options *op
 /* The replica's own optimizer takes a step with the gradient block, at the rate of the step that
  * all workers are at. */
 void sh_replica_update(sh_replica *replica);
+/* A step of all workers together: the optimizer on parameters whose gradients are those of all. The
+ * caller says which, and what it knows of them. */
+void sh_replica_apply(sh_replica *replica, sh_optim_step step);
+/* Clips a part of the gradient by value; returns its squares where its norm is clipped, too. */
+double sh_replica_clip(const sh_replica *replica, size_t low, size_t high);
 /* Collective: a block of floats becomes its mean over the workers. `data` NULL: timing only. With a
  * spare block it stays as it was where that fails. */
 sh_status sh_replica_average(sh_replica *replica, float *data, size_t count);

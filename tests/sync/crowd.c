@@ -196,9 +196,8 @@ static sh_status make_replica(member *m, sh_engine *engine) {
                               .codec = &m->codec,
                               .seed = c->sim != NULL ? c->sim->seed : 1,
                               .overlap = !c->steps_first,
-                              .total = c->steps * c->workers,
-                              .compute = compute,
-                              .self = m};
+                              .all = {.total = c->steps * c->workers},
+                              .ops = {.compute = compute, .self = m}};
     m->sync = (sh_sync){.scheme = m->scheme, .options = &m->options, .replica = &m->replica};
     if (c->timing) return SH_OK;
     m->replica.weights = sh_alloc(c->count, sizeof(float));
@@ -226,8 +225,8 @@ static sh_status one_step(member *m, bool *meets) {
     if (m->rank == 0 && c->done[0] == c->stop_at) atomic_store(&c->wants_stop, true);
     remember(m);
     if (!kind->family->free) {
-        m->replica.done += c->workers;
-        *meets = m->replica.done >= m->replica.goal;
+        m->replica.all.done += c->workers;
+        *meets = m->replica.all.done >= m->replica.all.goal;
     }
     return c->look != NULL ? c->look(c, &m->sync, false) : SH_OK;
 }
@@ -240,11 +239,11 @@ static sh_status train(member *m) {
     remember(m);
     for (int64_t to = every;; to += every) {
         if (to > c->steps) to = c->steps;
-        m->replica.goal = to * c->workers;
+        m->replica.all.goal = to * c->workers;
         for (bool meets = false; !meets;) SH_TRY(one_step(m, &meets));
         SH_TRY(kind->family->meet(&m->sync));
         if (c->look != NULL) SH_TRY(c->look(c, &m->sync, true));
-        if (to >= c->steps || m->replica.done < m->replica.goal) return SH_OK;
+        if (to >= c->steps || m->replica.all.done < m->replica.all.goal) return SH_OK;
     }
 }
 
@@ -259,7 +258,7 @@ static sh_status live(member *m, sh_engine *engine) {
     sh_error error = *sh_error_last();
     m->sync.failed = status != SH_OK;
     m->scheme.kind->family->destroy(&m->sync);
-    if (m->rank == 0) c->all = m->replica.done;
+    if (m->rank == 0) c->all = m->replica.all.done;
     for (size_t i = 0; m->replica.weights != NULL && i < c->count; i++)
         c->end[(size_t)m->rank * c->count + i] = m->replica.weights[i];
     if (status != SH_OK) return sh_error_adopt(&error);

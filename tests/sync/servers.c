@@ -62,9 +62,9 @@ sh_schedule world_schedule(const ps_world *world) {
 
 static sh_status pass_time(sh_replica *replica) {
     int64_t ns = sh_sim_compute_ns(simulated(), replica->rank, replica->step);
-    if (replica->unwanted == NULL) return sh_sim_spend(simulated(), ns);
-    return sh_sim_spend_unless(simulated(), ns, replica->mail.transport, replica->unwanted,
-                               replica->who);
+    if (replica->hooks.unwanted == NULL) return sh_sim_spend(simulated(), ns);
+    return sh_sim_spend_unless(simulated(), ns, replica->mail.transport, replica->hooks.unwanted,
+                               replica->hooks.who);
 }
 
 static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
@@ -75,8 +75,9 @@ static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
     SH_TRY(
         world->gradient(world, replica->rank, replica->step, replica->weights, replica->gradients));
     if (world->simulated) SH_TRY(pass_time(replica));
-    replica->broke_off = replica->unwanted != NULL && replica->unwanted(replica->who);
-    if (replica->broke_off) {
+    replica->batch.broke_off =
+        replica->hooks.unwanted != NULL && replica->hooks.unwanted(replica->hooks.who);
+    if (replica->batch.broke_off) {
         world->broken_off[replica->rank]++;
         for (size_t i = 0; i < world->params.total; i++) replica->gradients[i] = NAN;
     }
@@ -94,7 +95,7 @@ static float *copy_of(const float *x, size_t count) {
 static sh_status walk(ps_world *world, sh_sync *sync) {
     sh_replica *replica = sync->replica;
     for (int m = 0; m < MEETINGS_MOST && world->goals[m] > 0; m++) {
-        replica->goal = world->goals[m];
+        replica->all.goal = world->goals[m];
         for (bool meets = false; !meets;) {
             sh_loss_result result;
             SH_TRY(sync->scheme.kind->family->step(sync, &result, &meets));
@@ -104,7 +105,7 @@ static sh_status walk(ps_world *world, sh_sync *sync) {
         world->met[m][replica->rank] = copy_of(replica->weights, world->params.total);
     }
     world->steps[replica->rank] = replica->step;
-    if (replica->rank == 0) world->done = replica->done;
+    if (replica->rank == 0) world->done = replica->all.done;
     return SH_OK;
 }
 
@@ -131,8 +132,7 @@ static sh_status play_worker(sh_transport *mail, ps_world *world, sh_scheme sche
                                   .optim = &world->optims[rank],
                                   .schedule = &schedule,
                                   .codec = &codec,
-                                  .compute = compute,
-                                  .self = &player};
+                                  .ops = {.compute = compute, .self = &player}};
     sh_sync sync = {.scheme = scheme, .options = &options, .replica = &player.replica};
     sh_status status = scheme.kind->family->create(&sync);
     if (status == SH_OK) status = walk(world, &sync);

@@ -97,16 +97,16 @@ static sh_status train(worker *w, sh_sync *sync) {
     problem *p = w->problem;
     sh_replica *replica = &w->replica;
     for (int half = 1; half <= 2; half++) {
-        replica->goal = p->goal * half / 2;
+        replica->all.goal = p->goal * half / 2;
         for (bool meets = false; !meets;) {
             sh_loss_result result = {0};
             SH_TRY(sync->scheme.kind->family->step(sync, &result, &meets));
             if (!meets) replica->step++;
         }
         SH_TRY(sync->scheme.kind->family->meet(sync));
-        if (p->stop_at == 0 && replica->done != replica->goal)
-            return SH_FAIL(SH_E_NUMERIC, "%ld steps, not %ld", (long)replica->done,
-                           (long)replica->goal);
+        if (p->stop_at == 0 && replica->all.done != replica->all.goal)
+            return SH_FAIL(SH_E_NUMERIC, "%ld steps, not %ld", (long)replica->all.done,
+                           (long)replica->all.goal);
         float sum = 0, most;
         for (size_t i = 0; i < COUNT; i++) sum += replica->weights[i] * (float)(i + 1);
         most = sum;
@@ -131,30 +131,28 @@ static sh_status be_worker(sh_engine *engine, void *argument) {
     SH_TRY(make_schedule(p, &schedule));
     worker w = {.problem = p};
     int rank = sh_engine_rank(engine);
-    w.replica = (sh_replica){.rank = rank,
-                             .ranks = sh_engine_ranks(engine),
-                             .engine = engine,
-                             .clock = &sh_clock_real,
-                             .params = &params,
-                             .weights = w.own,
-                             .gradients = w.gradients,
-                             .optim = &optim,
-                             .schedule = &schedule,
-                             .codec = &codec,
-                             .compute = compute,
-                             .place = place,
-                             .stops = stops,
-                             .self = &w};
+    w.replica =
+        (sh_replica){.rank = rank,
+                     .ranks = sh_engine_ranks(engine),
+                     .engine = engine,
+                     .clock = &sh_clock_real,
+                     .params = &params,
+                     .weights = w.own,
+                     .gradients = w.gradients,
+                     .optim = &optim,
+                     .schedule = &schedule,
+                     .codec = &codec,
+                     .ops = {.compute = compute, .place = place, .stops = stops, .self = &w}};
     sh_sync sync = {
         .scheme = {sh_sync_find(p->scheme), 0}, .options = &none, .replica = &w.replica};
     sh_status status = sync.scheme.kind->family->create(&sync);
     if (status == SH_OK) status = train(&w, &sync);
     sync.scheme.kind->family->destroy(&sync);
     sh_optim_fini(&optim);
-    p->done[rank] = w.replica.done;
+    p->done[rank] = w.replica.all.done;
     p->own[rank] = w.replica.step;
     if (rank == 0) memcpy(p->weights, w.replica.weights, sizeof p->weights);
-    if (rank == 0) p->stalest = w.replica.staleness.most;
+    if (rank == 0) p->stalest = w.replica.counts.staleness.most;
     return status;
 }
 

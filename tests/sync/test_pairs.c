@@ -246,7 +246,7 @@ TEST(gossiping, keeps_the_mean_on_average_over_the_draws_only) {
 
 static sh_status count_bytes(crowd *c, sh_sync *sync, bool met) {
     uint64_t *sent = c->user;
-    if (!met) sent[sync->replica->rank] = sync->replica->sent_bytes;
+    if (!met) sent[sync->replica->rank] = sync->replica->counts.sent_bytes;
     return SH_OK;
 }
 
