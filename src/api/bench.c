@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "run/need.h"
 #include "run/run.h"
 #include "run/scheme.h"
 #include "shoal/tools.h"
