@@ -411,3 +411,30 @@ TEST(augment, draws_every_move_about_equally) {
     }
     assert_in_range(flips, 2300, 2700);
 }
+
+TEST(loader, another_share_holds_from_the_batch_that_was_named) {
+    enum { WHOLE = 60, FROM = 5 };
+    sh_data data = open_data("digits");
+    sh_loader_options options = {.batch = WHOLE,
+                                 .share = {.low = 0, .high = 1, .of = 3},
+                                 .seed = 9,
+                                 .shuffle = true,
+                                 .shifts = true};
+    for (size_t depth = 0; depth < 3; depth += 2) {
+        options.depth = depth;
+        sh_loader *loader = NULL;
+        CHECK_OK(sh_loader_create(data.train, &options, &loader));
+        sh_loader_set_share(loader, (sh_batch_share){.low = 1, .high = 4, .of = 4}, 0, FROM);
+        for (int i = 0; i < 9; i++) {
+            const sh_batch *batch = NULL;
+            CHECK_OK(sh_loader_next(loader, &batch));
+            assert_int_equal(batch->whole, WHOLE);
+            assert_int_equal(batch->count, i < FROM ? WHOLE / 3 : WHOLE * 3 / 4);
+            // The samples of the share lie behind those of the others.
+            assert_int_equal(batch->position, i * WHOLE + (i < FROM ? 0 : WHOLE / 4));
+            sh_loader_release(loader, batch);
+        }
+        sh_loader_destroy(loader);
+    }
+    sh_data_close(&data);
+}

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/task.h"
+#include "data/loader.h"
 #include "data/parts.h"
 #include "files.h"
 
@@ -310,4 +311,52 @@ TEST(parts, of_text_are_refused) {
     options.labels = test_path("labels.idx");
     CHECK_FAILS(SH_E_USAGE, "data.train and not in data.labels",
                 sh_data_open(&options, NULL, &data));
+}
+
+/* Thirty samples in each part, whose first cell says which they are. */
+static void put_numbered(void) {
+    enum { COUNT = 30 };
+    char name[64];
+    for (int r = 0; r < RANKS; r++) {
+        uint8_t file[16 + COUNT] = {0, 0, 8, 3, 0, 0, 0, COUNT, 0, 0, 0, 1, 0, 0, 0, 1};
+        uint8_t labels[8 + COUNT] = {0, 0, 8, 1, 0, 0, 0, COUNT};
+        for (int i = 0; i < COUNT; i++) file[16 + i] = (uint8_t)i;
+        for (int i = 0; i < COUNT; i++) labels[8 + i] = (uint8_t)(i % 2);
+        snprintf(name, sizeof name, "%d-images", r);
+        put_file(name, file, sizeof file);
+        snprintf(name, sizeof name, "%d-labels", r);
+        put_file(name, labels, sizeof labels);
+    }
+}
+
+TEST(parts, are_each_shuffled_in_an_order_of_their_own) {
+    enum { COUNT = 30 };
+    static char none[] = "none";
+    use_folder("parts_order");
+    put_numbered();
+    worker workers[RANKS];
+    float order[RANKS][COUNT];
+    open_team((sh_data_options){.train = test_path("%r-images"), .normalise = none}, workers);
+    for (int r = 0; r < RANKS; r++) {
+        sh_loader *loader = NULL;
+        CHECK_OK(workers[r].status);
+        sh_loader_options options = {.batch = 9, .seed = 5, .shuffle = true};
+        CHECK_OK(sh_loader_create(workers[r].data.train, &options, &loader));
+        size_t at = 0;
+        while (at < COUNT) {
+            const sh_batch *batch = NULL;
+            CHECK_OK(sh_loader_next(loader, &batch));
+            memcpy(order[r] + at, batch->x, batch->count * sizeof(float));
+            at += batch->count;
+            sh_loader_release(loader, batch);
+        }
+        sh_loader_destroy(loader);
+    }
+    close_team(workers);
+    for (int r = 1; r < RANKS; r++) {
+        int alike = 0;
+        for (int i = 0; i < COUNT; i++) alike += order[r][i] == order[r - 1][i];
+        if (alike > 10)
+            fail_msg("%d of %d samples of ranks %d and %d alike", alike, COUNT, r - 1, r);
+    }
 }

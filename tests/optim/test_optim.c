@@ -387,3 +387,64 @@ TEST(optim, steps_do_not_allocate) {
     }
     problem_free(&p);
 }
+
+/* The other elements of a parameter, whose owner adds its part of the norms. */
+typedef struct other_part {
+    const float *w, *g;
+    size_t low, high, count;  // all but low .. high - 1
+} other_part;
+
+static void add_other_part(void *self, double *values, size_t count) {
+    const other_part *o = self;
+    assert_int_equal(count, 2);
+    for (size_t i = 0; i < o->count; i++) {
+        if (i >= o->low && i < o->high) continue;
+        values[0] += (double)o->w[i] * (double)o->w[i];
+        values[1] += (double)o->g[i] * (double)o->g[i];
+    }
+}
+
+TEST(optim, lars_takes_norms_of_whole_parameters_where_it_has_a_part) {
+    enum { COUNT = 91, CUT = 30 };
+    sh_param_list params = {0};
+    float whole[COUNT], parts[COUNT], before[COUNT], gradients[COUNT];
+    CHECK_OK(sh_param_list_add(&params, "a", SH_SHAPE(13, 7), true, NULL));
+    sh_test_fill(before, COUNT, 1);
+    sh_test_fill(gradients, COUNT, 2);
+    for (int i = 0; i < CUT; i++) gradients[i] *= 5;  // so that the parts have ratios of their own
+    memcpy(whole, before, sizeof whole);
+    memcpy(parts, before, sizeof parts);
+    for (int piece = 0; piece < 3; piece++) {  // the whole, then both parts
+        sh_optim optim;
+        other_part other = {.w = before, .g = gradients, .count = COUNT};
+        other.low = piece == 2 ? CUT : 0;
+        other.high = piece == 1 ? CUT : COUNT;
+        CHECK_OK(sh_optim_init(&optim,
+                               &(sh_optim_options){.name = (char *)(uintptr_t) "lars",
+                                                   .lr = 0.5,
+                                                   .momentum = NAN,
+                                                   .beta1 = NAN,
+                                                   .beta2 = NAN,
+                                                   .epsilon = NAN,
+                                                   .weight_decay = NAN,
+                                                   .dampening = NAN,
+                                                   .trust = NAN,
+                                                   .rho = NAN},
+                               COUNT));
+        sh_optim_apply(&optim, &(sh_optim_step){.params = &params,
+                                                .count = 1,
+                                                .windowed = piece > 0,
+                                                .low = other.low,
+                                                .high = other.high,
+                                                .sum = piece > 0 ? add_other_part : NULL,
+                                                .sum_self = &other,
+                                                .weights = piece > 0 ? parts : whole,
+                                                .gradients = gradients,
+                                                .gradient_scale = 1,
+                                                .lr = 0.5,
+                                                .step = 1});
+        sh_optim_fini(&optim);
+    }
+    CHECK_CLOSE(whole, parts, COUNT, 1e-6);
+    sh_param_list_fini(&params);
+}
