@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "host/launch.h"
+#include "obs/report.h"
 #include "run/scheme.h"
 #include "api/sink.h"
 
@@ -91,6 +93,27 @@ static sh_status write_all(const shoal_comparison *comparison) {
     SH_TRY(write_file(comparison, "compare.json", sh_compare_json));
     SH_TRY(write_file(comparison, "compare.md", print_page));
     return write_file(comparison, "compare.svg", sh_compare_picture);
+}
+
+/* The variants' runs as one page of charts. What has not begun has no folder, and is left out. */
+static sh_status write_report(const shoal_comparison *comparison) {
+    json_t *runs = json_array();
+    for (size_t i = 0; i < comparison->count; i++) {
+        const shoal_variant *row = &comparison->rows[i].seen;
+        char *folder = sh_path_join(comparison->folder, row->folder);
+        json_t *run = NULL;
+        if (folder != NULL && row->point_count > 0 && sh_report_read(folder, &run) == SH_OK) {
+            json_object_set_new(run, "name", sh_json_string(row->name));
+            json_array_append_new(runs, run);
+        }
+        sh_free(folder);
+    }
+    char *path = sh_path_join(comparison->folder, "report.html");
+    sh_status status = path == NULL || runs == NULL ? no_memory() : SH_OK;
+    if (status == SH_OK && json_array_size(runs) > 0) status = sh_report_write(runs, path);
+    json_decref(runs);
+    sh_free(path);
+    return status;
 }
 
 /* ---- one variant ---- */
@@ -203,7 +226,7 @@ static sh_status run_all(const comparing *c) {
         if (options->end != NULL) options->end(user, &row->seen);
         SH_TRY(write_all(comparison));
     }
-    return SH_OK;
+    return write_report(comparison);
 }
 
 static sh_status fail_as(const shoal_variant *row, sh_status code) {

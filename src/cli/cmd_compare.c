@@ -82,7 +82,8 @@ static shoal_status print_result(const view *v, const shoal_comparison *comparis
         const char *folder = shoal_comparison_folder(comparison);
         char shown[SH_ESCAPED];
         sh_escaped(folder, shown);
-        printf("\ntable    %s/compare.md\npicture  %s/compare.svg\n", shown, shown);
+        printf("\ntable    %s/compare.md\npicture  %s/compare.svg\nreport   %s/report.html\n",
+               shown, shown, shown);
     }
     return status;
 }
@@ -139,7 +140,8 @@ const sh_command sh_command_compare = {
         "  shoal compare RUN.yaml -n 8 --sync bsp,ssp:3,async --simulate --straggler 3:4x\n\n"
         "Every combination of the lists is trained with the same model, data, seed and number of\n"
         "samples, one after the other, in runs/NAME-compare (or --out). There, compare.md has the\n"
-        "table, compare.json the numbers and compare.svg the accuracy over time.\n\n"
+        "table, compare.json the numbers, compare.svg the accuracy over time, and report.html all "
+        "charts.\n\n"
         "--target does not stop a run here: it is the accuracy that the last column gives the "
         "time\n"
         "to. Accuracy is measured twenty times a run unless --eval-every says otherwise. What "

@@ -13,6 +13,7 @@
     X(bench)               \
     X(compare)             \
     X(report)              \
+    X(runs)                \
     X(export)              \
     X(list)                \
     X(data)                \

@@ -166,6 +166,10 @@ static void tools(void) {
     REFUSES(shoal_fed_simulate(NULL, NULL, &fed, NULL, NULL));
     REFUSES(shoal_fed_simulate(ANY, NULL, NULL, NULL, NULL));
     const char *no_folder = NULL;
+    REFUSES(shoal_runs(NULL, false, NULL));
+    REFUSES(shoal_runs_diff(NULL, "b", false, ANY));
+    REFUSES(shoal_runs_diff("a", NULL, false, ANY));
+    REFUSES(shoal_runs_diff("a", "b", false, NULL));
     REFUSES(shoal_report(NULL, 1, false, NULL, NULL));
     REFUSES(shoal_report(&no_folder, 1, false, NULL, NULL));
     const shoal_pipeline_options pipeline = {0};

@@ -20,7 +20,7 @@ case_table_has_a_row_for_every_variant() {
     expect_text "| local:4         | refused |" stdout
     grep -q "^- local:4 refused: .*scheme 'local' does not go with --shard-optimizer" stdout || fail "$(cat stdout)"
     expect_text "time to 50 %" stdout
-    for file in compare.md compare.json compare.svg bsp/metrics.jsonl; do expect_file "first/$file"; done
+    for file in compare.md compare.json compare.svg report.html bsp/metrics.jsonl; do expect_file "first/$file"; done
     expect_no_file first/local-4/metrics.jsonl
     grep '^|' stdout >printed
     grep '^|' first/compare.md >written
