@@ -93,11 +93,11 @@ static const char *cell(double value, const char *format, char text_out[32]) {
 
 static void print_row(FILE *file, int width, const summary *s) {
     char steps[32], epoch[32], workers[32], time[32], accuracy[32], best[32], loss[32];
-    fprintf(file, "%-*s  %-8s  %8s  %6s  %7s  %9s  %8s  %8s  %9s\n", width, s->name, s->state,
-            cell(s->steps, "%.0f", steps), cell(s->epoch, "%.0f", epoch),
-            cell(s->workers, "%.0f", workers), cell(s->train_s, "%.1f s", time),
-            cell(100 * s->accuracy, "%.2f %%", accuracy), cell(100 * s->best, "%.2f %%", best),
-            cell(s->loss, "%.4f", loss));
+    sh_fprintf(file, "%-*s  %-8s  %8s  %6s  %7s  %9s  %8s  %8s  %9s\n", width, s->name, s->state,
+               cell(s->steps, "%.0f", steps), cell(s->epoch, "%.0f", epoch),
+               cell(s->workers, "%.0f", workers), cell(s->train_s, "%.1f s", time),
+               cell(100 * s->accuracy, "%.2f %%", accuracy), cell(100 * s->best, "%.2f %%", best),
+               cell(s->loss, "%.4f", loss));
 }
 
 static void print_table(FILE *file, const summary *rows, size_t count) {
