@@ -1,3 +1,5 @@
+/* The board in words: entries of the flight recorder, and one line per rank for the watchdog.
+ * Readers may meet an entry that is being written, so every text is read with a bound. */
 #include "comm/board.h"
 
 #include <inttypes.h>
@@ -91,6 +93,7 @@ void sh_board_line(const sh_rank_status *board, int rank, int64_t now_ns, char *
     append_operation(&board->operations[(count - 1) % SH_BOARD_OPERATIONS], now_ns, text_out, size);
 }
 
+/* Also of a dead rank: the board lies in shared memory and outlives it. */
 void sh_board_print(const sh_rank_status *board, int rank, int64_t now_ns, FILE *file) {
     uint64_t count = atomic_load_explicit(&board->count, memory_order_acquire);
     uint64_t first = count > SH_BOARD_OPERATIONS ? count - SH_BOARD_OPERATIONS : 0;

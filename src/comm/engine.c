@@ -1,3 +1,6 @@
+/* The engine as its callers see it: create, start, test, wait, poll, run. A call begins here
+ * (which checks it and picks its way) and moves in engine_message.c or engine_direct.c. With a
+ * comm task (engine_task.c) these functions hand over and wait; without one they drive. */
 #include "comm/engine.h"
 
 #include <inttypes.h>
@@ -22,6 +25,7 @@ int sh_engine_nodes(const sh_engine *engine) {
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
+/* What the caller may have got wrong; the same answer on every rank, since calls are alike. */
 static sh_status check_call(const sh_engine *engine, const sh_call *call) {
     const sh_group *group = sh_call_group(engine, call);
     bool sized_only = call->data == NULL && call->count > 0;
@@ -59,6 +63,8 @@ static sh_status admit(sh_engine *engine, sh_call *call, const sh_algorithm **al
     return sh_engine_pick(engine, call, algorithm_out);
 }
 
+/* One way in for all calls: pick, record, start. A call that cannot start ends at once with its
+ * reason. */
 sh_status sh_engine_begin(sh_engine *engine, sh_call *call) {
     const sh_algorithm *algorithm = NULL;
     sh_status status = admit(engine, call, &algorithm);
@@ -116,6 +122,7 @@ sh_status sh_engine_await(sh_engine *engine, sh_call *call) {
     return call->status;
 }
 
+/* As sh_engine_await, but for all calls under way. */
 sh_status sh_engine_drain(sh_engine *engine) {
     sh_status status = SH_OK;
     engine->waiting = true;
@@ -169,6 +176,7 @@ typedef struct share_job {
     sh_shared *shared;
 } share_job;
 
+/* Through the driver, and with nothing under way: the transport's share is collective too. */
 static sh_status share(sh_engine *engine, void *argument) {
     share_job *job = argument;
     SH_TRY(sh_engine_drain(engine));
@@ -245,6 +253,8 @@ sh_status sh_engine_set_costs(sh_engine *engine, const sh_costs *costs) {
 
 /* ---- Creation -------------------------------------------------------------------------------- */
 
+/* The flags and scratch of direct collectives. Simulated ranks map nothing: their time is virtual.
+ */
 static sh_status map_area(sh_engine *engine) {
     sh_transport *transport = engine->transport;
     if (transport->ranks == 1 || transport->virtual_time) return SH_OK;
@@ -265,6 +275,7 @@ static sh_status tear_down(sh_engine *engine, void *argument) {
     return SH_OK;
 }
 
+/* Refuses an all-reduce that is not known or not here, before any rank waits in it. */
 static sh_status keep_options(sh_engine *engine, const sh_engine_options *options) {
     engine->options = *options;
     engine->options.algorithm = NULL;

@@ -72,6 +72,7 @@ static void keep_polling(sh_transport *transport) {
     if (!sh_transport_progress(transport)) sh_transport_idle(transport);
 }
 
+/* The comm task's loop: takes what was handed over, moves it, and waits politely. */
 static sh_status drive(void *argument) {
     sh_engine *engine = argument;
     sh_driver *driver = engine->driver;
@@ -101,6 +102,7 @@ static sh_status drive(void *argument) {
 /* The comm task may rest between two looks at the transport, while calls are under way. */
 static void wake(sh_engine *engine) { sh_wake(engine->transport, engine->transport->rank); }
 
+/* Where no comm task drives, the caller is the driver: the job runs at once. */
 sh_status sh_engine_job(sh_engine *engine, sh_driver_job body, void *argument) {
     sh_driver *driver = engine->driver;
     if (driver == NULL) return body(engine, argument);
@@ -146,6 +148,7 @@ static bool is_lost(const sh_engine *engine, double *seconds_out) {
     return waited_ns > timeout_ns;
 }
 
+/* The limit only bounds how late a lost comm task is noticed. */
 static void await_news(sh_driver *driver) {
     struct timespec until = sh_deadline_in(LOOK_NS);
     pthread_cond_clockwait(&driver->news, &driver->lock, CLOCK_MONOTONIC, &until);
@@ -210,6 +213,7 @@ static void ended(sh_engine *engine, sh_call *call) {
     pthread_mutex_unlock(&driver->lock);
 }
 
+/* The task opens nothing: the transport was opened by whoever starts it. */
 sh_status sh_driver_create(sh_engine *engine) {
     sh_driver *driver = sh_alloc(1, sizeof *driver);
     if (driver == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for the comm task");

@@ -1,3 +1,6 @@
+/* Limits are learnt: a phase may be silent for LIMIT_FACTOR times its longest silence so far,
+ * never less than a floor that slow disks need. So a run on a loaded machine is not ended, and a
+ * hang in a fast run is noticed in half a minute. */
 #include "comm/watchdog.h"
 
 #include <math.h>

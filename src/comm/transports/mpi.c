@@ -1,3 +1,9 @@
+/* The MPI transport as its users see it: starting and ending MPI, the memory that a node's ranks
+ * share from the start (wake-up words and boards), MPI's own all-reduce, and what `shoal doctor`
+ * asks.
+ *
+ * MPI belongs to the process as a whole and can be started once, so what is known of it is the one
+ * piece of state that does not hang on an object (`process`). */
 #include "comm/transports/mpi.h"
 
 #include <sched.h>
@@ -25,6 +31,7 @@ static struct {
     double lost_s;  // so long MPI's start or end was waited for in vain; 0: neither was
 } process;
 
+/* Every MPI error is final: pending receives fail, mail fails, and health says why from then on. */
 sh_status sh_mpi_fail(sh_mpi *mpi, int error, const char *what) {
     char text[256] = "";
     if (error != 0) mpi->module->error_text(error, text, sizeof text);
@@ -42,6 +49,7 @@ sh_status sh_mpi_fail(sh_mpi *mpi, int error, const char *what) {
     return SH_FAIL(SH_E_PEER, "%s", mpi->failure);
 }
 
+/* Asked before every send and receive: after a failure nothing starts. */
 static sh_status health(sh_transport *transport) {
     sh_mpi *mpi = (sh_mpi *)transport;
     return mpi->failed ? SH_FAIL(SH_E_PEER, "%s", mpi->failure) : SH_OK;
@@ -66,6 +74,7 @@ static bool type_of(int dtype, int *type_out, size_t *bytes_out) {
     return false;
 }
 
+/* SH_MEAN is a sum that is divided afterwards. */
 static int op_of(int op) {
     switch (op) {
         case SH_MAX:

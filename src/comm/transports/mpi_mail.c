@@ -52,6 +52,7 @@ void sh_mpi_mail_queue_init(sh_mpi_mail_queue *queue) {
     queue->submitted_end = &queue->submitted;
 }
 
+/* The oldest entry, or NULL; `waiting` is cleared with the last one, under the lock. */
 static sh_mpi_mail *take_mail(sh_mpi_mail_queue *queue) {
     pthread_mutex_lock(&queue->lock);
     sh_mpi_mail *mail = queue->submitted;
@@ -64,6 +65,7 @@ static sh_mpi_mail *take_mail(sh_mpi_mail_queue *queue) {
     return mail;
 }
 
+/* The endpoint waits for the answer, since its receive's buffer must not be written afterwards. */
 static void do_cancel(sh_mpi *mpi, sh_mpi_mail *request) {
     sh_message *message = &request->cancels->message;
     // It may have ended meanwhile; its endpoint has not been told yet, so the mail is still
@@ -75,6 +77,7 @@ static void do_cancel(sh_mpi *mpi, sh_mpi_mail *request) {
     pthread_mutex_unlock(&mpi->queue.lock);
 }
 
+/* The owner's side of a send or receive of an endpoint. */
 static void start_mail(sh_mpi *mpi, sh_mpi_mail *mail) {
     sh_message *message = &mail->message;
     int own = mail->endpoint->base.rank;
@@ -225,6 +228,7 @@ static bool fail_all(sh_mpi_endpoint *endpoint) {
     return any;
 }
 
+/* Hands finished messages back to the endpoint's task. */
 static bool mail_progress(sh_transport *transport) {
     sh_mpi_endpoint *endpoint = endpoint_of(transport);
     sh_mpi_mail_queue *queue = &endpoint->mpi->queue;
@@ -249,6 +253,7 @@ static void await_change(sh_mpi_endpoint *endpoint) {
     pthread_cond_clockwait(&endpoint->changed, &endpoint->mpi->queue.lock, CLOCK_MONOTONIC, &until);
 }
 
+/* Sleeps until something has ended, or for IDLE_NS at most. */
 static void mail_idle(sh_transport *transport) {
     sh_mpi_endpoint *endpoint = endpoint_of(transport);
     sh_mpi_mail_queue *queue = &endpoint->mpi->queue;
@@ -270,6 +275,7 @@ static bool take_back(sh_mpi_mail_queue *queue, const sh_mpi_mail *mail) {
     return found;
 }
 
+/* In the queue still: taken out. Started: the owner is asked, and the answer awaited. */
 static void mail_cancel(sh_transport *transport, sh_message *message) {
     sh_mpi_endpoint *endpoint = endpoint_of(transport);
     sh_mpi_mail_queue *queue = &endpoint->mpi->queue;
@@ -319,6 +325,7 @@ static void endpoint_destroy(sh_mpi_endpoint *endpoint) {
     sh_free(endpoint);
 }
 
+/* From here on the owner does not know the endpoint. */
 static void leave_queue(sh_mpi_endpoint *endpoint) {
     sh_mpi_mail_queue *queue = &endpoint->mpi->queue;
     pthread_mutex_lock(&queue->lock);

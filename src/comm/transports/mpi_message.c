@@ -35,8 +35,10 @@ typedef struct drain {
     char bytes[];
 } drain;
 
+/* Objects are aligned, so the low bits of their addresses are free for the kind. */
 static uintptr_t cookie_of(const void *object, uintptr_t kind) { return (uintptr_t)object | kind; }
 
+/* Mail has a bit of its own in the tag, so that it never meets a receive of the engine. */
 static bool is_mail(uint64_t tag) { return (tag & SH_MPI_TAG_MAIL) != 0; }
 
 /* Mail belongs to its endpoint again after this. */
@@ -48,6 +50,7 @@ static void end(sh_message *message, sh_message_state state) {
 /* Of all ranks that MPI has. */
 static int target_of(const sh_mpi *mpi, const sh_message *send) { return mpi->first + send->peer; }
 
+/* Fibonacci hashing: 64 lists, chosen by the top 6 bits. */
 static sh_mpi_bucket *bucket_of(sh_mpi *mpi, uint64_t tag) {
     return &mpi->buckets[tag * 0x9e3779b97f4a7c15u >> 58];
 }
@@ -59,6 +62,7 @@ static int part_of(const sh_mpi *mpi, int rank, size_t left_bytes) {
     return (int)(left_bytes < part_bytes ? left_bytes : part_bytes);
 }
 
+/* Packets are pooled: after the first steps sending allocates nothing. */
 static sh_mpi_packet *packet_acquire(sh_mpi *mpi) {
     sh_mpi_packet *packet = mpi->pool;
     if (packet != NULL) {
@@ -81,6 +85,7 @@ static void packet_release(sh_mpi *mpi, sh_mpi_packet *packet) {
 
 /* ---- sending ---- */
 
+/* Copied into a packet: the message is the caller's again when MPI has sent it. */
 static sh_status send_short(sh_mpi *mpi, sh_message *message) {
     sh_mpi_packet *packet = packet_acquire(mpi);
     if (packet == NULL)
@@ -96,6 +101,7 @@ static sh_status send_short(sh_mpi *mpi, sh_message *message) {
     return error == 0 ? SH_OK : sh_mpi_fail(mpi, error, "a send");
 }
 
+/* The next part of a long message; both sides compute the same lengths (part_of). */
 static sh_status send_part(sh_mpi *mpi, sh_message *message) {
     const sh_mpi_head *head = (const sh_mpi_head *)&message->own[OWN_HEAD];
     int rank = target_of(mpi, message);
@@ -131,6 +137,7 @@ static void begin(sh_message *message, bool sends) {
     message->next = NULL;
 }
 
+/* Short messages travel with their head, long ones behind it. */
 static sh_status start_send(sh_mpi *mpi, sh_message *message) {
     begin(message, true);
     sh_status status =
@@ -146,12 +153,14 @@ sh_status sh_mpi_send(sh_transport *transport, sh_message *message) {
     return start_send((sh_mpi *)transport, message);
 }
 
+/* A long send is two requests, head and data; it is done when both are. */
 static void send_request_done(sh_mpi *mpi, sh_message *message) {
     if (--message->own[OWN_STATE] > 0) return;
     mpi->moving--;
     end(message, SH_MESSAGE_DONE);
 }
 
+/* Parts follow each other: one request per message is open at a time. */
 static void send_part_done(sh_mpi *mpi, sh_message *message) {
     message->moved_bytes +=
         (size_t)part_of(mpi, target_of(mpi, message), message->bytes - message->moved_bytes);
@@ -163,6 +172,7 @@ static void send_part_done(sh_mpi *mpi, sh_message *message) {
 
 /* ---- receiving ---- */
 
+/* Receives into memory of the drain, which nobody reads. */
 static void drain_part(sh_mpi *mpi, drain *rest) {
     int error = mpi->module->irecv(rest->bytes, part_of(mpi, rest->rank, rest->left_bytes),
                                    rest->rank, rest->tag, cookie_of(rest, DRAIN));
@@ -185,6 +195,7 @@ static void drain_part_done(sh_mpi *mpi, drain *rest) {
         sh_free(rest);
 }
 
+/* The next part of a long message goes straight to the caller's buffer. */
 static void body_part(sh_mpi *mpi, sh_message *message) {
     int rank = (int)message->own[OWN_RANK];
     int error = mpi->module->irecv((char *)message->data + message->moved_bytes,
@@ -195,6 +206,7 @@ static void body_part(sh_mpi *mpi, sh_message *message) {
     end(message, SH_MESSAGE_FAILED);
 }
 
+/* After a cancellation the rest is drained, so that the sender is not left with it. */
 static void body_part_done(sh_mpi *mpi, sh_message *message, bool cancelled) {
     size_t left_bytes = message->bytes - message->moved_bytes;
     int rank = (int)message->own[OWN_RANK];
@@ -235,6 +247,7 @@ static void deliver(sh_mpi *mpi, sh_message *message, const sh_mpi_packet *packe
     if (here) end(packet->message, SH_MESSAGE_DONE);
 }
 
+/* A receive fits a message: tag, endpoint of mail, and peer or any. */
 static bool meet(const sh_message *receive, const sh_mpi_packet *packet) {
     const sh_mpi_head *head = &packet->head;
     if (receive->tag != head->tag) return false;
@@ -242,6 +255,7 @@ static bool meet(const sh_message *receive, const sh_mpi_packet *packet) {
     return receive->peer == SH_ANY_RANK || receive->peer == packet->peer;
 }
 
+/* The first unexpected message that fits a receive, in the order of arrival. */
 static sh_mpi_packet *take_early(sh_mpi_bucket *bucket, const sh_message *message) {
     for (sh_mpi_packet **at = &bucket->early; *at != NULL; at = &(*at)->next) {
         sh_mpi_packet *packet = *at;
@@ -253,6 +267,7 @@ static sh_mpi_packet *take_early(sh_mpi_bucket *bucket, const sh_message *messag
     return NULL;
 }
 
+/* The first receive that fits a message, in the order of their starts. */
 static sh_message *take_receive(sh_mpi_bucket *bucket, const sh_mpi_packet *packet) {
     for (sh_message **at = &bucket->receives; *at != NULL; at = &(*at)->next) {
         sh_message *message = *at;
@@ -264,6 +279,7 @@ static sh_message *take_receive(sh_mpi_bucket *bucket, const sh_mpi_packet *pack
     return NULL;
 }
 
+/* An unexpected message that fits is delivered at once; otherwise the receive waits. */
 static void start_receive(sh_mpi *mpi, sh_message *message) {
     begin(message, false);
     message->own[OWN_STATE] = WAITS;
@@ -301,6 +317,8 @@ static bool keep_packet(sh_mpi *mpi, sh_mpi_packet *packet) {
     return true;
 }
 
+/* Sends travel on: MPI cannot take them back. A receive whose data flows in is cancelled through
+ * MPI and waited for. */
 void sh_mpi_cancel(sh_transport *transport, sh_message *message) {
     sh_mpi *mpi = (sh_mpi *)transport;
     if (message->state != SH_MESSAGE_PENDING || message->sends) return;

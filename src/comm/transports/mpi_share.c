@@ -1,4 +1,6 @@
-/* Memory between the ranks of one node. */
+/* Memory between the ranks of one node, as an MPI window. Ranks of other nodes see NULL. Where no
+ * node has two ranks, or MPI cannot share, each rank gets private memory and every base but its
+ * own is NULL: then messages do all the work, and all ranks choose that alike. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@ typedef struct share_own {
     size_t private_bytes;
 } share_own;
 
+/* This rank's part as plain memory of its own. */
 static sh_status take_private(sh_mpi *mpi, size_t bytes, sh_shared *shared) {
     share_own *own = shared->own;
     if (bytes == 0) return SH_OK;
@@ -46,6 +49,8 @@ static bool any_neighbours(const sh_mpi *mpi) {
     return last + 1 < mpi->base.ranks;
 }
 
+/* Collective, with sizes that may differ: the page of wake-up words is brought by the first rank
+ * of each node. */
 sh_status sh_mpi_share_uneven(sh_mpi *mpi, size_t bytes, size_t private_bytes,
                               sh_shared *shared_out) {
     sh_shared shared = {.bytes = bytes};

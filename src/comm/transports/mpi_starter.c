@@ -1,3 +1,5 @@
+/* MPI_Init and MPI_Finalize wait for all ranks, for ever if need be. They run in a task of their
+ * own; whoever asked for them waits with a limit and goes on without them when it has passed. */
 #include "comm/transports/mpi_starter.h"
 
 #include <pthread.h>
@@ -20,6 +22,7 @@ struct sh_mpi_starter {
     bool ends;                 // guarded by lock
 };
 
+/* The task: runs one body at a time until it is told to end. */
 static sh_status serve(void *self) {
     sh_mpi_starter *starter = self;
     pthread_mutex_lock(&starter->lock);
@@ -69,6 +72,8 @@ static bool await(sh_mpi_starter *starter, int64_t limit_ns) {
     return true;
 }
 
+/* A body that is late keeps running: the starter must not be destroyed then, as mpi_starter.h
+ * says. */
 sh_status sh_mpi_starter_run(sh_mpi_starter *starter, sh_mpi_starter_body body, void *argument,
                              double limit_s, bool *late_out) {
     pthread_mutex_lock(&starter->lock);
@@ -82,6 +87,7 @@ sh_status sh_mpi_starter_run(sh_mpi_starter *starter, sh_mpi_starter_body body, 
     return status;
 }
 
+/* Only when the last body has returned. */
 void sh_mpi_starter_destroy(sh_mpi_starter *starter) {
     pthread_mutex_lock(&starter->lock);
     starter->ends = true;

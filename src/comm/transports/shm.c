@@ -1,3 +1,9 @@
+/* The shared-memory transport as its users see it: attaching a rank, progress, health, closing.
+ * What moves is in shm_send.c and shm_receive.c, memory in shm_share.c and shm_export.c, and how a
+ * rank sleeps in shm_wait.c.
+ *
+ * A rank polls only rings that were ever used, so a fabric of thousands costs a rank what its own
+ * traffic costs. */
 #include "comm/transports/shm.h"
 
 #include <inttypes.h>
@@ -36,6 +42,7 @@ static bool shm_progress(sh_transport *transport) {
     return moved;
 }
 
+/* A message that is no longer pending has ended already: there is nothing to take back. */
 static void shm_cancel(sh_transport *transport, sh_message *message) {
     if (message->state != SH_MESSAGE_PENDING) return;
     if (message->sends)
@@ -44,6 +51,8 @@ static void shm_cancel(sh_transport *transport, sh_message *message) {
         shm_receive_cancel(shm_of(transport), message);
 }
 
+/* The first fault that a rank cannot wait away: no memory, a team that is over, a peer that died.
+ */
 static sh_status shm_health(sh_transport *transport) {
     shm_transport *shm = shm_of(transport);
     if (shm->short_of_memory)

@@ -50,6 +50,7 @@ void shm_export_fini(sh_shm *fabric) {
     if (fabric->export_file >= 0) close(fabric->export_file);
 }
 
+/* Lock-free: an offset is taken by an addition, so that any task of any process may ask. */
 void *sh_shm_export(sh_shm *fabric, size_t bytes) {
     if (bytes > fabric->export_bytes / 2) return NULL;
     size_t whole = PAGE + sh_round_up(bytes, PAGE);
@@ -68,6 +69,7 @@ void *shm_export_acquire(sh_transport *transport, size_t bytes) {
     return sh_shm_export(shm_of(transport)->fabric, bytes);
 }
 
+/* The pages go back to the system; the addresses are not used again. */
 void shm_export_release(sh_transport *transport, void *memory) {
     sh_shm *fabric = shm_of(transport)->fabric;
     char *base = (char *)memory - PAGE;
@@ -76,6 +78,7 @@ void shm_export_release(sh_transport *transport, void *memory) {
               (off_t)(base - fabric->exports), (off_t)((export_head *)base)->bytes);
 }
 
+/* By its address alone: senders need not say that they use exported memory. */
 bool shm_is_exported(const sh_shm *fabric, const sh_message *message) {
     uintptr_t data = (uintptr_t)message->data, base = (uintptr_t)fabric->exports;
     return message->bytes >= SHORT_BYTES && data - base < fabric->export_bytes;

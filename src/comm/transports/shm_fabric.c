@@ -1,3 +1,7 @@
+/* The fabric: one nameless file (memfd) that all ranks map before they part. It holds the status
+ * board, a wake-up word per rank, a bitmap of who ever sent to whom, and a ring per ordered pair
+ * of ranks. It is addresses alone: a pair costs memory once it has talked, so 4096 ranks fit on
+ * any machine. When the last process is gone, so is the file. */
 #include "comm/transports/shm_internal.h"
 
 #include <errno.h>
@@ -13,6 +17,7 @@
 enum { RING_LEAST = 4 << 10, RING_MOST = 256 << 10 };
 static const size_t rings_total = (size_t)256 << 20;
 
+/* The longest ring with which all pairs together stay below rings_total. */
 static size_t ring_bytes_for(int ranks) {
     size_t bytes = RING_MOST, pairs = (size_t)ranks * (size_t)ranks;
     while (bytes > RING_LEAST && bytes * pairs > rings_total) bytes /= 2;
@@ -34,6 +39,7 @@ static size_t lay_out(sh_shm *fabric, uintptr_t base) {
     return at + ranks * ranks * fabric->ring_stride;
 }
 
+/* ulimit -f counts shared memory as a file, which surprises everybody: the hint names it. */
 sh_status shm_limit_hint(size_t bytes, const char *hint) {
     struct rlimit files;
     if (getrlimit(RLIMIT_FSIZE, &files) != 0 || bytes <= files.rlim_cur)  // infinity is the largest
@@ -43,6 +49,8 @@ sh_status shm_limit_hint(size_t bytes, const char *hint) {
         (size_t)files.rlim_cur >> 20);
 }
 
+/* Creates and maps the file. Each failure names what is limited, for memory is rarely the reason.
+ */
 static sh_status map_control(sh_shm *fabric) {
     fabric->control_bytes = sh_round_up(lay_out(fabric, 0), 4096);
     fabric->file = memfd_create("shoal", MFD_CLOEXEC);
@@ -110,11 +118,13 @@ void sh_shm_destroy(sh_shm *fabric) {
 
 sh_status_board *sh_shm_board(sh_shm *fabric) { return fabric->board; }
 
+/* Waits fail from now on; everybody is woken to notice it. */
 void sh_shm_end(sh_shm *fabric) {
     atomic_store_explicit(&fabric->control->over, true, memory_order_relaxed);
     for (int peer = 0; peer < fabric->ranks; peer++) shm_notify(fabric, peer);
 }
 
+/* The order matters: the board tells of the death before the count of deaths makes ranks look. */
 void sh_shm_mark_dead(sh_shm *fabric, int rank) {
     SH_ASSERT(rank >= 0 && rank < fabric->ranks);
     if (atomic_exchange(&fabric->board->rank[rank].dead, true)) return;

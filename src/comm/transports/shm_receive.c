@@ -1,3 +1,12 @@
+/* Receiving through shared memory. The reader takes one peer's records in order. The message at
+ * the head of a ring goes
+ *
+ *   to its receive              if one was started with its tag,
+ *   to the unexpected queue     if this rank waits for something else that may lie behind it,
+ *   nowhere: it stays, parked   if this rank waits for nothing; then nothing is copied twice.
+ *
+ * Matching is by (peer, tag), receives in the order of their starts; a receive from any rank takes
+ * part by its number (own[0]). own[3] of a receive is 1 while it holds a zero-copy message. */
 #include "comm/transports/shm_internal.h"
 
 #include <string.h>
@@ -19,6 +28,7 @@ bool shm_list_remove(shm_list *list, sh_message *message) {
     return false;
 }
 
+/* Lists are short (a handful of receives under way), so a walk is faster than an index. */
 static sh_message *first_with_tag(const shm_list *list, uint64_t tag) {
     sh_message *message = list->first;
     while (message != NULL && message->tag != tag) message = message->next;
@@ -46,6 +56,7 @@ static void give_to(shm_peer *peer, int rank, sh_message *message) {
     if (!fits) message->state = SH_MESSAGE_FAILED;
 }
 
+/* Begins an unexpected message; its pieces are copied there until a receive claims it. */
 static bool queue_unexpected(shm_transport *shm, shm_peer *peer, uint64_t tag) {
     shm_unexpected *early = shm_unexpected_acquire(shm, peer->total);
     if (early == NULL) {
@@ -89,6 +100,7 @@ static bool begin(shm_transport *shm, int rank, const shm_record *record) {
     return true;
 }
 
+/* The message under way is complete; the next record begins another. */
 static void finish(shm_peer *peer) {
     if (peer->target != NULL) peer->target->state = SH_MESSAGE_DONE;
     peer->target = NULL;
@@ -117,6 +129,7 @@ static void take_bytes(shm_peer *peer, const void *from, size_t piece) {
     if (peer->queued != NULL) peer->queued->moved = peer->moved;
 }
 
+/* Steps over a record, whose space the writer may use once it hears of it. */
 static void leave_record(shm_transport *shm, int rank, size_t piece) {
     shm->peers[rank].position += shm_record_bytes(piece);
     publish_head(shm, rank);
@@ -125,6 +138,7 @@ static void leave_record(shm_transport *shm, int rank, size_t piece) {
 /* Between two pieces of an exported message other peers get their turn, as with pieces in rings. */
 enum { REFERENCE_PIECE = 256 << 10 };
 
+/* The reader has read the exported memory: the record goes, and the sender hears of it. */
 static void release_reference(shm_transport *shm, int rank) {
     shm_peer *peer = &shm->peers[rank];
     leave_record(shm, rank, sizeof(shm_reference));
@@ -185,6 +199,7 @@ static void find_sources(shm_transport *shm) {
 /* At most so many pieces of one peer in a row: others wait too. */
 enum { PIECES_IN_A_ROW = 64 };
 
+/* Takes what has come, peer by peer. */
 bool shm_receive_progress(shm_transport *shm) {
     bool moved = false;
     find_sources(shm);
@@ -196,6 +211,8 @@ bool shm_receive_progress(shm_transport *shm) {
     return moved;
 }
 
+/* Whether progress would find something: asked before a rank sleeps. Parked rings do not count,
+ * for nobody asked for what they hold. */
 bool shm_receive_ready(shm_transport *shm) {
     const _Atomic uint64_t *row =
         shm->fabric->opened + (size_t)shm->base.rank * shm->fabric->opened_words;
@@ -218,6 +235,8 @@ static shm_unexpected *find_unexpected(shm_peer *peer, uint64_t tag, shm_unexpec
     return at;
 }
 
+/* The peer whose queued message a receive takes: of all that fit, the one that arrived first. -1:
+ * none. */
 static int rank_with_unexpected(shm_transport *shm, const sh_message *message) {
     if (shm->unexpected_count == 0) return -1;
     shm_unexpected *before = NULL;
@@ -262,6 +281,7 @@ static void claim_unexpected(shm_transport *shm, int rank, sh_message *message) 
     shm_unexpected_release(shm, early);
 }
 
+/* Twice is once: own[3] says whether the message is still held. */
 void shm_message_release(sh_transport *transport, sh_message *message) {
     if (message->own[3] == 0) return;
     message->own[3] = 0;
@@ -269,6 +289,7 @@ void shm_message_release(sh_transport *transport, sh_message *message) {
     release_reference(shm_of(transport), message->peer);
 }
 
+/* A new receive may fit what waits at the head of a ring. */
 static void unpark(shm_transport *shm, int rank) {
     if (rank != SH_ANY_RANK) {
         shm->peers[rank].parked = false;
@@ -311,6 +332,7 @@ static void requeue_unexpected(shm_transport *shm, shm_peer *peer, sh_message *m
     message->state = SH_MESSAGE_CANCELLED;
 }
 
+/* Three cases: not matched yet; its message is arriving; done already, which stays so. */
 void shm_receive_cancel(shm_transport *shm, sh_message *message) {
     bool any = message->peer == SH_ANY_RANK;
     shm_list *list = any ? &shm->any : &shm->peers[message->peer].receives;
@@ -320,6 +342,7 @@ void shm_receive_cancel(shm_transport *shm, sh_message *message) {
         requeue_unexpected(shm, &shm->peers[message->peer], message);
 }
 
+/* Delivers what a dead peer had sent, then fails what still waits for it. */
 void shm_receive_fail(shm_transport *shm, int rank) {
     shm_peer *peer = &shm->peers[rank];
     find_sources(shm);
@@ -342,6 +365,7 @@ static void free_unexpected(shm_unexpected *early) {
     }
 }
 
+/* Unexpected messages that nobody asked for, and those kept for reuse. */
 void shm_receive_close(shm_transport *shm) {
     for (int rank = 0; shm->peers != NULL && rank < shm->base.ranks; rank++)
         free_unexpected(shm->peers[rank].unexpected);

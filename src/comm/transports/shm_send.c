@@ -1,17 +1,29 @@
+/* Sending through shared memory: messages go into the ring of (sender, receiver) piece by piece,
+ * in the order of their sends; what does not fit waits for the reader (push_sends, from progress).
+ *
+ * A message out of exported memory is one record that names its place. It is done when the reader
+ * has counted its reference as released, so the sender must not write there before.
+ *
+ * The words of sh_message.own in a send: own[1] is 1 once the first piece is in the ring, from
+ * where the message cannot be cancelled; own[2] is 0, or the number of its reference. */
 #include "comm/transports/shm_internal.h"
 
 #include <string.h>
 
 #include "tensor/kernels/peer_copy.h"
 
+/* The smaller of two sizes. */
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+/* Lines whose word is cleared before a record needs them: the length of a short record. */
 enum { CLEARED_AHEAD = 2 };
 
+/* The word of the record at a position of the stream; positions only grow, the ring wraps. */
 static _Atomic uint64_t *word_at(const sh_shm *fabric, const shm_peer *peer, uint64_t position) {
     return (_Atomic uint64_t *)(peer->out->data + (position & (fabric->ring_bytes - 1)));
 }
 
+/* The message lies in exported memory: a reference travels instead of its data. */
 static bool is_reference(const sh_message *message) { return message->own[2] != 0; }
 
 /* The piece that follows: at most a sixteenth of the ring, and not across its end. */
@@ -47,6 +59,8 @@ static void clear_ahead(const sh_shm *fabric, shm_peer *peer) {
     peer->cleared = at;
 }
 
+/* Writes one record and publishes it by its word. Sequentially consistent stores: see the Dekker
+ * handshake in shm_internal.h. */
 static void push_piece(shm_transport *shm, int rank, sh_message *message, size_t piece) {
     sh_shm *fabric = shm->fabric;
     shm_peer *peer = &shm->peers[rank];
@@ -89,6 +103,7 @@ static bool is_told(const sh_message *message) {
     return is_reference(message) ? message->own[1] != 0 : message->moved_bytes == message->bytes;
 }
 
+/* The message needs the ring no more. A reference stays until the reader has released it. */
 static void end_send(shm_peer *peer, sh_message *message) {
     peer->sends.first = message->next;
     if (is_reference(message)) {
@@ -117,6 +132,7 @@ static bool push_sends(shm_transport *shm, int rank) {
     return moved;
 }
 
+/* References are released in the order of their numbers, so a count says which are. */
 static bool is_released(const shm_peer *peer, uint64_t released) {
     return peer->references.first != NULL && peer->references.first->own[2] <= released;
 }
@@ -136,10 +152,13 @@ static bool end_references(shm_peer *peer) {
     return moved;
 }
 
+/* Progress must come back to this peer. */
 static bool has_work(const shm_peer *peer) {
     return peer->sends.first != NULL || peer->references.first != NULL;
 }
 
+/* Tries at once, so that a short message needs no progress; the rest is queued behind what the
+ * peer has not taken yet. */
 sh_status shm_send(sh_transport *transport, sh_message *message) {
     shm_transport *shm = shm_of(transport);
     SH_ASSERT(message->peer >= 0 && message->peer < transport->ranks);
@@ -165,6 +184,7 @@ sh_status shm_send(sh_transport *transport, sh_message *message) {
     return SH_OK;
 }
 
+/* Visits peers with unfinished sends only; the list is compacted on the way. */
 bool shm_send_progress(shm_transport *shm) {
     bool moved = false;
     int kept = 0;
@@ -180,6 +200,8 @@ bool shm_send_progress(shm_transport *shm) {
     return moved;
 }
 
+/* Whether progress would move something: asked before a rank sleeps, so it writes nothing but the
+ * request for room. */
 bool shm_send_ready(shm_transport *shm) {
     for (int i = 0; i < shm->busy_count; i++) {
         shm_peer *peer = &shm->peers[shm->busy[i]];
@@ -197,6 +219,7 @@ void shm_send_cancel(shm_transport *shm, sh_message *message) {
         message->state = SH_MESSAGE_CANCELLED;
 }
 
+/* The peer is dead: nothing will be read any more, and exported memory is free again. */
 void shm_send_fail(shm_transport *shm, int rank) {
     shm_list *lists[] = {&shm->peers[rank].references, &shm->peers[rank].sends};
     for (size_t i = 0; i < SH_COUNT(lists); i++)

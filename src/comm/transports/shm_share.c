@@ -1,3 +1,9 @@
+/* Memory that all ranks share (sh_share): regions of the fabric's file, one behind the other, each
+ * with a part per rank.
+ *
+ * Taking one is collective in two rounds: first all agree that it is possible, then each backs its
+ * own part with memory and says whether that worked. Either all ranks get the region or none does,
+ * and a machine that is short of memory gives an error here instead of a SIGBUS later. */
 #include "comm/transports/shm_internal.h"
 
 #include <errno.h>
@@ -79,6 +85,7 @@ static shm_mapping *acquire_mapping(sh_shm *fabric, const shm_region *region) {
     return mapping;
 }
 
+/* The last rank of this process unmaps; others may still use it in theirs. */
 static void release_mapping(sh_shm *fabric, shm_mapping *mapping) {
     pthread_mutex_lock(&fabric->lock);
     if (--mapping->users == 0) {
@@ -91,6 +98,7 @@ static void release_mapping(sh_shm *fabric, shm_mapping *mapping) {
     pthread_mutex_unlock(&fabric->lock);
 }
 
+/* Gives the memory of a range back to the system; the addresses stay. */
 static void punch_hole(sh_shm *fabric, size_t offset, size_t bytes) {
     fallocate(fabric->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
               (off_t)bytes);
@@ -154,6 +162,7 @@ static sh_status judge(const shm_transport *shm) {
     return SH_OK;
 }
 
+/* Backs this rank's part of the region with memory; on failure nothing of it stays. */
 static sh_status reserve(shm_transport *shm, const shm_region *region, shm_mapping **mapping_out) {
     sh_shm *fabric = shm->fabric;
     // All ranks set the same size, and none is past this share before all have.
@@ -172,6 +181,7 @@ static sh_status reserve(shm_transport *shm, const shm_region *region, shm_mappi
     return SH_OK;
 }
 
+/* Tells the caller where each rank's part lies. */
 static sh_status fill_shared(shm_transport *shm, size_t bytes, const shm_region *region,
                              shm_mapping *mapping, sh_shared *shared_out) {
     size_t ranks = (size_t)shm->base.ranks;
@@ -196,6 +206,7 @@ static void drop_shared(sh_shared *shared) {
     *shared = (sh_shared){0};
 }
 
+/* See the head of this file for the two rounds. */
 sh_status shm_share(sh_transport *transport, size_t bytes, sh_shared *shared_out) {
     shm_transport *shm = shm_of(transport);
     shm_region region = {0};

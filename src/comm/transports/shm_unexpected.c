@@ -1,3 +1,6 @@
+/* The memory of unexpected messages: blocks of powers of two that are kept for reuse. A run whose
+ * messages arrive in the same order step by step then allocates nothing, and a burst of long ones
+ * does not hold its memory for ever (SPARE_BYTES_MAX). */
 #include "comm/transports/shm_internal.h"
 
 #include "base/memory.h"
@@ -17,6 +20,7 @@ static shm_unexpected *reuse(shm_transport *shm, size_t bytes) {
     return NULL;
 }
 
+/* NULL: no memory. The contents are not cleared. */
 shm_unexpected *shm_unexpected_acquire(shm_transport *shm, size_t bytes) {
     shm_unexpected *early = reuse(shm, bytes);
     if (early != NULL) return early;

@@ -1,3 +1,9 @@
+/* How a rank waits where memory is shared: it spins for about as long as a sleep would cost, then
+ * sleeps on its futex. Ranks that share cores yield instead of spinning, because a peer may need
+ * the core to make the awaited thing happen.
+ *
+ * A sleep ends by itself after SLEEP_NS, so a lost wake-up costs milliseconds and never a hang,
+ * and callers get to look at their watchdogs. */
 #include "comm/transports/shm_internal.h"
 
 #include <errno.h>
@@ -15,6 +21,7 @@ enum {
     SLEEP_NS = 5 * 1000 * 1000  // callers look at their watchdogs this often
 };
 
+/* Tells the processor that this is a spin loop: the sibling thread gets the execution units. */
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -23,6 +30,7 @@ static inline void relax(void) {
 #endif
 }
 
+/* All sleepers: a rank has one task here, but several threads of it may use the endpoint. */
 static void futex_wake(_Atomic uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -38,6 +46,7 @@ static bool takes_sleeper(shm_wakeup *wakeup) {
     return atomic_load(&wakeup->sleeps) != 0 && atomic_exchange(&wakeup->sleeps, 0) != 0;
 }
 
+/* The wake-up counter changes only where somebody sleeps: a rank that is awake pays nothing. */
 void shm_wake(sh_shm *fabric, int rank) {
     shm_wakeup *wakeup = &fabric->wakeups[rank];
     if (!takes_sleeper(wakeup)) return;
@@ -45,6 +54,8 @@ void shm_wake(sh_shm *fabric, int rank) {
     futex_wake(&wakeup->wakes);
 }
 
+/* Changes the counter always: who looks at shared memory itself learns that something was written.
+ */
 void shm_notify(sh_shm *fabric, int rank) {
     shm_wakeup *wakeup = &fabric->wakeups[rank];
     atomic_fetch_add(&wakeup->wakes, 1);
@@ -58,6 +69,7 @@ static bool is_ready(shm_transport *shm) {
            shm_receive_ready(shm) || shm_send_ready(shm);
 }
 
+/* The spin before the sleep; false: it was in vain. */
 static bool becomes_ready_soon(shm_transport *shm) {
     if (shm->base.ranks_per_core > 1) {
         for (int i = 0; i < YIELDS; i++) {
@@ -78,6 +90,8 @@ static bool becomes_ready_soon(shm_transport *shm) {
     } while (true);
 }
 
+/* The last look comes after `sleeps` is set: whoever publishes later sees it and wakes this rank.
+ */
 void shm_idle(sh_transport *transport) {
     shm_transport *shm = shm_of(transport);
     if (becomes_ready_soon(shm)) return;

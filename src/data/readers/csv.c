@@ -34,8 +34,11 @@ typedef struct field {
     bool quoted;
 } field;
 
+/* The end of the text counts as the end of a line: the last line may lack its newline. */
 static bool at_line_end(const csv *c) { return c->at == c->end || *c->at == '\n'; }
 
+/* RFC 4180: a doubled quote inside is one, newlines inside belong to the field. Behind the closing
+ * quote only spaces may come, or a typing error would shift columns unnoticed. */
 static sh_status take_quoted(csv *c, field *f) {
     size_t start_line = c->line;
     f->quoted = true;
@@ -81,6 +84,7 @@ static sh_status take_field(csv *c, field *f) {
     return SH_OK;
 }
 
+/* Blank lines between rows, as editors leave them, are no rows. */
 static void skip_blank_lines(csv *c) {
     for (;;) {
         const uint8_t *at = c->at;
@@ -92,6 +96,7 @@ static void skip_blank_lines(csv *c) {
     }
 }
 
+/* Separators inside quotes do not count; a tie goes to the comma. */
 static uint8_t find_separator(const uint8_t *at, const uint8_t *end) {
     size_t comma = 0, semicolon = 0, tab = 0;
     bool quoted = false;
@@ -128,6 +133,7 @@ static sh_status look_at_first_line(csv *c, bool *header_out) {
     return SH_OK;
 }
 
+/* Compares with the text between the quotes; doubled quotes are compared as they stand. */
 static bool field_is(const field *f, const char *text) {
     size_t length = strlen(text);
     return (size_t)(f->end - f->at) == length && memcmp(f->at, text, length) == 0;
@@ -139,6 +145,7 @@ typedef struct heading {
     size_t used;
 } heading;
 
+/* For sh_nearest: the name of a column by its index, NULL behind the last. */
 static const char *heading_at(const void *names, size_t index) {
     const heading *h = names;
     size_t at = 0;
@@ -200,6 +207,7 @@ static sh_status find_label(csv *c, const char *wanted, bool has_header, int64_t
     return SH_OK;
 }
 
+/* A field as a number. Values must be finite as a float: an infinity would spoil every gradient. */
 static sh_status take_value(const csv *c, const field *f, size_t line, size_t column,
                             double *value_out) {
     int shown = f->end - f->at > 40 ? 40 : (int)(f->end - f->at);
@@ -233,6 +241,7 @@ static size_t bytes_after_row(const csv *c) {
     return c->unpacked + (c->cell_count + c->columns) * sizeof *c->cells + (c->row_count + 1) * row;
 }
 
+/* One row; the memory is checked before it grows, so a huge file ends with a message. */
 static sh_status take_row(csv *c) {
     size_t line = c->line, column = 0;
     if (bytes_after_row(c) > c->room.bytes) return sh_room_fail_above(c->name, &c->room);

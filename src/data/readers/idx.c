@@ -6,6 +6,7 @@
 #include "data/array.h"
 #include "data/reader.h"
 
+/* The third byte of the magic number. */
 static bool type_of(uint8_t code, sh_array_type *type_out) {
     switch (code) {
         case 0x08:
@@ -57,6 +58,7 @@ static sh_status parse_header(const char *name, const uint8_t *data, size_t byte
     return SH_OK;
 }
 
+/* From the header alone, so that a small .gz cannot unpack into more than it declares. */
 sh_status sh_idx_size(const char *name, const uint8_t *head, size_t head_bytes,
                       uint64_t *bytes_out) {
     sh_array array;
@@ -67,6 +69,7 @@ sh_status sh_idx_size(const char *name, const uint8_t *head, size_t head_bytes,
     return SH_OK;
 }
 
+/* Borrows the bytes: elements stay where they are. */
 sh_status sh_idx_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
     sh_array array;
     size_t offset = 0;
@@ -99,6 +102,7 @@ static char *labels_beside(const char *path) {
     return found;
 }
 
+/* Named by the user, or found beside the images; found only if there is such a file. */
 static sh_status open_labels(const sh_read *read, sh_source *source, sh_array *y_out,
                              bool *found_out) {
     char *path = read->labels != NULL ? sh_strdup(read->labels) : labels_beside(read->path);
@@ -128,6 +132,7 @@ out:
     return status;
 }
 
+/* More ranks than are read are detected too, so that the error names the rank. */
 static bool idx_detects(__attribute__((unused)) const char *path, const uint8_t *head,
                         size_t head_bytes) {
     sh_array_type type;

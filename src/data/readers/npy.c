@@ -15,6 +15,7 @@ typedef struct header {
     const char *name;
 } header;
 
+/* All faults of the header end alike: the file is damaged or no NPY file. */
 static sh_status fail_header(const header *h, const char *why) {
     SH_FAIL(SH_E_FORMAT, "'%s' has a bad NPY header: %s", h->name, why);
     return sh_hint_damaged();
@@ -37,6 +38,7 @@ static bool find_key(const header *h, const char *key, const char **at_out) {
     return false;
 }
 
+/* The dtype string: byte order, kind, size. Objects, strings and records are refused by name. */
 static sh_status take_type(const header *h, sh_array *array) {
     static const struct {
         const char *code;
@@ -65,6 +67,7 @@ static sh_status take_type(const header *h, sh_array *array) {
     return sh_error_hint("save it as uint8, int8 to int64, float32 or float64");
 }
 
+/* Column-major arrays would be read transposed: refused, with the call that converts them. */
 static sh_status take_order(const header *h) {
     const char *at;
     if (!find_key(h, "fortran_order", &at)) return fail_header(h, "it does not say the order");
@@ -75,6 +78,8 @@ static sh_status take_order(const header *h) {
     return sh_error_hint("save numpy.ascontiguousarray(x)");
 }
 
+/* A Python tuple: digits, commas and spaces. Dimensions are bounded, so that their product can be
+ * checked without overflow. */
 static sh_status take_shape(const header *h, sh_shape *shape_out) {
     const char *at;
     if (!find_key(h, "shape", &at) || *at != '(') return fail_header(h, "it has no shape");
@@ -129,6 +134,7 @@ static sh_status parse_header(const char *name, const uint8_t *data, size_t byte
     return SH_OK;
 }
 
+/* From the header alone: how much a .gz may unpack to. */
 sh_status sh_npy_size(const char *name, const uint8_t *head, size_t head_bytes,
                       uint64_t *bytes_out) {
     sh_array array = {0};
@@ -139,6 +145,7 @@ sh_status sh_npy_size(const char *name, const uint8_t *head, size_t head_bytes,
     return SH_OK;
 }
 
+/* A scalar counts as one sample. Borrows the bytes. */
 sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
     sh_array array = {0};
     size_t offset = 0;
@@ -168,6 +175,7 @@ static char *labels_beside(const char *path) {
     return NULL;
 }
 
+/* Samples, and labels where they are named or lie beside. */
 static sh_status npy_open(const sh_read *read, sh_source **source_out) {
     char *labels = read->labels != NULL ? sh_strdup(read->labels) : labels_beside(read->path);
     sh_source *source = NULL;
