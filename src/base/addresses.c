@@ -1,3 +1,6 @@
+/* Address space under `ulimit -v`. Shoal maps far more than it uses (rings, exported memory,
+ * stacks), which costs nothing unless addresses are limited; then whoever maps must ask first how
+ * many are left. */
 #include "base/addresses.h"
 
 #include <stdbool.h>
@@ -13,6 +16,7 @@ static size_t limit_bytes(void) {
     return known && limit.rlim_cur < SIZE_MAX ? (size_t)limit.rlim_cur : SIZE_MAX;
 }
 
+/* From the kernel, as mappings of libraries count too; 0 where /proc is not mounted. */
 static size_t used_bytes(void) {
     FILE *file = fopen("/proc/self/statm", "re");
     unsigned long pages = 0;
@@ -29,6 +33,8 @@ size_t sh_addresses_left(void) {
     return used < limit ? limit - used : 0;
 }
 
+/* Ends a failure of a mapping: where addresses are limited that is the likely reason, so the hint
+ * says so and appends the caller's. */
 sh_status sh_addresses_hint(const char *hint) {
     size_t limit = limit_bytes();
     if (limit == SIZE_MAX) return hint != NULL ? sh_error_hint("%s", hint) : sh_error_last()->code;

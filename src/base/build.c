@@ -1,3 +1,6 @@
+/* The build id that the linker put into this program or library, found in memory among the notes
+ * of the loaded object: it names the exact binary in manifests, so that a resume can tell whether
+ * the same code goes on. */
 #include "base/build.h"
 
 #include <elf.h>
@@ -7,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ELF notes are padded to words of 4 bytes. */
 static size_t padded(size_t bytes) { return (bytes + 3) & ~(size_t)3; }
 
 /* Notes lie one after the other: a header, a name and a content, each padded to 4 bytes. */
@@ -26,6 +30,7 @@ static void find_id(const uint8_t *notes, size_t bytes, char text_out[SH_BUILD_T
     }
 }
 
+/* The object is the one that this code was loaded from: program or shared library. */
 static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &object->dlpi_phdr[i];
@@ -36,6 +41,7 @@ static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
     return false;
 }
 
+/* A callback of dl_iterate_phdr; 1 ends the walk. */
 static int look_at(struct dl_phdr_info *object, size_t size, void *text_out) {
     (void)size;
     if (!holds(object, (uintptr_t)&sh_build_text)) return 0;

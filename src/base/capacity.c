@@ -1,3 +1,6 @@
+/* The memory that this process may use: the least of the machine, its control groups (containers),
+ * and `ulimit -v`. Asked before large allocations, because Linux promises memory that it does not
+ * have and kills the process later. */
 #include "base/capacity.h"
 
 #include <pthread.h>
@@ -19,8 +22,10 @@ static size_t number_in(const char *path) {
     return known ? (size_t)number : SIZE_MAX;
 }
 
+/* The smaller of two limits; SIZE_MAX is no limit. */
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+/* A group is bound by all groups above it, so the walk goes up to the root. */
 size_t sh_capacity_of_group(const char *root, const char *group, const char *file) {
     char path[4096];
     size_t bytes = SIZE_MAX, length = strlen(group);
@@ -48,6 +53,7 @@ static size_t limit_of_line(char *line) {
 static pthread_once_t group_once = PTHREAD_ONCE_INIT;
 static size_t group_bytes = SIZE_MAX;  // of this process's control groups; set once
 
+/* Once per process: a process is rarely moved to another group while it runs. */
 static void read_groups(void) {
     FILE *file = fopen("/proc/self/cgroup", "re");
     char line[4096];

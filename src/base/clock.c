@@ -1,3 +1,5 @@
+/* The real clock: monotonic, so that a correction of the time of day neither ends a wait nor makes
+ * a step take negative time. */
 #include "base/clock.h"
 
 #include <time.h>
@@ -11,6 +13,7 @@ static int64_t real_now_ns(void *self) {
 
 const sh_clock sh_clock_real = {.now_ns = real_now_ns};
 
+/* For waits on conditions, which take a point in time. */
 struct timespec sh_deadline_in(int64_t wait_ns) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);

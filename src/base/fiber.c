@@ -1,3 +1,9 @@
+/* Coroutines in one thread: simulated workers, their loaders and services. A world runs its ready
+ * fibers in the order in which they became ready, so a simulation repeats exactly. A fiber leaves
+ * the processor only by blocking, yielding or ending, hence no locks inside a world.
+ *
+ * A fiber costs a stack of addresses with a guard page, of which a few pages are ever touched;
+ * stacks of ended fibers are reused. The sanitizers are told of every switch. */
 #include "base/fiber.h"
 
 #include <errno.h>
@@ -79,6 +85,7 @@ int sh_world_fibers(const sh_world *world) { return world->fibers; }
 
 /* ---- Stacks ---------------------------------------------------------------------------------- */
 
+/* A kept stack, or a new mapping with its guard page. */
 static sh_status take_stack(sh_world *world, stack *stack_out) {
     size_t bytes = world->options.stack_bytes;
     if (world->spares != NULL) {
@@ -135,6 +142,7 @@ static void drop_stack(const stack *dropped) {
     munmap(dropped->memory - PAGE, dropped->bytes + PAGE);
 }
 
+/* The list of kept stacks lies in the stacks themselves. */
 static void keep_stack(sh_world *world, const stack *kept) {
     unpoison(kept);
     spare *at = (spare *)(void *)(kept->memory + kept->bytes - sizeof *at);
@@ -145,8 +153,8 @@ static void keep_stack(sh_world *world, const stack *kept) {
 /* ---- Switching ------------------------------------------------------------------------------- */
 
 /* `ends`: the stack that is left will not run again. */
-static void leave(sh_context *from, stack *from_stack, sh_context *to, const stack *to_stack,
-                  bool ends) {
+static void switch_stacks(sh_context *from, stack *from_stack, sh_context *to,
+                          const stack *to_stack, bool ends) {
 #ifdef SH_ASAN
     __sanitizer_start_switch_fiber(ends ? NULL : &from_stack->shadow, to_stack->memory,
                                    to_stack->bytes);
@@ -163,11 +171,13 @@ static void leave(sh_context *from, stack *from_stack, sh_context *to, const sta
 #endif
 }
 
+/* Back to whoever called sh_world_step. */
 static void to_owner(sh_fiber *fiber, bool ends) {
     sh_world *world = fiber->world;
-    leave(&fiber->context, &fiber->stack, &world->context, &world->stack, ends);
+    switch_stacks(&fiber->context, &fiber->stack, &world->context, &world->stack, ends);
 }
 
+/* The first function on a new stack. It never returns: nobody is below it. */
 static void fiber_main(void *argument) {
     sh_fiber *fiber = argument;
 #ifdef SH_ASAN
@@ -190,6 +200,7 @@ static void append(sh_fiber_line *line, sh_fiber *fiber) {
     line->last = fiber;
 }
 
+/* First come, first served: fair, and the same in every run. */
 static sh_fiber *take_first(sh_fiber_line *line) {
     sh_fiber *fiber = line->first;
     if (fiber == NULL) return NULL;
@@ -198,7 +209,7 @@ static sh_fiber *take_first(sh_fiber_line *line) {
     return fiber;
 }
 
-static void bury(sh_world *world) {
+static void free_ended(sh_world *world) {
     sh_fiber *fiber = world->ended;
     world->ended = NULL;
     world->fibers--;
@@ -215,6 +226,7 @@ static void bury(sh_world *world) {
     sh_free(fiber);
 }
 
+/* Runs the next ready fiber until it gives the processor back; false: none is ready. */
 bool sh_world_step(sh_world *world) {
     SH_DCHECK(self == NULL);
     sh_fiber *fiber = take_first(&world->ready);
@@ -224,13 +236,14 @@ bool sh_world_step(sh_world *world) {
 #ifdef SH_TSAN
     world->stack.calls = __tsan_get_current_fiber();
 #endif
-    leave(&world->context, &world->stack, &fiber->context, &fiber->stack, false);
+    switch_stacks(&world->context, &world->stack, &fiber->context, &fiber->stack, false);
     sh_error_record(NULL);
     self = NULL;
-    if (world->ended != NULL) bury(world);
+    if (world->ended != NULL) free_ended(world);
     return true;
 }
 
+/* `why` is what reports of a stuck simulation say. */
 void sh_fiber_block(const char *why) {
     sh_fiber *fiber = self;
     fiber->waits = why;
@@ -238,12 +251,14 @@ void sh_fiber_block(const char *why) {
     to_owner(fiber, false);
 }
 
+/* Waking a fiber that is not blocked does nothing. */
 void sh_fiber_wake(sh_fiber *fiber) {
     if (!fiber->blocked) return;
     fiber->blocked = false;
     append(&fiber->world->ready, fiber);
 }
 
+/* In a simulation yielding takes virtual time (options.yield), or spinning would never end. */
 void sh_fiber_yield(void) {
     sh_fiber *fiber = self;
     const sh_world_options *options = &fiber->world->options;
@@ -295,6 +310,7 @@ void sh_world_destroy(sh_world *world) {
     sh_free(world);
 }
 
+/* The fiber starts when its turn comes. */
 sh_status sh_world_spawn(sh_world *world, const char *name, void *mark, void (*body)(void *),
                          void *argument, sh_fiber **fiber_out) {
     sh_fiber *fiber = sh_alloc(1, sizeof *fiber);

@@ -1,3 +1,8 @@
+/* Files, written so that they appear whole or not at all, and read so that nothing strange blocks.
+ *
+ * A writer writes to a temporary name beside the file, syncs it, renames it, and syncs the folder:
+ * after a crash there is the old file or the new one. Readers refuse pipes, devices and folders by
+ * name, instead of waiting in open() for somebody at the other end. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -11,6 +16,7 @@
 
 #include "base/memory.h"
 
+/* Each kind has its own next step for the user. */
 static sh_status fail_kind(const char *path, mode_t mode) {
     const char *kind = S_ISDIR(mode)    ? "a folder"
                        : S_ISFIFO(mode) ? "a pipe"
@@ -41,6 +47,7 @@ static sh_status check_regular(const char *path, int fd, size_t *bytes_out) {
     return status;
 }
 
+/* ENXIO is a socket or a device without a driver: said by its kind. */
 sh_status sh_file_open(const char *path, int *fd_out, size_t *bytes_out) {
     struct stat info;
     int fd = open(path, O_RDONLY | NO_WAIT);
@@ -52,6 +59,7 @@ sh_status sh_file_open(const char *path, int *fd_out, size_t *bytes_out) {
     return SH_OK;
 }
 
+/* Files of a run folder: never through a link, which somebody else may have put there. */
 sh_status sh_file_open_own(const char *path, int flags, int *fd_out) {
     struct stat info;
     int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | NO_WAIT | flags, 0666);
@@ -64,6 +72,7 @@ sh_status sh_file_open_own(const char *path, int flags, int *fd_out) {
     return SH_OK;
 }
 
+/* An empty file maps to nothing: mmap refuses a length of 0. */
 sh_status sh_file_map(const char *path, sh_mapped *mapped_out) {
     int fd = -1;
     size_t bytes = 0;
@@ -87,6 +96,7 @@ void sh_file_unmap(sh_mapped *mapped) {
     *mapped = (sh_mapped){0};
 }
 
+/* Forgets the names; the file itself is closed by then. */
 static void writer_free(sh_writer *writer) {
     sh_free(writer->path);
     sh_free(writer->temporary);
@@ -116,18 +126,21 @@ static char *target_of(const char *path) {
     return copy;
 }
 
+/* Opened without waiting, then written with waiting as a pipe wants it. */
 static int open_special(const char *path) {
     int fd = open(path, O_WRONLY | NO_WAIT);  // a pipe without a reader is an error
     if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     return fd;
 }
 
+/* Exclusive: a temporary name that exists belongs to somebody else. */
 static int open_writer(const sh_writer *writer) {
     if (writer->special) return open_special(writer->path);
     unlink(writer->temporary);  // of a dead process that had the same number
     return open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
+/* Special files have none; they were written in place. */
 static void remove_temporary(const sh_writer *writer) {
     if (!writer->special) unlink(writer->temporary);
 }
@@ -159,6 +172,7 @@ static sh_status open_at(sh_writer *writer, const char *name, char *path, bool s
     return SH_OK;
 }
 
+/* The file at `path` is replaced; a link there is replaced too, not followed. */
 sh_status sh_writer_open(sh_writer *writer, const char *path) {
     struct stat info;
     bool exists = lstat(path, &info) == 0;
@@ -167,10 +181,12 @@ sh_status sh_writer_open(sh_writer *writer, const char *path) {
     return open_at(writer, path, sh_strdup(path), false);
 }
 
+/* For paths that the user named: a link is followed, a pipe or device written to. */
 sh_status sh_writer_open_through(sh_writer *writer, const char *path) {
     return open_at(writer, path, target_of(path), is_special(path));
 }
 
+/* A full disk is the one fault with an obvious next step. */
 static sh_status fail_to(const char *verb, const char *path, int error) {
     SH_FAIL(SH_E_IO, "cannot %s '%s': %s", verb, path, strerror(error));
     return error == ENOSPC ? sh_error_hint("make room there, or write elsewhere") : SH_E_IO;
@@ -182,6 +198,7 @@ sh_status sh_writer_write(sh_writer *writer, const void *data, size_t bytes) {
     return SH_OK;
 }
 
+/* A rename is durable only once its folder is on disk. */
 void sh_sync_folder_of(const char *path) {
     char *folder = sh_strdup(path);
     if (folder == NULL) return;
@@ -195,6 +212,8 @@ void sh_sync_folder_of(const char *path) {
     sh_free(folder);
 }
 
+/* The order is what counts: flush, sync, close, rename, sync the folder. An error that stdio kept
+ * from an earlier write counts as well. */
 sh_status sh_writer_commit(sh_writer *writer) {
     const char *failed = "write";
     int error = 0;
@@ -220,6 +239,7 @@ sh_status sh_writer_commit(sh_writer *writer) {
     return status;
 }
 
+/* After any failure, or instead of a commit: the old file stays as it was. */
 void sh_writer_abandon(sh_writer *writer) {
     if (writer->file != NULL) {
         fclose(writer->file);
@@ -239,6 +259,7 @@ sh_status sh_file_write(const char *path, const void *data, size_t bytes) {
     return sh_writer_commit(&writer);
 }
 
+/* As `mkdir -p`; each new folder is synced, so that files in it survive a crash. */
 sh_status sh_make_folders(const char *path) {
     char *copy = sh_strdup(path);
     if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory");
@@ -261,6 +282,7 @@ sh_status sh_make_folders(const char *path) {
     return status;
 }
 
+/* By name: a folder or a pipe exists, too. */
 bool sh_file_exists(const char *path) { return access(path, F_OK) == 0; }
 
 bool sh_is_folder(const char *path) {
@@ -268,6 +290,7 @@ bool sh_is_folder(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* Longer than the ending: ".npy" alone is a hidden file, not an array. */
 bool sh_name_ends_in(const char *name, const char *end) {
     size_t length = strlen(name), end_length = strlen(end);
     return length > end_length && strcmp(name + length - end_length, end) == 0;

@@ -1,9 +1,11 @@
+/* libsodium behind three functions; no other file includes it here. */
 #include "base/hash.h"
 
 #include <sodium.h>
 
 #include "base/file.h"
 
+/* SHA-256 needs no set-up of the library. */
 void sh_sha256_hex(const void *data, size_t bytes, char hex_out[SH_SHA256_HEX]) {
     unsigned char digest[crypto_hash_sha256_BYTES];
     crypto_hash_sha256(digest, data, bytes);
@@ -17,6 +19,7 @@ void sh_blake2_hex(const void *data, size_t bytes, char hex_out[SH_BLAKE2_HEX]) 
     sodium_bin2hex(hex_out, SH_BLAKE2_HEX, digest, sizeof digest);
 }
 
+/* The file is mapped, so that its size does not matter. */
 sh_status sh_file_blake2(const char *path, char hex_out[SH_BLAKE2_HEX]) {
     sh_mapped mapped;
     SH_TRY(sh_file_map(path, &mapped));

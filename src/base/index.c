@@ -1,3 +1,6 @@
+/* A hash index of names that stand in somebody else's list: open addressing with linear probing,
+ * at most half full, so that a lookup takes about one probe. It stores positions plus 1, and asks
+ * the list for the names, so nothing is copied. */
 #include "base/index.h"
 
 #include <stdint.h>
@@ -21,6 +24,7 @@ static size_t slot_of(const sh_index *index, const void *list, sh_name_at name_a
     return slot;
 }
 
+/* Doubles the table and enters everything anew: amortised O(1) per name. */
 static sh_status widen(sh_index *index, const void *list, sh_name_at name_at) {
     sh_index wider = {.capacity = index->capacity == 0 ? 16 : 2 * index->capacity,
                       .count = index->count};
@@ -35,6 +39,7 @@ static sh_status widen(sh_index *index, const void *list, sh_name_at name_at) {
     return SH_OK;
 }
 
+/* Names are unique: the caller looked first. */
 sh_status sh_index_add(sh_index *index, const void *list, sh_name_at name_at, size_t at) {
     if (2 * (index->count + 1) > index->capacity) SH_TRY(widen(index, list, name_at));
     size_t slot = slot_of(index, list, name_at, name_at(list, at));

@@ -1,3 +1,6 @@
+/* JSON from outside. The parser (jansson) allocates as it reads, so nesting and the number of
+ * values are counted over the plain text first: a few megabytes of brackets must not become
+ * gigabytes of nodes. */
 #include "base/json.h"
 
 #include <stdbool.h>
@@ -7,6 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+/* Far above any header or manifest, far below what hurts. */
 enum { TOKENS_MOST = 1 << 20, DEPTH_MOST = 16 };
 
 /* Counts nesting and values without reading the text: strings are skipped, escapes included. */
@@ -32,6 +36,7 @@ static const char *find_excess(const char *text, size_t bytes) {
     return NULL;
 }
 
+/* Duplicate keys are refused: two readers could otherwise see two values. */
 json_t *sh_json_read_map(const char *text, size_t bytes, char fault_out[SH_JSON_FAULT]) {
     const char *fault = NULL;
     if (bytes == 0 || text[0] != '{')
@@ -50,6 +55,8 @@ json_t *sh_json_read_map(const char *text, size_t bytes, char fault_out[SH_JSON_
     return map;
 }
 
+/* Text that is not UTF-8 is escaped byte by byte, so that a file name never makes a log line fail.
+ */
 json_t *sh_json_string(const char *text) {
     json_t *string = json_string(text);
     if (string != NULL) return string;

@@ -1,3 +1,5 @@
+/* A line for the user: formatted without the locale, escaped so that file names and texts from
+ * outside cannot move the cursor or fake a line, and handed to the sink. */
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -4,6 +4,7 @@
 
 typedef enum sh_log_level { SH_LOG_DEBUG, SH_LOG_INFO, SH_LOG_WARN, SH_LOG_ERROR } sh_log_level;
 
+/* A sink for lines; the library keeps it by value. */
 typedef struct sh_log {
     void (*line)(void *self, sh_log_level level, const char *text);  // NULL: silent
     void *self;

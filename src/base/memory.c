@@ -1,3 +1,6 @@
+/* Allocations that are counted (a run must not allocate after its first step; a test reads the
+ * count), and arenas: mapped memory with three lifetimes, so that a step's buffers cost one
+ * addition and never fragment. */
 #include "base/memory.h"
 
 #include <errno.h>
@@ -18,11 +21,13 @@ static void count_call(void) { atomic_fetch_add_explicit(&calls, 1, memory_order
 
 uint64_t sh_alloc_calls(void) { return atomic_load_explicit(&calls, memory_order_relaxed); }
 
+/* Zeroed; never NULL for a size of 0. */
 void *sh_alloc(size_t count, size_t size) {
     count_call();
     return calloc(count ? count : 1, size ? size : 1);
 }
 
+/* Checks the product for overflow. */
 void *sh_realloc(void *pointer, size_t count, size_t size) {
     count_call();
     return reallocarray(pointer, count ? count : 1, size ? size : 1);
@@ -37,6 +42,7 @@ char *sh_strdup(const char *text) {
     return copy;
 }
 
+/* Without the locale: numbers in files and messages look the same everywhere. */
 char *sh_format(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -47,6 +53,7 @@ char *sh_format(const char *format, ...) {
     return length < 0 ? NULL : text;
 }
 
+/* Doubles, so that appending n items costs O(n) in all. */
 sh_status sh_grow(void **items_inout, size_t *capacity_inout, size_t needed, size_t size) {
     if (needed <= *capacity_inout) return SH_OK;
     size_t capacity = *capacity_inout ? *capacity_inout : 8;
@@ -59,6 +66,8 @@ sh_status sh_grow(void **items_inout, size_t *capacity_inout, size_t needed, siz
     return SH_OK;
 }
 
+/* Memory appears page by page on first use. Large arenas start at a huge page: then the system may
+ * back them with fewer, larger pages. */
 sh_status sh_arena_init(sh_arena *arena, const char *name, size_t size_bytes) {
     const size_t huge_bytes = (size_t)2 << 20;
     size_t rounded = sh_round_up(size_bytes ? size_bytes : 1, 4096);
@@ -89,6 +98,7 @@ void sh_arena_fini(sh_arena *arena) {
     *arena = (sh_arena){0};
 }
 
+/* Sizes are planned beforehand, so a lack of room is a fault of the program. */
 void *sh_arena_take(sh_arena *arena, size_t bytes) {
     size_t taken = sh_round_up(bytes, SH_ALIGN);
     SH_ASSERT(taken >= bytes);
@@ -98,6 +108,7 @@ void *sh_arena_take(sh_arena *arena, size_t bytes) {
     return memory;
 }
 
+/* Whole pages inside the range go back to the system and read as zero afterwards. */
 void sh_arena_drop(void *begin, size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t low = sh_round_up((uintptr_t)begin, page);

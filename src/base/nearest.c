@@ -7,8 +7,10 @@
 
 enum { WORD_MAX = 64 };
 
+/* Case does not matter, and - and _ are one letter: users mix them up. */
 static int letter_of(char c) { return c == '_' ? '-' : tolower((unsigned char)c); }
 
+/* The smaller of two costs. */
 static int least_of(int a, int b) { return a < b ? a : b; }
 
 /* Both words have at most WORD_MAX letters. O(|a| |b|). */
@@ -33,6 +35,7 @@ static int distance(const char *a, size_t a_length, const char *b, size_t b_leng
     return last[b_length];
 }
 
+/* Compares by letter_of. */
 static bool begins(const char *text, const char *start, size_t length) {
     for (size_t i = 0; i < length; i++)
         if (letter_of(text[i]) != letter_of(start[i])) return false;

@@ -1,3 +1,9 @@
+/* Run files as trees. libyaml gives events; this file builds maps, lists and scalars from them,
+ * each with its line and column, so that every later message can name the place. Types are not
+ * decided here: a scalar is text until an option row reads it.
+ *
+ * What a hostile file may cost is bounded: depth, nodes and bytes. Anchors, tags and several
+ * documents are refused, as they would let a short file grow. */
 #include "base/node.h"
 
 #include <stdlib.h>
@@ -21,6 +27,7 @@ typedef struct yaml_reader {
     size_t bytes, nodes;
 } yaml_reader;
 
+/* Names the file that was being read. */
 static sh_status out_of_memory(const char *source) {
     return SH_FAIL(SH_E_MEMORY, "out of memory while reading '%s'", source);
 }
@@ -57,6 +64,7 @@ static void place_of_offset(const yaml_reader *reader, size_t offset, sh_node *p
     }
 }
 
+/* libyaml's words with our place; bytes that are no UTF-8 have only an offset. */
 static sh_status yaml_fault(yaml_reader *reader) {
     const yaml_parser_t *parser = &reader->parser;
     if (parser->error == YAML_MEMORY_ERROR) return out_of_memory(reader->source);
@@ -73,10 +81,12 @@ static sh_status yaml_fault(yaml_reader *reader) {
     return SH_FAIL_AT(&place, SH_E_FORMAT, "%s, %s", problem, parser->context);
 }
 
+/* The next event, or the fault with its place. */
 static sh_status next_event(yaml_reader *reader, yaml_event_t *event_out) {
     return yaml_parser_parse(&reader->parser, event_out) ? SH_OK : yaml_fault(reader);
 }
 
+/* libyaml counts lines and columns from 0, people from 1. */
 static void set_place(const yaml_reader *reader, const yaml_event_t *event, sh_node *node) {
     node->source = reader->source;
     node->line = (int)event->start_mark.line + 1;
@@ -98,6 +108,7 @@ static sh_status scalar_text(const yaml_reader *reader, const yaml_event_t *even
     return SH_OK;
 }
 
+/* Quoted, the same word is a text. */
 static bool is_null(const yaml_event_t *event) {
     const char *text = (const char *)event->data.scalar.value;
     return event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && sh_node_text_is_null(text);

@@ -1,3 +1,9 @@
+/* Options from tables. A row says key, flag, type, bounds, default and help; from it follow the
+ * run-file key, the command-line flag, `--help`, the Markdown reference and the printed run file.
+ * So an option is one row and nothing else.
+ *
+ * This file finds rows (by key, flag, letter or alias, with a suggestion where none fits), walks
+ * maps and arguments, and owns initial values; option_value.c reads and checks single values. */
 #include "base/option.h"
 
 #include <math.h>
@@ -8,16 +14,19 @@
 
 enum { PATH_MAX_BYTES = 256 };  // no table has a key of this length, so a cut path matches none
 
+/* Adds the suggestion to an error, if there is one. */
 static sh_status hint_nearest(sh_status status, const char *dashes, const char *near) {
     return near != NULL ? sh_error_hint("did you mean '%s%s'?", dashes, near) : status;
 }
 
+/* Defaults are text in the table, read as a user's would be: a wrong default fails a test. */
 static sh_status set_initial(const sh_option *row, void *target) {
     if (row->initial == NULL) return SH_OK;
     if (row->type == SH_OPTION_REAL && strcmp(row->initial, "nan") == 0) return SH_OK;
     return sh_option_set_text(row, row->key, row->initial, target);
 }
 
+/* All or nothing: on failure everything is cleared again. */
 sh_status sh_options_init(sh_option_table table, void *target) {
     for (size_t i = 0; i < table.count; i++) {
         const sh_option *row = &table.rows[i];
@@ -37,6 +46,7 @@ sh_status sh_options_init(sh_option_table table, void *target) {
     return SH_OK;
 }
 
+/* Frees what strings, lists and trees own. */
 void sh_options_fini(sh_option_table table, void *target) {
     for (size_t i = 0; i < table.count; i++) sh_option_clear(&table.rows[i], target);
 }
@@ -78,6 +88,7 @@ static bool copy_field(const sh_option *row, const char *from, char *to) {
     return true;
 }
 
+/* `to` is raw memory; on failure what was copied so far is freed. */
 sh_status sh_options_copy(sh_option_table table, const void *from, void *to) {
     for (size_t i = 0; i < table.count; i++) {
         const sh_option *row = &table.rows[i];
@@ -88,17 +99,20 @@ sh_status sh_options_copy(sh_option_table table, const void *from, void *to) {
     return SH_OK;
 }
 
+/* "lr" of "optimizer.lr". */
 static const char *last_part(const char *key) {
     const char *dot = strrchr(key, '.');
     return dot != NULL ? dot + 1 : key;
 }
 
+/* Tables have tens of rows: a walk is enough. */
 static const sh_option *find_key(sh_option_table table, const char *key) {
     for (size_t i = 0; i < table.count; i++)
         if (strcmp(table.rows[i].key, key) == 0) return &table.rows[i];
     return NULL;
 }
 
+/* An alias is an older or shorter name of the key. */
 static const sh_option *find_alias(sh_option_table table, const char *key) {
     for (size_t i = 0; i < table.count; i++)
         if (table.rows[i].alias != NULL && strcmp(table.rows[i].alias, key) == 0)
@@ -125,6 +139,7 @@ static const char *key_at(const void *table_pointer, size_t index) {
     return row->alias != NULL ? row->alias : row->key;
 }
 
+/* For sh_nearest: the last parts of all keys. */
 static const char *last_part_at(const void *table_pointer, size_t index) {
     const sh_option_table *table = table_pointer;
     return index < table->count ? last_part(table->rows[index].key) : NULL;
@@ -149,6 +164,7 @@ typedef struct application {
     const sh_node **from;  // per row: what set it in this application
 } application;
 
+/* A key may be set once per file, also under its alias; the message names the earlier line. */
 static sh_status apply_row(application *apply, const sh_option *row, const sh_node *entry) {
     size_t index = (size_t)(row - apply->table.rows);
     if (apply->from[index] != NULL)
@@ -160,6 +176,7 @@ static sh_status apply_row(application *apply, const sh_option *row, const sh_no
     return SH_OK;
 }
 
+/* A group without a map is a different mistake from an unknown key. */
 static sh_status refuse_key(const application *apply, const char *path, const sh_node *entry) {
     char clipped[SH_OPTION_CLIP];
     sh_option_clip(path, clipped);
@@ -188,6 +205,7 @@ static sh_status apply_map(application *apply, const sh_node *map, char path[PAT
     return SH_OK;
 }
 
+/* Applies a run file, or a part of one, to a struct of options. */
 sh_status sh_options_apply(sh_option_table table, const sh_node *map, void *target, bool *set) {
     if (map->kind != SH_NODE_MAP && map->kind != SH_NODE_NULL)
         return SH_FAIL_AT(map, SH_E_USAGE, "expected options as 'key: value'");
@@ -209,6 +227,7 @@ static bool same_flag(const char *name, size_t length, const char *flag) {
     return true;
 }
 
+/* A row without a flag of its own has the last part of its key. */
 const char *sh_option_flag(const sh_option *row) {
     return row->flag != NULL ? row->flag : last_part(row->key);
 }
@@ -231,6 +250,7 @@ typedef struct given_flag {
     int shown;             // how much of the argument names the flag, for messages
 } given_flag;
 
+/* --flag, --flag=value, and --no-flag for switches. */
 static given_flag parse_long(sh_option_table table, const char *argument) {
     const char *name = argument + 2;
     size_t length = strcspn(name, "=");
@@ -246,6 +266,7 @@ static given_flag parse_long(sh_option_table table, const char *argument) {
     return flag;
 }
 
+/* -n4 and -n 4. */
 static given_flag parse_letter(sh_option_table table, const char *argument) {
     given_flag flag = {.value = argument[2] != '\0' ? argument + 2 : NULL, .shown = 2};
     for (size_t i = 0; i < table.count && flag.row == NULL; i++)
@@ -253,14 +274,17 @@ static given_flag parse_letter(sh_option_table table, const char *argument) {
     return flag;
 }
 
+/* A single "-" is a file (standard input), "--" ends the flags. */
 static bool looks_like_flag(const char *argument) {
     return argument[0] == '-' && argument[1] != '\0' && strcmp(argument, "--") != 0;
 }
 
+/* Long or short, as the second character says. */
 static given_flag parse_flag(sh_option_table table, const char *argument) {
     return argument[1] == '-' ? parse_long(table, argument) : parse_letter(table, argument);
 }
 
+/* Several tables may serve one command line: the first that knows a flag takes it. */
 bool sh_options_knows(sh_option_table table, const char *argument) {
     return looks_like_flag(argument) && parse_flag(table, argument).row != NULL;
 }
@@ -272,6 +296,7 @@ static const char *flag_at(const void *table_pointer, size_t index) {
     return key_at(table_pointer, index - table->count);
 }
 
+/* Letters get no suggestion: any other letter is as near. */
 static sh_status refuse_flag(sh_option_table table, const char *argument, const given_flag *flag) {
     char clipped[SH_OPTION_CLIP], name[SH_OPTION_CLIP];
     snprintf(name, sizeof name, "%.*s", flag->shown, argument);
@@ -280,6 +305,7 @@ static sh_status refuse_flag(sh_option_table table, const char *argument, const 
     return hint_nearest(status, "--", sh_nearest(name + 2, flag_at, &table));
 }
 
+/* --flag, --no-flag and --flag=off; --no-flag=off is nonsense. */
 static sh_status set_bool_flag(const given_flag *flag, const char *shown, void *target) {
     if (flag->value == NULL)
         return sh_option_set_text(flag->row, shown, flag->negated ? "false" : "true", target);
@@ -287,6 +313,7 @@ static sh_status set_bool_flag(const given_flag *flag, const char *shown, void *
     return sh_option_set_text(flag->row, shown, flag->value, target);
 }
 
+/* Consumes one or two arguments and moves the index behind them. */
 sh_status sh_options_flag(sh_option_table table, int argc, char **argv, int *index_inout,
                           void *target, bool *set) {
     int index = *index_inout;
@@ -314,6 +341,7 @@ sh_status sh_options_flag(sh_option_table table, int argc, char **argv, int *ind
     return SH_OK;
 }
 
+/* The row of a key or alias; otherwise fails with the nearest name. */
 static sh_status find_row(sh_option_table table, const char *key, const sh_option **row_out) {
     *row_out = find_key(table, key);
     if (*row_out == NULL) *row_out = find_alias(table, key);
@@ -323,12 +351,14 @@ static sh_status find_row(sh_option_table table, const char *key, const sh_optio
     return hint_nearest(status, "", nearest_key(table, key));
 }
 
+/* For programs that embed the library: one key, one text. */
 sh_status sh_options_set(sh_option_table table, const char *key, const char *text, void *target) {
     const sh_option *row = NULL;
     SH_TRY(find_row(table, key, &row));
     return sh_option_set_text(row, row->key, text, target);
 }
 
+/* Back to the default of the table. */
 sh_status sh_options_unset(sh_option_table table, const char *key, void *target) {
     const sh_option *row = NULL;
     SH_TRY(find_row(table, key, &row));
@@ -336,6 +366,7 @@ sh_status sh_options_unset(sh_option_table table, const char *key, void *target)
     return set_initial(row, target);
 }
 
+/* Two NaN are equal: both mean that nothing was set. */
 static bool equal(sh_option_type type, const void *a, const void *b) {
     if (type == SH_OPTION_INT) return *(const int64_t *)a == *(const int64_t *)b;
     if (type == SH_OPTION_BOOL) return *(const bool *)a == *(const bool *)b;

@@ -1,3 +1,6 @@
+/* One value of an option: read from a node or a text, checked against its row, stored, cleared.
+ * Every refusal names the option as the user wrote it, what was wanted with its bounds, and what
+ * was found, clipped, for it may be long or hostile. */
 #include "base/option_value.h"
 
 #include <ctype.h>
@@ -11,6 +14,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+/* Names the option that could not be stored. */
 static sh_status out_of_memory(const char *shown) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for option '%s'", shown);
 }
@@ -54,6 +58,7 @@ static const char *wanted_number(const sh_option *row, const char *what, char wa
     return wanted_out;
 }
 
+/* Bounds of 0 and 0 mean that the row has none. */
 static bool in_range(const sh_option *row, double value) {
     return (row->least == 0 && row->most == 0) || (value >= row->least && value <= row->most);
 }
@@ -72,6 +77,7 @@ static bool parse_decimal(const char *text, double *value_out, const char **rest
     return isfinite(*value_out);
 }
 
+/* "1%" is 0.01. */
 static bool parse_real(const char *text, double *value_out) {
     const char *rest;
     double value;
@@ -103,6 +109,7 @@ static double suffix_factor(const char *rest) {
     }
 }
 
+/* "64k" is 65536; 1e3 is 1000, 1.5 is refused. */
 static bool parse_int(const char *text, int64_t *value_out) {
     const char *digits = *text == '-' || *text == '+' ? text + 1 : text;
     size_t count = strspn(digits, "0123456789");
@@ -121,6 +128,7 @@ static bool parse_int(const char *text, int64_t *value_out) {
     return true;
 }
 
+/* The words that YAML 1.1 and command lines have in common; 0 and 1 are not among them. */
 bool sh_option_read_bool(const char *text, bool *value_out) {
     static const char *const words[2][3] = {{"false", "no", "off"}, {"true", "yes", "on"}};
     for (int value = 0; value < 2; value++)
@@ -143,6 +151,7 @@ static sh_status set_int(const sh_option *row, const char *shown, const sh_node 
     return SH_OK;
 }
 
+/* Reals whose default is nan: not set is a value of theirs. */
 static bool may_be_unset(const sh_option *row) {
     return row->initial != NULL && strcmp(row->initial, "nan") == 0;
 }
@@ -162,12 +171,14 @@ static sh_status set_real(const sh_option *row, const char *shown, const sh_node
     return SH_OK;
 }
 
+/* Anything but the six words is refused. */
 static sh_status set_bool(const char *shown, const sh_node *value, bool *field) {
     if (value->kind != SH_NODE_SCALAR || !sh_option_read_bool(value->text, field))
         return refuse(shown, value, "true or false");
     return SH_OK;
 }
 
+/* For sh_nearest: the names that a row allows. */
 static const char *choice_at(const void *row, size_t index) {
     return ((const sh_option *)row)->choices(index);
 }
@@ -185,6 +196,7 @@ static sh_status refuse_choice(const sh_option *row, const char *shown, const sh
     return near != NULL ? sh_error_hint("did you mean '%s'?", near) : status;
 }
 
+/* Exact spelling; the suggestion helps with the rest. */
 static bool is_choice(const sh_option *row, const char *text) {
     const char *name;
     for (size_t i = 0; (name = row->choices(i)) != NULL; i++)
@@ -208,6 +220,7 @@ static bool is_utf8(const char *text) {
     return true;
 }
 
+/* Null clears the text; choices are checked with a suggestion. */
 static sh_status set_string(const sh_option *row, const char *shown, const sh_node *value,
                             char **field) {
     char *copy = NULL;
@@ -224,6 +237,7 @@ static sh_status set_string(const sh_option *row, const char *shown, const sh_no
     return SH_OK;
 }
 
+/* A YAML list: each item obeys the row's bounds. */
 static sh_status ints_of_list(const sh_option *row, const char *shown, const sh_node *list,
                               sh_ints *ints_out) {
     sh_ints ints = {.items = sh_alloc(sh_node_count(list), sizeof(int64_t))};
@@ -271,6 +285,7 @@ static sh_status ints_of_text(const sh_option *row, const char *shown, const sh_
     return SH_OK;
 }
 
+/* Replaces the whole list; null makes it empty. */
 static sh_status set_ints(const sh_option *row, const char *shown, const sh_node *value,
                           sh_ints *field) {
     sh_ints ints = {0};
@@ -282,6 +297,7 @@ static sh_status set_ints(const sh_option *row, const char *shown, const sh_node
     return SH_OK;
 }
 
+/* Keeps a copy: the run file's tree does not live as long. */
 static sh_status set_tree(const char *shown, const sh_node *value, sh_node **field) {
     sh_node *copy = NULL;
     if (value->kind != SH_NODE_NULL) {
@@ -293,6 +309,7 @@ static sh_status set_tree(const char *shown, const sh_node *value, sh_node **fie
     return SH_OK;
 }
 
+/* `shown` is how the user named the option: a key or a flag. */
 sh_status sh_option_set(const sh_option *row, const char *shown, const sh_node *value,
                         void *target) {
     void *field = (char *)target + row->at;
@@ -339,6 +356,7 @@ sh_status sh_option_set_text(const sh_option *row, const char *shown, const char
     return status;
 }
 
+/* Zero, false, empty, or not set; frees what the field owned. */
 void sh_option_clear(const sh_option *row, void *target) {
     void *field = (char *)target + row->at;
     switch (row->type) {

@@ -1,3 +1,7 @@
+/* Philox 4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011): a block
+ * cipher over a counter. A number is a function of (seed, use, coordinates, index) and of no
+ * state, so threads and workers draw the same values in any order, and a draw can be repeated on
+ * resume. */
 #include "base/rng.h"
 
 #include <math.h>
@@ -33,6 +37,7 @@ sh_rng sh_rng_stream(uint64_t seed, sh_rng_use use, uint32_t a, uint64_t b) {
                     .stream = {mixed.word[2], mixed.word[3]}};
 }
 
+/* FNV-1a: streams are keyed by names, so inserting a layer does not shift those behind it. */
 uint64_t sh_rng_name(const char *name) {
     uint64_t hash = 0xCBF29CE484222325;
     for (; *name != '\0'; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001B3;
@@ -45,6 +50,7 @@ sh_philox_block sh_rng_at(const sh_rng *rng, uint64_t index) {
     return sh_philox(counter, rng->key);
 }
 
+/* Four words come from one block. */
 uint32_t sh_rng_u32(sh_rng *rng) {
     if (rng->left == 0) {
         sh_philox_block block = sh_rng_at(rng, rng->next++);
@@ -59,6 +65,7 @@ uint64_t sh_rng_u64(sh_rng *rng) {
     return low | (uint64_t)sh_rng_u32(rng) << 32;
 }
 
+/* In [0, 1), 24 bits. */
 float sh_rng_uniform(sh_rng *rng) { return sh_u32_to_unit(sh_rng_u32(rng)); }
 
 /* Box-Muller; the second value is thrown away so that one draw is always two words. */
@@ -68,6 +75,7 @@ float sh_rng_normal(sh_rng *rng) {
     return (float)(sqrt(-2.0 * log(u)) * cos(2.0 * 3.14159265358979323846 * v));
 }
 
+/* Four uniform values of a block. */
 static void block_of_uniforms(sh_philox_block block, float values_out[4]) {
     for (int i = 0; i < 4; i++) values_out[i] = sh_u32_to_unit(block.word[i]);
 }
@@ -102,6 +110,7 @@ void sh_rng_normals(const sh_rng *rng, uint64_t first, size_t count, float *valu
     fill(rng, first, count, block_of_normals, values_out);
 }
 
+/* Unbiased: draws above the last multiple of n are repeated. */
 uint64_t sh_rng_below(sh_rng *rng, uint64_t n) {
     SH_ASSERT(n > 0);
     uint64_t excess = (UINT64_MAX % n + 1) % n;  // 2^64 mod n: draws above the last multiple bias
@@ -112,6 +121,7 @@ uint64_t sh_rng_below(sh_rng *rng, uint64_t n) {
     return draw % n;
 }
 
+/* Fisher and Yates; the order depends on the stream alone. */
 void sh_rng_shuffle(sh_rng *rng, uint32_t *order_out, size_t count) {
     for (size_t i = 0; i < count; i++) order_out[i] = (uint32_t)i;
     for (size_t i = count; i > 1; i--) {

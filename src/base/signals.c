@@ -1,3 +1,6 @@
+/* Which thread takes signals. Only the program's main thread does: tasks block them, and while
+ * OpenMP starts its threads they are held back, since those inherit the mask. So a handler never
+ * interrupts a thread of the library, whatever the embedding program installs. */
 #include "base/signals.h"
 
 #include <omp.h>
@@ -17,12 +20,14 @@ static sigset_t foreign_signals(void) {
     return set;
 }
 
+/* At the start of each task. */
 void sh_signals_block(void) {
     sigset_t foreign = foreign_signals();
     pthread_sigmask(SIG_BLOCK, &foreign, NULL);
     is_safe = true;
 }
 
+/* In a forked worker: handlers of the parent would act on what is not theirs. */
 void sh_signals_reset(void) {
     sigset_t foreign = foreign_signals();
     for (int number = 1; number <= SIGRTMAX; number++) {
@@ -36,6 +41,7 @@ void sh_signals_reset(void) {
     is_safe = true;
 }
 
+/* False: this thread takes none anyway, and nothing is to be released. */
 bool sh_signals_hold(sigset_t *before_out) {
     if (is_safe) return false;
     sigset_t foreign = foreign_signals();
@@ -45,6 +51,7 @@ bool sh_signals_hold(sigset_t *before_out) {
 
 void sh_signals_release(const sigset_t *before) { pthread_sigmask(SIG_SETMASK, before, NULL); }
 
+/* The first parallel region of a thread creates its OpenMP team. */
 void sh_signals_start_team(int threads) {
     sigset_t before;
     bool held = sh_signals_hold(&before);

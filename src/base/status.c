@@ -1,3 +1,6 @@
+/* The error record: one per thread, or per coroutine while one runs (fiber.c swaps them). SH_FAIL
+ * fills it where a fault is first understood; callers pass the code on. Work that crosses threads
+ * carries a copy and adopts it on arrival. */
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -8,11 +11,12 @@
 #include "base/text.h"
 
 static _Thread_local sh_error thread_error;
-static _Thread_local sh_error *lent;  // of the coroutine that runs, or NULL
+static _Thread_local sh_error *task_record;  // of the coroutine that runs, or NULL
 
-static sh_error *last(void) { return lent != NULL ? lent : &thread_error; }
+/* The record of whoever runs now. */
+static sh_error *last(void) { return task_record != NULL ? task_record : &thread_error; }
 
-void sh_error_record(sh_error *record) { lent = record; }
+void sh_error_record(sh_error *record) { task_record = record; }
 
 const sh_error *sh_error_last(void) { return last(); }
 
@@ -35,7 +39,7 @@ static void render(char *out, size_t size, const char *format, va_list arguments
 
 sh_status sh_error_set(sh_status code, const char *file, int line, const char *format, ...) {
     SH_ASSERT(code != SH_OK);
-    // Arguments may point into the record itself, so it is built aside first.
+    // Arguments may point into the record itself, so a copy is built first.
     sh_error error = {.code = code, .file = file, .line = line};
     va_list arguments;
     va_start(arguments, format);
@@ -54,6 +58,7 @@ sh_status(sh_error_hint)(const char *format, ...) {
     return own->code;
 }
 
+/* The names are stable: metrics and tests read them. */
 const char *sh_status_name(sh_status status) {
     static const char *const names[] = {
         [SH_OK] = "ok",
@@ -70,6 +75,7 @@ const char *sh_status_name(sh_status status) {
     return (size_t)status < SH_COUNT(names) ? names[status] : "unknown";
 }
 
+/* A fault of the program, not of the world: the only place where the library prints and ends. */
 void sh_assert_failed(const char *file, int line, const char *condition) {
     fprintf(stderr, "shoal: internal error at %s:%d: '%s' does not hold\n", file, line, condition);
     abort();

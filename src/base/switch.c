@@ -1,3 +1,6 @@
+/* Switching stacks, for coroutines: saves the registers that a call preserves, changes the stack
+ * pointer, restores. Some 2 ns, where swapcontext makes two system calls for the signal mask.
+ * Other processors, and builds that ask for it, use swapcontext (SH_SWITCH_PORTABLE). */
 #include "base/switch.h"
 
 #include <stdint.h>
@@ -113,6 +116,7 @@ enum { SAVED = 20, X19 = 0, X20 = 1, X30 = 11 };
 
 #ifndef SH_SWITCH_PORTABLE
 
+/* Defined in assembly above. */
 void sh_stack_switch(void **from, void *to);
 void sh_stack_enter(void);
 

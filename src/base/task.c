@@ -1,3 +1,6 @@
+/* Tasks and bounded queues, the only concurrency that code above base/ uses: threads in a real
+ * run, coroutines when spawned inside a simulated one. A task's error record travels with it to
+ * whoever waits for its end. */
 #include "base/task.h"
 
 #include <pthread.h>
@@ -21,11 +24,13 @@ struct sh_task {
     char name[16];
 };
 
+/* The record belongs to the task's thread, which is about to end: a copy survives. */
 static void run_body(sh_task *task) {
     task->status = task->body(task->argument);
     if (task->status != SH_OK) task->error = *sh_error_last();
 }
 
+/* Signals stay with the program's main thread. */
 static void *thread_main(void *pointer) {
     sh_task *task = pointer;
     sh_signals_block();
@@ -41,6 +46,7 @@ static void fiber_main(void *pointer) {
     sh_fiber_line_wake(&task->waiter);
 }
 
+/* Who is a coroutine spawns coroutines. */
 static sh_status start(sh_task *task) {
     sh_fiber *self = sh_fiber_self();
     if (self != NULL)
@@ -67,6 +73,7 @@ sh_status sh_task_spawn(const char *name, sh_task_body body, void *argument, sh_
     return SH_OK;
 }
 
+/* Also frees the task. NULL is welcome. */
 sh_status sh_task_wait(sh_task *task) {
     if (task == NULL) return SH_OK;
     if (task->fiber == NULL)
@@ -79,6 +86,7 @@ sh_status sh_task_wait(sh_task *task) {
     return status;
 }
 
+/* Offers the core to others. */
 void sh_task_yield(void) {
     if (sh_fiber_self() != NULL)
         sh_fiber_yield();
@@ -127,6 +135,7 @@ static void wait_for(sh_queue *queue, pthread_cond_t *condition, sh_fiber_line *
     pthread_mutex_lock(&queue->lock);
 }
 
+/* Waits while the queue is full; false: it was closed. */
 bool sh_queue_push(sh_queue *queue, void *item) {
     pthread_mutex_lock(&queue->lock);
     while (queue->count == queue->capacity && !queue->closed)
@@ -141,6 +150,7 @@ bool sh_queue_push(sh_queue *queue, void *item) {
     return pushed;
 }
 
+/* Waits while the queue is empty; what is left in a closed queue still comes out. */
 bool sh_queue_pop(sh_queue *queue, void **item_out) {
     pthread_mutex_lock(&queue->lock);
     while (queue->count == 0 && !queue->closed) wait_for(queue, &queue->not_empty, &queue->poppers);
@@ -156,6 +166,7 @@ bool sh_queue_pop(sh_queue *queue, void **item_out) {
     return popped;
 }
 
+/* Everybody who waits learns of the end. */
 void sh_queue_close(sh_queue *queue) {
     pthread_mutex_lock(&queue->lock);
     queue->closed = true;

@@ -1,3 +1,6 @@
+/* Text without the locale, and text without tricks. Programs that embed the library may have set a
+ * locale in which 1.5 is "1,5"; files and messages must not follow it. And what comes from outside
+ * is shown escaped: no control codes, no marks that turn the direction of writing. */
 #include "base/text.h"
 
 #include <locale.h>
@@ -9,6 +12,7 @@
 static locale_t plain;
 static pthread_once_t plain_once = PTHREAD_ONCE_INIT;
 
+/* Made once and never freed: it belongs to the process. */
 static void make_plain(void) { plain = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
 /* Puts this thread alone into the C locale, whatever it was in before. Without memory for a locale
@@ -18,6 +22,7 @@ static locale_t enter_plain(void) {
     return uselocale(plain);
 }
 
+/* As vsnprintf, in the C locale. */
 int sh_vsnprintf(char *text, size_t size, const char *format, va_list arguments) {
     locale_t before = enter_plain();
     int length = vsnprintf(text, size, format, arguments);
@@ -60,6 +65,7 @@ int sh_sscanf(const char *text, const char *format, ...) {
     return found;
 }
 
+/* As strtod, in the C locale. */
 double sh_strtod(const char *text, char **end_out) {
     locale_t before = enter_plain();
     double number = strtod(text, end_out);
@@ -105,6 +111,7 @@ static size_t escape_one(const unsigned char *at, size_t taken, char piece_out[1
     return length;
 }
 
+/* Cuts at the last whole character that fits; always ends the text. */
 void sh_escape(char *out, size_t size, const char *text, bool keeps_lines) {
     const unsigned char *at = (const unsigned char *)text;
     size_t used = 0;

@@ -1,3 +1,7 @@
+/* A pool of threads for pieces of work of unequal length: members take the next piece from a
+ * counter until none is left, so nobody idles while another has two to do. The caller works, too.
+ * Not OpenMP, because each member runs single-threaded kernels with memory of its own (exact
+ * runs). */
 #include "base/thread_pool.h"
 
 #include <stdatomic.h>
@@ -26,6 +30,7 @@ struct sh_thread_pool {
     member members[];  // [0] is the caller and has no task
 };
 
+/* Until the counter runs out. */
 static void take_pieces(job *from, int index) {
     for (;;) {
         size_t piece = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed);
@@ -34,6 +39,7 @@ static void take_pieces(job *from, int index) {
     }
 }
 
+/* `enter` sets up the thread (kernels see one thread) before the first piece. */
 static sh_status member_main(void *argument) {
     const member *self = argument;
     sh_thread_pool *pool = self->pool;
@@ -46,6 +52,7 @@ static sh_status member_main(void *argument) {
     return SH_OK;
 }
 
+/* On failure the pool is destroyed with as many members as there are. */
 static sh_status start(sh_thread_pool *pool, const char *name) {
     SH_TRY(sh_queue_create((size_t)pool->count, &pool->jobs));
     SH_TRY(sh_queue_create((size_t)pool->count, &pool->done));
@@ -57,7 +64,7 @@ static sh_status start(sh_thread_pool *pool, const char *name) {
 }
 
 sh_status sh_thread_pool_create(const char *name, int members, void (*enter)(void),
-                                sh_thread_pool **crew_out) {
+                                sh_thread_pool **pool_out) {
     SH_ASSERT(members >= 1);
     sh_thread_pool *pool = sh_alloc(1, sizeof *pool + (size_t)members * sizeof pool->members[0]);
     if (pool == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d tasks", members);
@@ -67,7 +74,7 @@ sh_status sh_thread_pool_create(const char *name, int members, void (*enter)(voi
     if (status != SH_OK)
         sh_thread_pool_destroy(pool);
     else
-        *crew_out = pool;
+        *pool_out = pool;
     return status;
 }
 
@@ -82,6 +89,7 @@ void sh_thread_pool_destroy(sh_thread_pool *pool) {
 
 int sh_thread_pool_size(const sh_thread_pool *pool) { return pool->count; }
 
+/* Wakes no more members than there are pieces. */
 void sh_thread_pool_run(sh_thread_pool *pool, sh_thread_pool_work work, void *user, size_t pieces) {
     job all = {.work = work, .user = user, .pieces = pieces};
     int called = 0;

@@ -15,7 +15,7 @@ typedef void (*sh_thread_pool_work)(void *user, int member, size_t piece);
 /* `members` counts the caller, who is member 0. `enter` (may be NULL) is called once by each of the
  * other members, before its first piece. */
 sh_status sh_thread_pool_create(const char *name, int members, void (*enter)(void),
-                                sh_thread_pool **crew_out);
+                                sh_thread_pool **pool_out);
 /* Waits for the tasks to end. */
 void sh_thread_pool_destroy(sh_thread_pool *pool);
 int sh_thread_pool_size(const sh_thread_pool *pool);

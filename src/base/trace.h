@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 
+/* One span of work, as a rectangle in the trace viewer. */
 typedef struct sh_trace_event {
     const char *category;  // "forward", "backward", "optim", "data", "eval", "checkpoint"
     const char *name;
@@ -14,16 +15,19 @@ typedef struct sh_trace_event {
     int64_t step;
 } sh_trace_event;
 
+/* Where events go. Passed down by pointer; NULL or without `emit` costs one test. */
 typedef struct sh_trace {
     void (*emit)(void *self, const sh_trace_event *event);  // NULL: tracing is off
     void *self;
     const sh_clock *clock;
 } sh_trace;
 
+/* The start of a span; 0 while tracing is off, as nobody will read it. */
 static inline int64_t sh_trace_begin(const sh_trace *trace) {
     return trace != 0 && trace->emit != 0 ? sh_clock_now_ns(trace->clock) : 0;
 }
 
+/* Emits the span. Any task; the sink locks. */
 static inline void sh_trace_end(const sh_trace *trace, const char *category, const char *name,
                                 int64_t step, int64_t start_ns) {
     if (trace == 0 || trace->emit == 0) return;

@@ -1,3 +1,5 @@
+/* The only file that includes these headers for their versions alone; they are asked at run time,
+ * since the library that is loaded counts. */
 #include "base/versions.h"
 
 #include <jansson.h>
