@@ -1,3 +1,5 @@
+/* Arrays of any numeric type as samples and targets. Bytes and aligned little-endian floats stay
+ * where they are in the mapped file; everything else is converted once to float. */
 #include "data/array.h"
 
 #include <math.h>
@@ -12,6 +14,7 @@ static const uint8_t type_bytes[] = {
     [SH_ARRAY_F32] = 4, [SH_ARRAY_F64] = 8,
 };
 
+/* Byte by byte: elements of a mapped file have any alignment. */
 static uint64_t load_word(const uint8_t *at, size_t bytes, bool big_endian) {
     uint64_t word = 0;
     for (size_t i = 0; i < bytes; i++)
@@ -47,6 +50,7 @@ double sh_array_at(const sh_array *array, size_t index) {
     }
 }
 
+/* Multiplies with a bound, for the dimensions come from a file. */
 sh_status sh_array_bytes(const sh_array *array, const char *name, uint64_t *bytes_out) {
     char text[SH_SHAPE_TEXT];
     size_t count;
@@ -59,6 +63,7 @@ sh_status sh_array_bytes(const sh_array *array, const char *name, uint64_t *byte
     return SH_OK;
 }
 
+/* A file that is too short tells how far it goes in samples, one that is too long is as wrong. */
 sh_status sh_array_check(const sh_array *array, const char *name, size_t offset, size_t bytes) {
     uint64_t all = 0;
     SH_TRY(sh_array_bytes(array, name, &all));
@@ -78,6 +83,7 @@ sh_status sh_array_check(const sh_array *array, const char *name, size_t offset,
     return SH_OK;
 }
 
+/* The shape of one sample; ranks that fit no layer are refused. */
 static sh_status sample_shape(const sh_source *source, const sh_array *x, sh_shape *shape_out) {
     const int64_t *dim = x->shape.dim;
     char text[SH_SHAPE_TEXT];
@@ -105,6 +111,7 @@ static sh_status sample_shape(const sh_source *source, const sh_array *x, sh_sha
     }
 }
 
+/* Keeps the bytes where they are, or converts them. */
 static sh_status take_samples(sh_source *source, const sh_array *x) {
     SH_TRY(sample_shape(source, x, &source->info.sample));
     source->info.count = source->stored = (size_t)x->shape.dim[0];
@@ -160,6 +167,7 @@ static sh_status take_rows(sh_source *source, const sh_array *y) {
     return SH_OK;
 }
 
+/* One value per sample is a class or a value, more are values. */
 static sh_status take_targets(sh_source *source, const sh_array *y, sh_read read) {
     bool is_row = y->shape.rank == 2 && y->shape.dim[1] > 1;
     if (y->shape.rank > 2 || y->shape.rank < 1 || (y->shape.rank == 2 && y->shape.dim[1] < 1)) {
@@ -185,6 +193,7 @@ static sh_status take_targets(sh_source *source, const sh_array *y, sh_read read
     return status;
 }
 
+/* The source owns the bytes of both. */
 sh_status sh_source_take_arrays(sh_source *source, const sh_array *x, const sh_array *y,
                                 const sh_read *read) {
     SH_TRY(take_samples(source, x));

@@ -1,3 +1,6 @@
+/* The bytes of a data file: mapped when they are plain, unpacked into memory when they are gzip. A
+ * few kilobytes can unpack to gigabytes, so no more is unpacked than the format's own header
+ * declares, or than there is memory for; the check comes before the memory is taken. */
 #include "data/blob.h"
 
 #include <unistd.h>
@@ -8,16 +11,19 @@
 
 enum { STEP_BYTES = 1 << 30 };  // zlib counts in unsigned int
 
+/* The two magic bytes and the one method there is. */
 static bool is_gzip(const uint8_t *data, size_t bytes) {
     return bytes >= 2 && data[0] == 0x1f && data[1] == 0x8b;
 }
 
+/* With the place in the packed file, which is what can be compared with a fresh copy. */
 static sh_status fail_packed(const char *name, size_t at, const char *why) {
     SH_FAIL(SH_E_FORMAT, "'%s' is damaged: packed data at byte %zu: %s", name, at,
             why != NULL ? why : "it ends too early");
     return sh_error_hint("fetch the file again; 'gzip -t' checks it");
 }
 
+/* The densest code is one bit for 258 bytes: 1032 to 1. */
 bool sh_deflate_can(uint64_t unpacked, uint64_t packed) {
     enum { RATIO_MOST = 1032 };
     return unpacked / RATIO_MOST <= packed;
@@ -28,6 +34,7 @@ typedef struct unpacked {
     size_t used, capacity;
 } unpacked;
 
+/* Doubles the memory, up to the allowance. */
 static sh_status make_room(const char *name, size_t bytes_most, unpacked *out) {
     if (out->used < out->capacity) return SH_OK;
     size_t wanted = out->capacity == 0 ? SH_BLOB_HEAD : out->capacity * 2;
@@ -71,6 +78,7 @@ typedef struct allowance {
     size_t most;  // bytes that are unpacked at all
 } allowance;
 
+/* The file unpacks to more than its header says, or than there is room for. */
 static sh_status fail_beyond(const char *name, const allowance *a) {
     if (a->promised == UINT64_MAX) return sh_room_fail_above(name, &a->room);
     SH_FAIL(SH_E_FORMAT, "'%s' unpacks to more than the %llu bytes that its header tells of", name,
@@ -95,6 +103,7 @@ static sh_status ask_sizer(const char *name, size_t packed, const unpacked *out,
     return SH_OK;
 }
 
+/* Member after member, as `gzip` concatenates them. */
 static sh_status gunzip(const char *name, const sh_mapped *packed, allowance *a, unpacked *out) {
     z_stream stream = {.next_in = (Bytef *)(uintptr_t)packed->data};
     if (inflateInit2(&stream, 15 + 16) != Z_OK)
@@ -112,6 +121,7 @@ static sh_status gunzip(const char *name, const sh_mapped *packed, allowance *a,
     return status;
 }
 
+/* The size must fit to the byte: neither more nor less may come out. */
 sh_status sh_inflate_raw(const char *name, const uint8_t *data, size_t bytes, void *out,
                          size_t out_bytes) {
     z_stream stream = {.next_in = (Bytef *)(uintptr_t)data};
@@ -136,6 +146,7 @@ sh_status sh_inflate_raw(const char *name, const uint8_t *data, size_t bytes, vo
     return status;
 }
 
+/* For the header of an array in a zip file, before memory for all of it is taken. */
 sh_status sh_inflate_head(const char *name, const uint8_t *data, size_t bytes, void *out,
                           size_t out_bytes, size_t *bytes_out) {
     z_stream stream = {.next_in = (Bytef *)(uintptr_t)data};
@@ -150,6 +161,7 @@ sh_status sh_inflate_head(const char *name, const uint8_t *data, size_t bytes, v
     return status;
 }
 
+/* Maps the file; a gzip one is unpacked and unmapped again. */
 sh_status sh_blob_open(const char *path, sh_blob_sizer *sizer, sh_blob *blob_out) {
     sh_blob blob = {0};
     SH_TRY(sh_file_map(path, &blob.map));
@@ -179,6 +191,7 @@ void sh_blob_close(sh_blob *blob) {
     *blob = (sh_blob){0};
 }
 
+/* Plain files come first: no unpacking at each start. */
 char *sh_blob_path(const char *folder, const char *file) {
     char *path = sh_path_join(folder, file);
     char *packed = path != NULL ? sh_format("%s.gz", path) : NULL;
@@ -187,6 +200,7 @@ char *sh_blob_path(const char *folder, const char *file) {
     return is_packed ? packed : path;
 }
 
+/* Of the contents, so that a data set is the same packed or not. */
 sh_status sh_blob_sha256(const char *path, sh_blob_sizer *sizer, char hex_out[SH_SHA256_HEX]) {
     sh_blob blob = {0};
     SH_TRY(sh_blob_open(path, sizer, &blob));
@@ -195,6 +209,7 @@ sh_status sh_blob_sha256(const char *path, sh_blob_sizer *sizer, char hex_out[SH
     return SH_OK;
 }
 
+/* Enough to tell a format by its magic, without reading the file. */
 sh_status sh_blob_head(const char *path, uint8_t *head, size_t head_bytes, size_t *bytes_out) {
     int fd = -1;
     SH_TRY(sh_file_open(path, &fd, NULL));

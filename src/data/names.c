@@ -20,6 +20,7 @@ static sh_status cached(const sh_read *read, const char *name, const char *file,
     return sh_error_hint("fetch it with 'shoal data get %s', or put the file there", name);
 }
 
+/* A named data set through the reader of its format. */
 static sh_status open_with(const sh_reader *reader, const sh_read *read, const char *name,
                            const char *file, sh_source **source_out) {
     char *path = NULL;
@@ -34,6 +35,7 @@ static sh_status open_with(const sh_reader *reader, const sh_read *read, const c
 
 extern const sh_reader sh_reader_idx, sh_reader_text;
 
+/* 60000 images train, 10000 test, as published. */
 static sh_status mnist_open(const sh_read *read, sh_source **source_out) {
     const char *file =
         read->part == SH_PART_TEST ? "t10k-images-idx3-ubyte" : "train-images-idx3-ubyte";
@@ -107,6 +109,7 @@ static bool ignores_some(const sh_source *source, const int64_t *ignore) {
     return false;
 }
 
+/* A name, or a path whose reader is found by its first bytes. */
 sh_status sh_source_open(const sh_read *read, bool *has_parts_out, sh_source **source_out) {
     sh_read inner = *read;
     const sh_data_name *name = find_name(read->path, &inner.part);

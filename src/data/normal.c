@@ -17,6 +17,7 @@ typedef struct moments {
     double *memory;
 } moments;
 
+/* Per channel of images, per feature of vectors. */
 static sh_status moments_init(moments *m, const sh_dataset *dataset) {
     const sh_shape *sample = &dataset->info.sample;
     m->channels = (size_t)sample->dim[0];
@@ -45,6 +46,7 @@ static void sum_bytes(const uint8_t *from, size_t count, uint32_t *sum_out, uint
     *square_out = square;
 }
 
+/* Integer sums: exact, and the same in any order. */
 static void add_bytes(moments *m, const uint8_t *from) {
     enum { BLOCK = 32768 };
     if (m->inner == 1) {
@@ -64,6 +66,7 @@ static void add_bytes(moments *m, const uint8_t *from) {
         }
 }
 
+/* The second pass subtracts the mean first. */
 static void add_floats(moments *m, const float *from) {
     for (size_t c = 0; c < m->channels; c++)
         for (size_t i = 0; i < m->inner; i++) {
@@ -75,6 +78,7 @@ static void add_floats(moments *m, const float *from) {
         }
 }
 
+/* All samples of the view once. */
 static void add_all(moments *m, const sh_dataset *dataset) {
     const sh_source *source = sh_view_source(dataset);
     size_t cells = m->channels * m->inner, count = dataset->info.count;
@@ -91,6 +95,7 @@ static void add_all(moments *m, const sh_dataset *dataset) {
     *m->cells = (double)count * (double)m->inner;
 }
 
+/* Summed over all ranks where the data lies in parts. */
 static sh_status take_means(moments *m, const sh_dataset *dataset, const sh_data_team *team) {
     add_all(m, dataset);
     if (team != NULL) SH_TRY(team->sum(team->self, m->sum, 2 * m->channels + 1));
@@ -101,6 +106,7 @@ static sh_status take_means(moments *m, const sh_dataset *dataset, const sh_data
     return SH_OK;
 }
 
+/* Bytes need one pass, floats two. */
 static sh_status measure(moments *m, const sh_dataset *dataset, const sh_data_team *team) {
     SH_TRY(take_means(m, dataset, team));
     if (sh_view_source(dataset)->cell == SH_CELL_U8) return SH_OK;
@@ -109,6 +115,7 @@ static sh_status measure(moments *m, const sh_dataset *dataset, const sh_data_te
     return team != NULL ? team->max(team->self, m->minus, 2 * m->channels) : SH_OK;
 }
 
+/* A channel without deviation is only centred. */
 static void fill_auto(const moments *m, sh_normal *normal) {
     for (size_t c = 0; c < m->channels; c++) {
         double mean = m->origin[c] + m->sum[c];
@@ -118,6 +125,7 @@ static void fill_auto(const moments *m, sh_normal *normal) {
     }
 }
 
+/* Bytes to 0..1; floats stay. */
 static void fill_unit(const moments *m, bool is_bytes, sh_normal *normal) {
     for (size_t c = 0; c < m->channels; c++) {
         double least = is_bytes ? 0 : -m->minus[c], range = is_bytes ? 255 : m->most[c] - least;

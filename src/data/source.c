@@ -1,3 +1,6 @@
+/* A source: all samples of a file in memory or mapped, with targets. Views (view.c) share it, so
+ * it counts its users. Readers fill it; what they have in common is here: targets as classes or
+ * values, and the checks that no reader may forget. */
 #include "data/source.h"
 
 #include <math.h>
@@ -18,11 +21,13 @@ sh_status sh_source_create(const char *name, sh_source **source_out) {
     return SH_OK;
 }
 
+/* One more view uses it. */
 sh_source *sh_source_acquire(sh_source *source) {
     source->view_count++;
     return source;
 }
 
+/* The last user frees it. NULL is welcome. */
 void sh_source_release(sh_source *source) {
     if (source == NULL) return;
     if (source->view_count > 0) {
@@ -38,11 +43,13 @@ void sh_source_release(sh_source *source) {
     sh_free(source);
 }
 
+/* Bytes of one element of a sample. */
 size_t sh_cell_bytes(sh_cell cell) {
     static const size_t bytes[] = {[SH_CELL_U8] = 1, [SH_CELL_U16] = 2, [SH_CELL_F32] = 4};
     return bytes[cell];
 }
 
+/* What the source holds already counts. */
 sh_status sh_source_room(const sh_source *source, size_t bytes) {
     size_t taken = 0;
     for (size_t i = 0; i < SH_COUNT(source->blobs); i++) taken += sh_blob_memory(&source->blobs[i]);
@@ -57,6 +64,7 @@ sh_status sh_hint_damaged(void) {
     return sh_error_hint("the file is damaged: fetch or write it again");
 }
 
+/* The first NaN or infinity; `count`: there is none. */
 size_t sh_find_not_finite(const float *values, size_t count) {
     const uint32_t exponent = 0x7f800000;
     enum { BLOCK = 4096 };
@@ -82,10 +90,12 @@ typedef struct target_range {
     bool has_zero;
 } target_range;
 
+/* The label that marks samples which do not count. */
 static bool is_ignored(double target, const int64_t *ignore) {
     return ignore != NULL && target == (double)*ignore;
 }
 
+/* Least and largest target, and whether all are whole numbers. */
 static target_range range_of(const double *targets, size_t count, const int64_t *ignore) {
     target_range range = {.least = INFINITY, .most = -INFINITY, .not_integral = count};
     for (size_t i = 0; i < count; i++) {
@@ -99,6 +109,7 @@ static target_range range_of(const double *targets, size_t count, const int64_t 
     return range;
 }
 
+/* Labels -1 and 1 become 0 and 1; otherwise classes count from 0. */
 static sh_status set_classes(sh_source *source, const double *targets, const int64_t *ignore,
                              double most) {
     size_t count = source->stored;
@@ -117,6 +128,7 @@ static sh_status set_classes(sh_source *source, const double *targets, const int
     return SH_OK;
 }
 
+/* One float per sample. */
 static sh_status set_values(sh_source *source, const double *targets) {
     size_t count = source->stored;
     float *values = sh_alloc(count, sizeof *values);
@@ -137,6 +149,7 @@ static sh_status set_values(sh_source *source, const double *targets) {
     return SH_OK;
 }
 
+/* With the place of the sample. */
 static sh_status fail_label(const sh_source *source, size_t at, double label) {
     SH_FAIL(SH_E_FORMAT, "'%s': sample %zu has label %.9g, which is not a class", source->name, at,
             label);
@@ -146,6 +159,7 @@ static sh_status fail_label(const sh_source *source, size_t at, double label) {
         SH_CLASSES_MOST - 1);
 }
 
+/* Whole numbers are classes unless the user or the training set says otherwise. */
 sh_status sh_source_set_targets(sh_source *source, const double *targets, const sh_read *read) {
     const int64_t *ignore = read->options != NULL ? read->options->ignore : NULL;
     size_t count = source->stored;
@@ -171,6 +185,7 @@ sh_status sh_source_set_targets(sh_source *source, const double *targets, const 
     return fail_label(source, at, targets[at]);
 }
 
+/* After every reader: shapes and counts go together. */
 sh_status sh_source_check(const sh_source *source) {
     size_t cells;
     if (!sh_shape_count_checked(&source->info.sample, &cells) || cells == 0 ||

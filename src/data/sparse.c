@@ -1,3 +1,6 @@
+/* Sparse rows in the compressed layout (CSR): starts, indices, values. And rows made from a seed
+ * for benchmarks, whose features are as skewed as those of text (Zipf), because the speed of
+ * sparse kernels depends on that. */
 #include "data/sparse.h"
 
 #include <math.h>
@@ -7,6 +10,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
+/* Three arrays; on failure nothing stays. */
 sh_status sh_sparse_init(sh_sparse *sparse, size_t rows, size_t width, size_t values) {
     *sparse = (sh_sparse){
         .rows = rows,
@@ -27,6 +31,7 @@ void sh_sparse_fini(sh_sparse *sparse) {
     *sparse = (sh_sparse){0};
 }
 
+/* For kernels that want dense rows. */
 void sh_sparse_expand(const sh_sparse *sparse, size_t row, float *x_out) {
     memset(x_out, 0, sparse->width * sizeof *x_out);
     for (size_t i = sparse->start[row]; i < sparse->start[row + 1]; i++)
@@ -44,6 +49,7 @@ typedef struct maker {
     uint64_t *seen;    // (width): the row that last used it, from 1
 } maker;
 
+/* The cumulative probabilities, the numbering, and the hidden model. */
 static sh_status maker_init(maker *m, const sh_sparse_spec *spec) {
     *m = (maker){.spec = spec,
                  .below = spec->zipf > 0 ? sh_alloc(spec->width, sizeof *m->below) : NULL,
@@ -72,6 +78,7 @@ static void maker_fini(maker *m) {
     sh_free(m->seen);
 }
 
+/* Inverse transform: a binary search in the cumulative probabilities. */
 static uint32_t draw_feature(const maker *m, sh_rng *rng) {
     size_t low = 0, high = m->spec->width - 1;
     if (m->below == NULL) return m->number[sh_rng_below(rng, m->spec->width)];
@@ -96,6 +103,7 @@ static void sort(uint32_t *index, size_t count) {
     }
 }
 
+/* A row depends on (seed, stream, row) alone: any worker can make any row. */
 static int32_t make_row(maker *m, size_t row, uint32_t *index, float *value) {
     size_t nonzeros = m->spec->nonzeros;
     sh_rng rng = sh_rng_stream(m->spec->seed, SH_RNG_SYNTHETIC, 1 + m->spec->stream, row);

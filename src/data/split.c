@@ -1,3 +1,6 @@
+/* Holding out samples for validation and testing. Samples are dealt by a shuffle of the seed, the
+ * same for every worker count; text is cut instead of dealt, because windows that overlap would
+ * leak from one part to the other. */
 #include "data/split.h"
 
 #include <math.h>
@@ -7,6 +10,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
+/* Everything, in file order. */
 sh_status sh_view_all(sh_source *source, sh_dataset **dataset_out) {
     if (source == NULL) return SH_OK;
     size_t count = source->info.tokens ? source->stored : source->info.count;
@@ -22,6 +26,7 @@ static sh_status check_text(const sh_source *source, size_t train, size_t held, 
     return sh_error_hint("use a longer text, a shorter context, or files of their own");
 }
 
+/* The end is held out, as texts are read forward. */
 static sh_status split_text(sh_source *source, const sh_split *split, sh_data *data) {
     size_t count = source->stored;
     size_t validation = (size_t)(split->validation * (double)count);
@@ -36,6 +41,7 @@ static sh_status split_text(sh_source *source, const sh_split *split, sh_data *d
     return sh_view_create(source, train + validation, test, NULL, &data->test);
 }
 
+/* For qsort. */
 static int compare_u32(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
@@ -50,6 +56,7 @@ static size_t part_size(const sh_source *source, size_t i) {
     return source->part_count > 0 ? source->part_sizes[i] : source->info.count;
 }
 
+/* Rounded to the nearest sample. */
 static size_t held_of(size_t count, double part) { return (size_t)llround(part * (double)count); }
 
 /* The samples of the three views, as positions in the source. */
@@ -64,6 +71,7 @@ static void lists_fini(lists *l) {
     sh_free(l->test);
 }
 
+/* A part that is wanted must not be empty, nor take everything. */
 static sh_status check_counts(const sh_source *source, double part, size_t count, size_t held,
                               size_t all_held) {
     bool fits = (part == 0 || held > 0) && all_held < count && source->info.count <= UINT32_MAX;
@@ -72,6 +80,7 @@ static sh_status check_counts(const sh_source *source, double part, size_t count
     return sh_error_hint("every part needs at least one sample");
 }
 
+/* Room for the three lists of positions. */
 static sh_status take_lists(const sh_source *source, const sh_split *split, lists *l) {
     for (size_t i = 0; i < part_count(source); i++) {
         size_t count = part_size(source, i);
@@ -118,6 +127,7 @@ static sh_status view_list(sh_source *source, uint32_t **list, size_t count,
     return sh_view_create(source, 0, count, kept, dataset_out);
 }
 
+/* Each part of the data is dealt for itself, so that a worker's hold-out is its own. */
 static sh_status split_samples(sh_source *source, const sh_split *split, sh_data *data) {
     lists l = {0};
     sh_status status;

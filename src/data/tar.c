@@ -1,3 +1,5 @@
+/* Members of a tar archive in memory, ustar format: enough for npm packages. Sizes and names are
+ * checked against the archive; links and devices are passed over. */
 #include "data/tar.h"
 
 #include <stdio.h>
@@ -25,12 +27,14 @@ static bool checksum_fits(const uint8_t *header) {
     return take_octal(header + 148, 8, &wanted) && wanted == sum;
 }
 
+/* The prefix field holds the front of long names. */
 static void take_name(sh_tar *tar, const uint8_t *header) {
     bool has_prefix = memcmp(header + 257, "ustar", 5) == 0 && header[345] != '\0';
     snprintf(tar->name, sizeof tar->name, "%.*s%s%.100s", has_prefix ? 155 : 0,
              (const char *)header + 345, has_prefix ? "/" : "", (const char *)header);
 }
 
+/* The next regular file; its bytes are borrowed from the archive. */
 sh_status sh_tar_next(sh_tar *tar, sh_tar_file *file_out) {
     while (tar->bytes - tar->at >= BLOCK && tar->data[tar->at] != '\0') {
         const uint8_t *header = tar->data + tar->at;

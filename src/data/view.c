@@ -1,3 +1,6 @@
+/* A view: some samples of a source in some order, normalised as they are read. It is what the rest
+ * of the program knows as a dataset. Reading a sample is pure and allocates nothing, so any task
+ * may do it. */
 #include "data/view.h"
 
 #include <string.h>
@@ -19,6 +22,7 @@ static const view *view_of(const sh_dataset *dataset) { return (const view *)dat
 
 const sh_source *sh_view_source(const sh_dataset *dataset) { return view_of(dataset)->source; }
 
+/* The place of a sample in its source. */
 size_t sh_view_at(const sh_dataset *dataset, size_t index) {
     const view *v = view_of(dataset);
     SH_DCHECK(index < dataset->info.count);
@@ -31,16 +35,19 @@ static void bytes_plain(const uint8_t *from, size_t count, float *restrict x) {
     for (size_t i = 0; i < count; i++) x[i] = (float)from[i];
 }
 
+/* One mean and scale for a whole channel of an image. */
 static void bytes_channel(const uint8_t *from, size_t count, float mean, float scale,
                           float *restrict x) {
     for (size_t i = 0; i < count; i++) x[i] = ((float)from[i] - mean) * scale;
 }
 
+/* A mean and scale per feature of a vector. */
 static void bytes_features(const uint8_t *from, size_t count, const float *mean, const float *scale,
                            float *restrict x) {
     for (size_t i = 0; i < count; i++) x[i] = ((float)from[i] - mean[i]) * scale[i];
 }
 
+/* As bytes_channel, from floats. */
 static void floats_channel(const float *from, size_t count, float mean, float scale,
                            float *restrict x) {
     for (size_t i = 0; i < count; i++) x[i] = (from[i] - mean) * scale;
@@ -51,6 +58,7 @@ static void floats_features(const float *from, size_t count, const float *mean, 
     for (size_t i = 0; i < count; i++) x[i] = (from[i] - mean[i]) * scale[i];
 }
 
+/* A class, or the values of a sample. */
 static void put_target(const view *v, size_t at, void *y) {
     if (y == NULL) return;
     size_t values = (size_t)v->base.info.values;
@@ -91,6 +99,7 @@ static void get_floats(const sh_dataset *dataset, size_t index, void *x, void *y
                            (float *)x + c * inner);
 }
 
+/* Expanded: whoever asks a dataset for a sample wants it dense. */
 static void get_sparse(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     size_t at = sh_view_at(dataset, index);
@@ -101,6 +110,7 @@ static void get_sparse(const sh_dataset *dataset, size_t index, void *x, void *y
     for (size_t i = 0; i < v->channels; i++) cells[i] = (cells[i] - v->mean[i]) * v->scale[i];
 }
 
+/* The window and the same moved by one: the target of each token is the next. */
 static void get_tokens_u8(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     const uint8_t *from = (const uint8_t *)v->source->cells + sh_view_at(dataset, index);
@@ -130,6 +140,7 @@ static void view_destroy(sh_dataset *dataset) {
     sh_free(v);
 }
 
+/* Takes over `index`, also on failure; NULL: count samples from `first` on. */
 sh_status sh_view_create(sh_source *source, size_t first, size_t count, uint32_t *index,
                          sh_dataset **dataset_out) {
     view *v = sh_alloc(1, sizeof *v);
@@ -157,6 +168,7 @@ sh_status sh_view_create(sh_source *source, size_t first, size_t count, uint32_t
     return SH_OK;
 }
 
+/* Keeps copies of mean and scale. Tokens have neither. */
 sh_status sh_view_normalise(sh_dataset *dataset, const sh_normal *normal) {
     view *v = (view *)dataset;
     if (normal == NULL || normal->count == 0 || dataset->info.tokens) return SH_OK;
@@ -186,6 +198,7 @@ sh_status sh_view_normalise(sh_dataset *dataset, const sh_normal *normal) {
     return SH_OK;
 }
 
+/* FNV-1a. */
 static uint64_t mix_bytes(uint64_t hash, const void *data, size_t bytes) {
     const uint8_t *at = data;
     for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001b3;  // NOLINT FNV-1a
@@ -205,6 +218,8 @@ static uint64_t mix_sizes(const sh_dataset *dataset) {
     return mix_bytes(0xcbf29ce484222325, sizes, sizeof sizes);
 }
 
+/* Of sizes and a few samples: cheap enough for every start, and it tells one data set from
+ * another. */
 uint64_t sh_view_fingerprint(const sh_dataset *dataset) {
     enum { SAMPLES_MOST = 256, SAMPLE_BYTES_MOST = 4096 };
     const view *v = view_of(dataset);
@@ -269,6 +284,7 @@ static uint64_t mix_samples(uint64_t hash, const view *v, size_t at, size_t coun
     return hash;
 }
 
+/* Of every sample: workers compare it before they train together. */
 uint64_t sh_view_checksum(const sh_dataset *dataset) {
     const view *v = view_of(dataset);
     uint64_t hash = mix_sizes(dataset);

@@ -1,10 +1,14 @@
-/* All algorithms of a collective side by side, and which wins at which size. */
+/* All algorithms of a collective side by side: their terms, their cost at four sizes, and for each
+ * range of sizes the cheapest with the reason why. Everything comes from the same cost functions
+ * that the engine chooses by (comm/price.c), so the table cannot differ from what a run does. */
 #include <stdio.h>
 
 #include "base/text.h"
 #include "explain/collective.h"
 #include "explain/units.h"
 
+/* Other algorithms of the same collective; the library's own, whose cost nobody knows, do not
+ * count. */
 int sh_rivals(const sh_algorithm *algorithm) {
     const sh_algorithm *row;
     int rivals = 0;
@@ -13,6 +17,7 @@ int sh_rivals(const sh_algorithm *algorithm) {
     return rivals;
 }
 
+/* One row per algorithm. 25 MiB is a common bucket size. */
 static void print_rivals(const sh_shown *shown, FILE *file) {
     static const double sizes[] = {0x1p10, 0x1p16, 0x1p20, 25 * 0x1p20};
     char text[SH_UNIT_TEXT];
@@ -37,6 +42,7 @@ static void print_rivals(const sh_shown *shown, FILE *file) {
     }
 }
 
+/* Some ranks share a node and some do not: then both links matter. */
 static bool is_mixed(const sh_topology *topology) {
     const sh_places *places = topology->places;
     return places != NULL && places->nodes > 1 && places->nodes < topology->ranks;
@@ -78,6 +84,7 @@ static void print_reason(const sh_shown *shown, const sh_algorithm *winner,
         sh_fprintf(file, "%.3g n bytes, not %.3g n as %s", a.sent, b.sent, other->name);
 }
 
+/* Ranges from the smallest size up; each names why it beats its neighbours. */
 static void print_ranges(const sh_shown *shown, FILE *file) {
     sh_size_range ranges[SH_RANGES_MOST];
     char from[SH_UNIT_TEXT], to[SH_UNIT_TEXT];
@@ -111,6 +118,7 @@ static void print_ranges(const sh_shown *shown, FILE *file) {
     fprintf(file, "That is over messages; ranks that share memory take `direct`, in one pass.\n");
 }
 
+/* The last part of `shoal explain collective`. */
 void sh_collective_compare(const sh_shown *shown, FILE *file) {
     print_rivals(shown, file);
     print_ranges(shown, file);

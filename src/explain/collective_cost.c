@@ -1,4 +1,6 @@
-/* Terms of a cost, the cheapest algorithm, and where that changes. */
+/* A cost taken apart. alpha, beta and gamma enter the price linearly, so pricing with only one of
+ * them set gives that term alone, and with that one at 1 it counts messages or bytes. Borders
+ * between the ranges of two algorithms are found by bisection over the size. */
 #include <math.h>
 
 #include "explain/collective.h"
@@ -18,6 +20,7 @@ static sh_links only(const sh_links *links, char term, bool one) {
     return part;
 }
 
+/* Six prices: per term once counted, once in seconds. */
 sh_terms sh_terms_of(const sh_algorithm *algorithm, const sh_topology *topology, double bytes,
                      const sh_links *links) {
     double *parts[2][3];
@@ -34,6 +37,7 @@ sh_terms sh_terms_of(const sh_algorithm *algorithm, const sh_topology *topology,
     return terms;
 }
 
+/* The first of equals wins, as in the engine. */
 const sh_algorithm *sh_cheapest(sh_collective does, const sh_topology *topology, double bytes,
                                 const sh_links *links) {
     const sh_algorithm *best = NULL, *row;
@@ -63,6 +67,8 @@ static double find_border(sh_collective does, const sh_topology *topology, const
     return high;
 }
 
+/* Doubles the size from 4 bytes to 4 GiB and bisects where the winner changes. An algorithm that
+ * wins only between two powers of two would be missed; the cost functions are too flat for that. */
 int sh_size_ranges(sh_collective does, const sh_topology *topology, const sh_links *links,
                    sh_size_range ranges_out[SH_RANGES_MOST]) {
     int count = 1;
@@ -80,6 +86,7 @@ int sh_size_ranges(sh_collective does, const sh_topology *topology, const sh_lin
     return count;
 }
 
+/* Counts no further than the limit: a ring of 10,000 ranks has 200 million messages. */
 int sh_moves_count(const sh_shown *shown) {
     const sh_algorithm *algorithm = shown->algorithm;
     int count = 0, steps = algorithm->native ? 0 : algorithm->steps(&shown->topology);
@@ -89,6 +96,7 @@ int sh_moves_count(const sh_shown *shown) {
     return count;
 }
 
+/* Counted over the schedule itself, not by a formula: exact also for uneven blocks. */
 sh_traffic sh_traffic_of(const sh_shown *shown) {
     const sh_algorithm *algorithm = shown->algorithm;
     const sh_topology *topology = &shown->topology;

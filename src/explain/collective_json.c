@@ -7,6 +7,7 @@
 #include "explain/collective.h"
 #include "explain/play.h"
 
+/* 17 digits give the same double back; JSON has no infinity. */
 static void print_number(double number, FILE *file) {
     if (isfinite(number))
         sh_fprintf(file, "%.17g", number);
@@ -14,6 +15,7 @@ static void print_number(double number, FILE *file) {
         fprintf(file, "null");
 }
 
+/* What was asked for: collective, algorithm, ranks, their names and nodes, the size. */
 static void print_head(const sh_shown *shown, FILE *file) {
     const sh_algorithm *algorithm = shown->algorithm;
     const sh_places *places = shown->topology.places;
@@ -30,6 +32,7 @@ static void print_head(const sh_shown *shown, FILE *file) {
     if (algorithm->does == SH_BROADCAST) fprintf(file, ",\"root\":%d", shown->topology.root);
 }
 
+/* The buffers of all ranks; null where a rank holds nothing yet. */
 static void print_values(const sh_play *play, FILE *file) {
     fputc('[', file);
     for (int r = 0; r < play->topology.ranks; r++) {
@@ -47,6 +50,7 @@ static void print_values(const sh_play *play, FILE *file) {
     fputc(']', file);
 }
 
+/* The messages of one step, in the order of the senders. */
 static void print_step(const sh_shown *shown, int step, FILE *file) {
     const sh_algorithm *algorithm = shown->algorithm;
     int blocks = algorithm->blocks(&shown->topology);
@@ -65,6 +69,7 @@ static void print_step(const sh_shown *shown, int step, FILE *file) {
     }
 }
 
+/* Too many messages leave the steps out; their count is there. */
 static sh_status print_steps(const sh_shown *shown, FILE *file) {
     int steps = shown->algorithm->steps(&shown->topology);
     fprintf(file, ",\"blocks\":%d,\"step_count\":%d", shown->algorithm->blocks(&shown->topology),
@@ -95,6 +100,7 @@ static sh_status print_steps(const sh_shown *shown, FILE *file) {
     return SH_OK;
 }
 
+/* Terms as counts and as seconds; their sum can exceed the total where nodes overlap. */
 static void print_cost(const sh_shown *shown, FILE *file) {
     sh_traffic traffic = sh_traffic_of(shown);
     sh_terms t =

@@ -82,6 +82,7 @@ static const char *cell_colour(const sh_play *play, int rank, int block) {
     return shades[(__builtin_popcountll(has) * 4 - 1) / play->topology.ranks];
 }
 
+/* One block of one rank, coloured by how much of it is there. */
 static void draw_cell(const drawing *d, int rank, int block) {
     char text[CELL_TEXT];
     int x = left_of(d, rank, block), y = top_of(d, d->play.step);
@@ -133,11 +134,13 @@ static void draw_bar(const drawing *d, int rank, const sh_move *move, int y, con
             left_of(d, rank, move->first) + 2, y, move->count * d->cell - 4, colour);
 }
 
+/* Where an arrow starts or lands: the middle of its stretch of blocks. */
 static int middle_of(const drawing *d, int rank, const sh_move *move) {
     int count = move->count > 0 ? move->count : d->play.blocks;
     return left_of(d, rank, move->first) + count * d->cell / 2;
 }
 
+/* A Bezier curve that leaves and lands vertically, so that crossing arrows stay apart. */
 static void draw_arrow(const drawing *d, int rank, int step) {
     const sh_play *play = &d->play;
     sh_move send = play->algorithm->step(&play->topology, rank, step).send;
@@ -155,6 +158,7 @@ static void draw_arrow(const drawing *d, int rank, int step) {
             reduces ? "reduce" : "copy");
 }
 
+/* The name of the step and its arrows, between two rows of buffers. */
 static void draw_step(drawing *d) {
     int step = d->play.step, ranks = d->shown->topology.ranks;
     bool reduces = false, signals = d->play.algorithm->does == SH_BARRIER;
@@ -174,6 +178,7 @@ static void draw_step(drawing *d) {
     fprintf(d->file, "</g>\n");
 }
 
+/* The title, and above each column its rank and node. */
 static void draw_head(const drawing *d) {
     const sh_shown *shown = d->shown;
     const sh_algorithm *algorithm = shown->algorithm;
@@ -193,6 +198,7 @@ static void draw_head(const drawing *d) {
     }
 }
 
+/* Only what this picture shows. */
 static void draw_legend(const drawing *d) {
     bool grows = counts(&d->play), swaps = source_of(d) > 0;
     const struct {
@@ -218,6 +224,7 @@ static void draw_legend(const drawing *d) {
     }
 }
 
+/* Fonts and colours as a style sheet; arrow heads as markers. */
 static void open_document(const drawing *d) {
     fprintf(d->file,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -265,6 +272,7 @@ static sh_status measure(drawing *d) {
     return sh_play_init(play, shown->algorithm, &shown->topology, shown->values);
 }
 
+/* A picture that nobody can read is refused, with the size that would do. */
 static sh_status check_size(const sh_shown *shown) {
     const sh_algorithm *algorithm = shown->algorithm;
     if (algorithm->native)
@@ -281,6 +289,7 @@ static sh_status check_size(const sh_shown *shown) {
     return sh_error_hint("draw fewer ranks, such as -n 8");
 }
 
+/* Rows of buffers from top to bottom, arrows in between: a step is read downward. */
 sh_status sh_collective_svg(const sh_shown *shown, FILE *file) {
     SH_TRY(check_size(shown));
     drawing d = {.shown = shown, .file = file};

@@ -1,4 +1,6 @@
-/* A collective as tables for people. */
+/* A collective as tables for people: what it is, each message of each step with the values it
+ * carries, the result, the traffic, and the cost taken apart. The schedule is played (play.c) on
+ * the user's numbers, so what is printed is what the algorithm computes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,16 +11,19 @@
 
 enum { TERMS_MOST = 4 };  // values per message that are worked out in its row
 
+/* The user's name of a rank, or its number. */
 const char *sh_shown_rank(const sh_shown *shown, int rank, char text_out[SH_RANK_TEXT]) {
     if (shown->values != NULL) return shown->values->names[rank];
     snprintf(text_out, SH_RANK_TEXT, "%d", rank);
     return text_out;
 }
 
+/* "1 rank", "2 ranks". */
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
 /* ---- Head ------------------------------------------------------------------------------------ */
 
+/* Which rank sits on which node; long lists are cut. */
 static void print_nodes(const sh_shown *shown, FILE *file) {
     const sh_places *places = shown->topology.places;
     if (places == NULL || places->nodes == 1) {
@@ -41,6 +46,7 @@ static void print_nodes(const sh_shown *shown, FILE *file) {
     fprintf(file, "%s\n", places->nodes > 16 ? ", .." : "");
 }
 
+/* The first lines: what, by which algorithm, where, in how many steps. */
 static void print_head(const sh_shown *shown, FILE *file) {
     const sh_algorithm *algorithm = shown->algorithm;
     int ranks = shown->topology.ranks;
@@ -66,6 +72,7 @@ static void print_head(const sh_shown *shown, FILE *file) {
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
+/* So that columns of user-given names line up. */
 static int name_width(const sh_shown *shown) {
     int width = 4;
     for (int r = 0; r < shown->topology.ranks; r++) {
@@ -102,6 +109,7 @@ static void print_work(const sh_play *play, int rank, const sh_moves *moves, FIL
     }
 }
 
+/* What the receiver does with a message. */
 static const char *then_text(sh_collective does, sh_then then) {
     if (does == SH_BARRIER) return "signal";
     return then == SH_THEN_REDUCE ? "reduce" : "copy";
@@ -149,6 +157,7 @@ static void print_buffers(const sh_shown *shown, const sh_play *play, int width,
     }
 }
 
+/* With values each step has a table of its own and the buffers behind it. */
 static sh_status print_steps(const sh_shown *shown, FILE *file) {
     int width = name_width(shown), steps = shown->algorithm->steps(&shown->topology);
     bool plays = shown->values != NULL;
@@ -175,6 +184,7 @@ static sh_status print_steps(const sh_shown *shown, FILE *file) {
 
 /* ---- Summary --------------------------------------------------------------------------------- */
 
+/* What every rank ends with; once where all are alike. */
 static sh_status print_result(const sh_shown *shown, FILE *file) {
     sh_play play;
     SH_TRY(sh_play_init(&play, shown->algorithm, &shown->topology, shown->values));
@@ -198,6 +208,7 @@ static sh_status print_result(const sh_shown *shown, FILE *file) {
     return SH_OK;
 }
 
+/* Messages and bytes in all and per rank. */
 static void print_traffic(const sh_shown *shown, FILE *file) {
     sh_traffic t = sh_traffic_of(shown);
     char all[SH_UNIT_TEXT], least[SH_UNIT_TEXT], most[SH_UNIT_TEXT];
@@ -216,6 +227,7 @@ static void print_traffic(const sh_shown *shown, FILE *file) {
         fprintf(file, "%s to %s sent by a rank\n", least, most);
 }
 
+/* The links that the seconds below assume, and where they come from. */
 static void print_links(const sh_shown *shown, FILE *file) {
     const sh_places *places = shown->topology.places;
     bool between = places != NULL && places->nodes > 1, inside = places == NULL || places->most > 1;
@@ -230,6 +242,7 @@ static void print_links(const sh_shown *shown, FILE *file) {
     if (shown->measured != NULL) fprintf(file, "      as measured between %s\n", shown->measured);
 }
 
+/* A term that costs nothing is left out. */
 static void print_term(const char *name, double times, const char *what, double seconds,
                        FILE *file) {
     char text[SH_UNIT_TEXT];
@@ -238,6 +251,7 @@ static void print_term(const char *name, double times, const char *what, double 
                sh_seconds_text(seconds, text));
 }
 
+/* The formula, its terms with numbers, and their sum. */
 static void print_cost(const sh_shown *shown, FILE *file) {
     char text[SH_UNIT_TEXT];
     sh_terms t =
@@ -256,6 +270,7 @@ static void print_cost(const sh_shown *shown, FILE *file) {
         fprintf(file, "  (less than the sum: nodes are busy with different terms at once)\n");
 }
 
+/* What `shoal explain collective` prints. */
 sh_status sh_collective_text(const sh_shown *shown, FILE *file) {
     print_head(shown, file);
     int ranks = shown->topology.ranks;

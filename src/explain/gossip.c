@@ -1,8 +1,13 @@
+/* A communication graph for people and for machines: who listens to whom, with what weight, and
+ * how fast disagreement falls. The rate is the second largest eigenvalue (by modulus) of the
+ * mixing matrix: after k rounds the difference between models is at most its k-th power of what it
+ * was. */
 #include "explain/gossip.h"
 
 #include "base/json.h"
 #include "base/text.h"
 
+/* Weights of 0 are dots, so that the pattern shows. */
 static void print_row(const sh_graph *graph, int row, FILE *file) {
     fprintf(file, "  %4d ", row);
     for (int column = 0; column < graph->ranks; column++) {
@@ -15,6 +20,8 @@ static void print_row(const sh_graph *graph, int row, FILE *file) {
     fprintf(file, "\n");
 }
 
+/* Above SH_SHOWN_MATRIX workers the neighbours of worker 0 must do: the graphs look alike from
+ * everywhere. */
 static void print_matrix(const sh_graph *graph, FILE *file) {
     if (graph->ranks > SH_SHOWN_MATRIX) {
         fprintf(file, "too many workers to show the matrix; worker 0 listens to");
@@ -29,6 +36,7 @@ static void print_matrix(const sh_graph *graph, FILE *file) {
     for (int row = 0; row < graph->ranks; row++) print_row(graph, row, file);
 }
 
+/* What the eigenvalue means in rounds. */
 static void print_meaning(double second, FILE *file) {
     sh_fprintf(file, "second eigenvalue (modulus): %.3f\n", second);
     if (second > 0)
@@ -54,6 +62,7 @@ static sh_status print_all(const sh_graph *shown, FILE *file) {
     return SH_OK;
 }
 
+/* Degree, weights, matrix, rate, and the other graphs beside it. */
 sh_status sh_gossip_text(const sh_graph *graph, FILE *file) {
     fprintf(file, "%s of %d workers%s: %s\n", graph->kind->name, graph->ranks,
             graph->kind->symmetric ? "" : ", directed", graph->kind->help);
@@ -67,6 +76,7 @@ sh_status sh_gossip_text(const sh_graph *graph, FILE *file) {
     return print_all(graph, file);
 }
 
+/* Row i is what worker i takes of each model. */
 static json_t *matrix_json(const sh_graph *graph) {
     json_t *rows = json_array();
     for (int row = 0; row < graph->ranks; row++) {
@@ -78,6 +88,7 @@ static json_t *matrix_json(const sh_graph *graph) {
     return rows;
 }
 
+/* The same numbers on one line; the matrix only up to SH_SHOWN_MATRIX_JSON workers. */
 sh_status sh_gossip_json(const sh_graph *graph, FILE *file) {
     double second = sh_graph_second(graph);
     bool shows = graph->ranks <= SH_SHOWN_MATRIX_JSON;

@@ -1,9 +1,14 @@
+/* A schedule played step by step on real numbers and on sets. Numbers show what each rank
+ * computes; sets (bit r: rank r's contribution is in this block) show how complete a block is,
+ * also without values. All ranks move at once: a step reads the state before it (`before`, `had`)
+ * and writes the new one. */
 #include "explain/play.h"
 
 #include <string.h>
 
 #include "base/memory.h"
 
+/* Sets lie rank by rank, block by block. */
 static size_t at(const sh_play *play, int rank, int block) {
     return (size_t)rank * (size_t)play->blocks + (size_t)block;
 }
@@ -22,6 +27,7 @@ static uint64_t first_set(const sh_play *play, int rank, int block) {
     }
 }
 
+/* Whose contributions a finished block must hold; 0: this rank need not have it. */
 static uint64_t last_set(const sh_play *play, int rank, int block) {
     int ranks = play->topology.ranks;
     switch (play->algorithm->does) {
@@ -40,17 +46,21 @@ static uint64_t last_set(const sh_play *play, int rank, int block) {
     return ranks == 64 ? UINT64_MAX : (UINT64_C(1) << ranks) - 1;
 }
 
+/* The block is what the collective promises for this rank. */
 bool sh_play_is_final(const sh_play *play, int rank, int block) {
     uint64_t wanted = last_set(play, rank, block);
     return wanted != 0 && sh_play_has(play, rank, block) == wanted;
 }
 
+/* The block holds a value worth printing. A broadcast's buffers hold the user's numbers from the
+ * start. */
 bool sh_play_shows(const sh_play *play, int rank, int block) {
     sh_collective does = play->algorithm->does;
     return sh_play_has(play, rank, block) != 0 || does == SH_BROADCAST ||
            (does == SH_ALLTOALL && play->step == 0);
 }
 
+/* The state before the first step. */
 static void fill(sh_play *play, const sh_values *values) {
     int ranks = play->topology.ranks;
     bool gathers = play->algorithm->does == SH_ALLGATHER;
@@ -63,6 +73,7 @@ static void fill(sh_play *play, const sh_values *values) {
     }
 }
 
+/* Bounded: at most SH_VALUES_RANKS ranks, so that a set fits a word. */
 sh_status sh_play_init(sh_play *play, const sh_algorithm *algorithm, const sh_topology *topology,
                        const sh_values *values) {
     SH_ASSERT(topology->ranks <= SH_VALUES_RANKS);
@@ -96,6 +107,7 @@ void sh_play_fini(sh_play *play) {
     *play = (sh_play){0};
 }
 
+/* One receive on the values. */
 static void take_numbers(sh_play *play, int rank, const sh_moves *moves) {
     const sh_move *receive = &moves->receive;
     sh_range to = sh_stretch_range(play->elements, play->blocks, receive->first, receive->count);
@@ -108,6 +120,7 @@ static void take_numbers(sh_play *play, int rank, const sh_moves *moves) {
         mine[i] = moves->then == SH_THEN_REDUCE ? mine[i] + theirs[i] : theirs[i];
 }
 
+/* The same receive on the sets. */
 static void take_sets(sh_play *play, int rank, const sh_moves *moves) {
     sh_move signal = {.peer = moves->receive.peer, .first = 0, .count = 1};
     bool signals = play->algorithm->does == SH_BARRIER;  // who was heard of takes no bytes
@@ -122,6 +135,7 @@ static void take_sets(sh_play *play, int rank, const sh_moves *moves) {
     }
 }
 
+/* One step of all ranks; false after the last. */
 bool sh_play_next(sh_play *play) {
     if (play->step == play->steps) return false;
     size_t sets = (size_t)play->topology.ranks * (size_t)play->blocks;

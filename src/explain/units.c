@@ -1,3 +1,5 @@
+/* Rates, times and sizes as people write them: "1Gbit,50us" in, "1.2 MiB" out. Rates count in
+ * thousands, as networks do, sizes in 1024, as memory does. */
 #include "explain/units.h"
 
 #include <math.h>
@@ -35,16 +37,19 @@ static bool take(const char *at, const char *end, const unit *units, double *val
     return false;
 }
 
+/* Bits or bytes per second; below 1 B/s it is a typing error. */
 static bool take_rate(const char *at, const char *end, double *value_out) {
     bool found = take(at, end, bit_rates, value_out) || take(at, end, byte_rates, value_out);
     return found && *value_out >= 1;
 }
 
+/* Every refusal shows a right one. */
 static sh_status refuse(const char *flag, const char *text, const char *wrong) {
     SH_FAIL(SH_E_USAGE, "--%s '%.60s': %s", flag, text, wrong);
     return sh_error_hint("--%s 1Gbit,50us: the rate, then the latency", flag);
 }
 
+/* RATE,LATENCY[,RATE OF REDUCTION]. */
 sh_status sh_link_parse(const char *text, const char *flag, sh_link *link_out) {
     const char *comma = strchr(text, ','), *second = NULL;
     if (comma != NULL) second = strchr(comma + 1, ',');
@@ -77,6 +82,7 @@ static const char *with_unit(double value, const unit *units, char text_out[SH_U
     return text_out;
 }
 
+/* As sh_link_parse reads it. */
 const char *sh_link_text(const sh_link *link, char text_out[3 * SH_UNIT_TEXT]) {
     char rate[SH_UNIT_TEXT], latency[SH_UNIT_TEXT];
     with_unit(1 / link->beta_s, bit_rates, rate);
@@ -95,6 +101,7 @@ const char *sh_rate_text(double bytes, char text_out[SH_UNIT_TEXT]) {
     return with_unit(bytes, byte_rates, text_out);
 }
 
+/* Three digits and the largest unit that fits. */
 const char *sh_seconds_text(double seconds, char text_out[SH_UNIT_TEXT]) {
     if (seconds <= 0) return snprintf(text_out, SH_UNIT_TEXT, "0 s"), text_out;
     return with_unit(seconds, times, text_out);

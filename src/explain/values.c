@@ -1,3 +1,6 @@
+/* The numbers that a user gives to `shoal explain`: a line per rank, an optional name first, any
+ * of the usual separators. The file comes from outside, so its size, ranks, names and numbers are
+ * bounded, and every fault has its line. */
 #include "explain/values.h"
 
 #include <ctype.h>
@@ -21,10 +24,13 @@ typedef struct reader {
     sh_values *values;
 } reader;
 
+/* Separators; brackets too, so that lists from Python can be pasted. */
 static bool is_between(char c) { return c != '\0' && strchr(" \t\r,;:=[]", c) != NULL; }
 
+/* Marks that a name may contain besides letters and digits. */
 static bool is_mark(char c) { return c != '\0' && strchr("_-.", c) != NULL; }
 
+/* Starts with a letter, so that no number is taken for a name. */
 static bool is_name(const char *word, size_t length) {
     if (length >= SH_VALUES_NAME || !isalpha((unsigned char)word[0])) return false;
     for (size_t i = 0; i < length; i++)
@@ -32,6 +38,7 @@ static bool is_name(const char *word, size_t length) {
     return true;
 }
 
+/* Names are unique: tables and JSON refer to them. */
 static sh_status take_name(reader *r, const char *word, size_t length) {
     sh_values *v = r->values;
     if (!is_name(word, length)) {
@@ -49,6 +56,7 @@ static sh_status take_name(reader *r, const char *word, size_t length) {
     return SH_OK;
 }
 
+/* Finite and below 1e15, where sums of doubles are still exact to the digit shown. */
 static sh_status take_number(reader *r, const char *word, size_t length, size_t at) {
     sh_values *v = r->values;
     double number;
@@ -70,6 +78,7 @@ static sh_status take_number(reader *r, const char *word, size_t length, size_t 
     return SH_OK;
 }
 
+/* All ranks hold buffers of one length: the first line says which. */
 static sh_status end_line(reader *r, size_t count) {
     sh_values *v = r->values;
     if (count == 0)
@@ -87,6 +96,7 @@ static sh_status end_line(reader *r, size_t count) {
     return SH_OK;
 }
 
+/* Blank lines and comments (#) count for nothing. */
 static sh_status read_line(reader *r, const char *at, const char *end) {
     sh_values *v = r->values;
     size_t words = 0, count = 0;
@@ -111,6 +121,7 @@ static sh_status read_line(reader *r, const char *at, const char *end) {
     return end_line(r, count);
 }
 
+/* The last line may lack its newline. */
 static sh_status read_text(reader *r, const char *text, size_t bytes) {
     const char *at = text, *end = text + bytes;
     while (at < end) {
@@ -144,6 +155,7 @@ sh_status sh_values_parse(const char *path, const char *text, size_t bytes, sh_v
     return SH_OK;
 }
 
+/* Of a file; an empty one holds no values. */
 sh_status sh_values_read(const char *path, sh_values *values_out) {
     sh_mapped mapped;
     SH_TRY(sh_file_map(path, &mapped));

@@ -26,6 +26,7 @@ typedef struct libsvm {
     double *targets;
 } libsvm;
 
+/* A comment (#) ends the line, too. */
 static bool at_line_end(const libsvm *l) {
     return l->at == l->end || *l->at == '\n' || *l->at == '#';
 }
@@ -34,6 +35,7 @@ static void skip_spaces(libsvm *l) {
     while (l->at < l->end && (*l->at == ' ' || *l->at == '\t' || *l->at == '\r')) l->at++;
 }
 
+/* With the line, for these files are made by scripts. */
 static sh_status fail_here(const libsvm *l, const char *why) {
     int shown = 0;
     while (shown < 24 && l->at + shown < l->end && l->at[shown] > ' ' && l->at[shown] < 127)
@@ -43,6 +45,7 @@ static sh_status fail_here(const libsvm *l, const char *why) {
     return sh_error_hint("a line is 'label index:value index:value ...'");
 }
 
+/* A number that a float can hold. */
 static sh_status take_finite(libsvm *l, const char *what, double *number_out) {
     if (!sh_number_take(&l->at, l->end, number_out)) return fail_here(l, what);
     if (isfinite((float)*number_out)) return SH_OK;
@@ -51,6 +54,7 @@ static sh_status take_finite(libsvm *l, const char *what, double *number_out) {
     return sh_hint_not_finite();
 }
 
+/* From 1 and bounded; sparse rows also want them ascending (put). */
 static sh_status take_index(libsvm *l, size_t *index_out) {
     size_t index = 0;
     const uint8_t *start = l->at;
@@ -76,6 +80,7 @@ static sh_status take_index(libsvm *l, size_t *index_out) {
     return SH_OK;
 }
 
+/* In the first pass counts, in the second stores. */
 static sh_status put(libsvm *l, size_t index, float value) {
     if (l->cells != NULL) {
         l->cells[l->rows * l->width + index - 1] = value;
@@ -95,6 +100,7 @@ static sh_status put(libsvm *l, size_t index, float value) {
     return SH_OK;
 }
 
+/* A label and its pairs. */
 static sh_status take_row(libsvm *l) {
     double label = 0;
     SH_TRY(take_finite(l, "no label", &label));
@@ -130,6 +136,7 @@ static sh_status pass(libsvm *l) {
     return SH_OK;
 }
 
+/* Between the passes: the sizes are known, nothing is allocated. */
 static sh_status check_size(const libsvm *l, const sh_read *read) {
     if (l->rows == 0) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", l->name);
     if (l->width == 0) return SH_FAIL(SH_E_FORMAT, "'%s' holds labels without features", l->name);
@@ -141,6 +148,7 @@ static sh_status check_size(const libsvm *l, const sh_read *read) {
     return SH_OK;
 }
 
+/* By width and density; see above. */
 static bool is_sparse(const libsvm *l) {
     return l->width >= SPARSE_WIDTH && l->values <= l->rows * (l->width / SPARSE_PART);
 }
@@ -160,6 +168,7 @@ static sh_status fill_rows(libsvm *l, const uint8_t *data, sh_source *source) {
                    l->width, l->name);
 }
 
+/* The memory that the rows will take. */
 static size_t bytes_of(const libsvm *l) {
     size_t rows = l->rows * (sizeof *l->targets + sizeof(int32_t));
     if (!is_sparse(l)) return rows + l->rows * l->width * sizeof *l->cells;
@@ -178,6 +187,7 @@ static sh_status fill(libsvm *l, const sh_read *read, const uint8_t *data, sh_so
     return sh_source_set_targets(source, l->targets, read);
 }
 
+/* From bytes, for tests and the fuzzer, too. */
 sh_status sh_libsvm_parse(const sh_read *read, const uint8_t *data, size_t bytes,
                           sh_source **source_out) {
     libsvm l = {.name = read->path, .at = data, .end = data + bytes};

@@ -15,6 +15,7 @@ static uint32_t u16_at(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8;
 static uint32_t u32_at(const uint8_t *at) { return u16_at(at) | u16_at(at + 2) << 16; }
 static uint64_t u64_at(const uint8_t *at) { return u32_at(at) | (uint64_t)u32_at(at + 4) << 32; }
 
+/* The archive and its directory. */
 typedef struct zip {
     const char *name;
     const uint8_t *data;
@@ -29,11 +30,13 @@ typedef struct member {
     uint32_t method, checksum, flags;
 } member;
 
+/* With the byte at which the archive is wrong. */
 static sh_status fail_zip(const zip *z, size_t at, const char *why) {
     SH_FAIL(SH_E_FORMAT, "'%s' is a damaged NPZ file: %s at byte %zu", z->name, why, at);
     return sh_error_hint("'unzip -t' checks it");
 }
 
+/* The end record is searched backwards, behind a comment of any length. */
 static sh_status find_directory(zip *z) {
     if (z->bytes < END_BYTES) return fail_zip(z, z->bytes, "it ends too early");
     size_t last = z->bytes - END_BYTES, first = last > 65535 ? last - 65535 : 0;
@@ -96,6 +99,7 @@ static sh_status next_member(const zip *z, size_t *at_inout, member *m) {
     return SH_OK;
 }
 
+/* An array "x" is the member "x.npy". */
 static sh_status find_member(const zip *z, const char *array, member *m_out, bool *found_out) {
     char file[32];
     size_t length = (size_t)snprintf(file, sizeof file, "%s.npy", array);
@@ -111,6 +115,7 @@ static sh_status find_member(const zip *z, const char *array, member *m_out, boo
     return SH_OK;
 }
 
+/* The local header repeats name and extra field with lengths of its own. */
 static sh_status locate(const zip *z, const member *m, const uint8_t **packed_out) {
     if (m->offset > z->directory || z->directory - m->offset < LOCAL_BYTES ||
         u32_at(z->data + m->offset) != 0x04034b50)
@@ -123,6 +128,7 @@ static sh_status locate(const zip *z, const member *m, const uint8_t **packed_ou
     return SH_OK;
 }
 
+/* CRC-32, as the directory has it. */
 static uint32_t checksum_of(const uint8_t *data, size_t bytes) {
     return (uint32_t)crc32_z(crc32_z(0, NULL, 0), data, bytes);
 }
@@ -171,6 +177,7 @@ static sh_status unpack(const zip *z, const member *m, const char *label, const 
     return SH_OK;
 }
 
+/* Unpacks, checks the sum, parses. */
 static sh_status read_array(const zip *z, const char *name, sh_blob *blob, sh_array *array_out,
                             bool *found_out) {
     member m = {0};
@@ -207,6 +214,7 @@ static sh_status fill(const sh_read *read, const zip *z, sh_source *source, bool
     return sh_source_take_arrays(source, &x, has_y ? &y : NULL, read);
 }
 
+/* From bytes, for tests and the fuzzer, too. */
 sh_status sh_npz_parse(const sh_read *read, const uint8_t *data, size_t bytes,
                        sh_source **source_out) {
     zip z = {.name = read->path, .data = data, .bytes = bytes};

@@ -23,6 +23,7 @@ typedef struct recipe {
     sh_shape shape;
 } recipe;
 
+/* Shows where in the specification the fault is. */
 static sh_status fail_spec(const char *spec, const char *at, const char *why) {
     SH_FAIL(SH_E_USAGE, "'%s': %s at '%s'", spec, why, at);
     return sh_error_hint(
@@ -56,6 +57,7 @@ static bool take_exponent(const char **at_inout, double *number_out) {
     return *number_out <= 2;
 }
 
+/* CxHxW. */
 static bool take_shape(const char **at_inout, sh_shape *shape_out) {
     sh_shape shape = {0};
     for (;;) {
@@ -71,6 +73,7 @@ static bool take_shape(const char **at_inout, sh_shape *shape_out) {
     return sh_shape_count_checked(&shape, &cells) && cells <= (size_t)1 << 28;
 }
 
+/* "key=". */
 static bool take_key(const char **at_inout, const char *key) {
     size_t length = strlen(key);
     if (strncmp(*at_inout, key, length) != 0 || (*at_inout)[length] != '=') return false;
@@ -78,6 +81,7 @@ static bool take_key(const char **at_inout, const char *key) {
     return true;
 }
 
+/* Keys in any order, each with its bounds. */
 static sh_status parse(const char *spec, recipe *recipe_out) {
     recipe p = {
         .nonzeros = 73, .classes = 10, .count = 4096, .shape = SH_SHAPE(1, 28, 28), .context = 0};
@@ -110,6 +114,7 @@ static sh_status parse(const char *spec, recipe *recipe_out) {
     return SH_OK;
 }
 
+/* The bytes of the generator's words. */
 static void random_bytes(sh_rng rng, uint8_t *out, size_t count) {
     for (size_t i = 0; i < count; i += 16) {
         sh_philox_block block = sh_rng_at(&rng, i / 16);
@@ -117,11 +122,13 @@ static void random_bytes(sh_rng rng, uint8_t *out, size_t count) {
     }
 }
 
+/* Before anything is made. */
 static sh_status check_room(const sh_read *read, uint64_t bytes) {
     if (sh_room_check(read->path, 0, bytes) == SH_OK) return SH_OK;
     return sh_error_hint("ask for less: lower its shape, count, features or nonzeros");
 }
 
+/* The label of sample i is i modulo the classes. */
 static sh_status make_images(const sh_read *read, const recipe *p, sh_source *source) {
     size_t cells = sh_shape_count(&p->shape), pool = POOL_BYTES / cells;
     if (pool < POOL_SAMPLES_LEAST) pool = POOL_SAMPLES_LEAST;
@@ -180,6 +187,7 @@ static sh_status make_tokens(const sh_read *read, const recipe *p, sh_source *so
     return SH_OK;
 }
 
+/* Training and testing are different streams of one hidden model. */
 static sh_status make_sparse(const sh_read *read, const recipe *p, sh_source *source) {
     const sh_sparse_spec rows = {.rows = source->info.count,
                                  .width = (size_t)p->features,

@@ -31,6 +31,7 @@ static size_t decode(const uint8_t *at, size_t left, uint32_t *point_out) {
     return length;
 }
 
+/* A code point as UTF-8. */
 static size_t encode(uint32_t point, char out[4]) {
     if (point < 0x80) {
         out[0] = (char)point;
@@ -49,6 +50,7 @@ static size_t line_of(const uint8_t *data, size_t at) {
     return line;
 }
 
+/* With the line, counted only when it is needed. */
 static sh_status fail_at(const char *name, const uint8_t *data, size_t at, const char *what) {
     SH_FAIL(SH_E_FORMAT, "'%s': %s at byte %zu (line %zu)", name, what, at, line_of(data, at));
     return sh_error_hint("'tokens: bytes' accepts any file");
@@ -61,6 +63,7 @@ typedef struct alphabet {
     size_t room;
 } alphabet;
 
+/* 0: the training text does not have this character. */
 static uint32_t token_of(const alphabet *a, uint32_t point) {
     return point < a->room ? a->token[point] : 0;
 }
@@ -136,6 +139,7 @@ static sh_status take_vocabulary(sh_source *source, const char *vocabulary, alph
     return SH_OK;
 }
 
+/* One token per character, as bytes where the vocabulary allows. */
 static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes, size_t count,
                            const alphabet *a) {
     void *cells = sh_alloc(count, sh_cell_bytes(source->cell));
@@ -157,6 +161,7 @@ static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes,
     return SH_OK;
 }
 
+/* Two passes: check and count, then translate. */
 static sh_status read_characters(sh_source *source, const sh_read *read, const uint8_t *data,
                                  size_t bytes, size_t *count_out) {
     const char *vocabulary = read->vocabulary;
@@ -174,6 +179,7 @@ static sh_status read_characters(sh_source *source, const sh_read *read, const u
     return status;
 }
 
+/* Bytes need no translation and stay where they are. */
 static sh_status text_fill(const sh_read *read, sh_source *source, const uint8_t *data,
                            size_t bytes) {
     const sh_data_options *options = read->options;
@@ -203,6 +209,7 @@ static sh_status text_fill(const sh_read *read, sh_source *source, const uint8_t
     return sh_source_check(source);
 }
 
+/* From bytes, for tests and the fuzzer, too. */
 sh_status sh_text_parse(const sh_read *read, const uint8_t *data, size_t bytes,
                         sh_source **source_out) {
     sh_source *source = NULL;
