@@ -110,15 +110,16 @@ SHOAL_API shoal_status shoal_explain_pipeline(const shoal_pipeline_options *opti
 SHOAL_API shoal_status shoal_report(const char *const *folders, size_t count, bool measures,
                                     const shoal_hooks *hooks, const char *path);
 
-/* The runs whose folders `folder` holds (NULL: "runs"), a line each: state, steps, accuracy, time. */
+/* The runs whose folders `folder` holds (NULL: "runs"), a line each: state, steps, accuracy, time.
+ */
 SHOAL_API shoal_status shoal_runs(const char *folder, bool json, const shoal_sink *sink);
 /* The results of two runs, and the settings in which they differ. */
 SHOAL_API shoal_status shoal_runs_diff(const char *one, const char *other, bool json,
                                        const shoal_sink *sink);
 
-/* A trained model as C99 source without dependencies: `path` and NAME.h beside it, with the function
- * `int NAME_run(const float *in, float *out)`. Constants are the parameters to the bit. `name` NULL:
- * "model". */
+/* A trained model as C99 source without dependencies: `path` and NAME.h beside it, with the
+ * function `int NAME_run(const float *in, float *out)`. Constants are the parameters to the bit.
+ * `name` NULL: "model". */
 SHOAL_API shoal_status shoal_model_export_c(const shoal_model *model, const char *name,
                                             const char *path);
 /* The same as an ONNX file, operator set 17, with a free batch dimension. */

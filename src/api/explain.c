@@ -63,10 +63,10 @@ static void print_kernels(const sh_executor *executor, const sh_layer *layer, FI
     const char *kernels = op == NULL                      ? "absorbed by a neighbour"
                           : layer->kind->describe != NULL ? layer->kind->describe(op)
                                                           : "";
-    const char *curve = op == NULL          ? NULL
-                        : op->relu          ? "relu"
+    const char *curve = op == NULL               ? NULL
+                        : op->relu               ? "relu"
                         : op->activation != NULL ? op->activation->name
-                                            : NULL;
+                                                 : NULL;
     fprintf(file, "%s%s%s%s%s\n", *kernels != '\0' ? "  " : "", kernels,
             curve != NULL && *kernels == '\0' ? " " : "", curve != NULL ? " + " : "",
             curve != NULL ? curve : "");

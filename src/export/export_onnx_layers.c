@@ -262,7 +262,8 @@ static void add_gelu(LAYER_PARAMETERS) {
         sh_onnx_node(onnx, "Mul", NAMES(x[0], number(onnx, sqrt(0.5), factor)), NAMES(inner));
     sh_onnx_node(onnx, o->approximate ? "Tanh" : "Erf", NAMES(inner),
                  NAMES(sh_onnx_fresh(onnx, curved)));
-    sh_onnx_node(onnx, "Add", NAMES(curved, number(onnx, 1, one)), NAMES(sh_onnx_fresh(onnx, more)));
+    sh_onnx_node(onnx, "Add", NAMES(curved, number(onnx, 1, one)),
+                 NAMES(sh_onnx_fresh(onnx, more)));
     sh_onnx_node(onnx, "Mul", NAMES(x[0], more), NAMES(sh_onnx_fresh(onnx, half)));
     sh_onnx_node(onnx, "Mul", NAMES(half, number(onnx, 0.5, two)), NAMES(y));
 }

@@ -51,7 +51,7 @@ typedef struct sh_layer {
     int inputs[SH_INPUTS_MOST];  // layer indices, SH_NET_INPUT for the data
     int input_count;
     sh_shape in[SH_INPUTS_MOST], out;  // without the batch dimension
-    sh_slice slice;                      // of a split output: random draws are by the whole's element
+    sh_slice slice;                    // of a split output: random draws are by the whole's element
     void *options;                     // kind->options_bytes, or NULL
     sh_param_spec param_specs[SH_LAYER_PARAMS_MOST], state_specs[SH_LAYER_PARAMS_MOST];
     int param_count, state_count;

@@ -113,7 +113,8 @@ void sh_param_spec_init(const sh_param_spec *spec, uint64_t seed, size_t first, 
     for (size_t done = 0; done < count;) {
         size_t at = first + done, skip = at % run, take = run - skip;
         if (take > count - done) take = count - done;
-        draw(spec, seed, sh_slice_run_begin(&spec->slice, at / run) + skip, take, values_out + done);
+        draw(spec, seed, sh_slice_run_begin(&spec->slice, at / run) + skip, take,
+             values_out + done);
         done += take;
     }
 }

@@ -35,7 +35,7 @@ typedef struct sh_param {
     sh_shape shape;
     size_t offset, count;  // elements in the block
     bool decays;           // weight decay and trust ratios apply: matrices, not biases and norms
-    sh_slice slice;          // of a parameter that is split over workers
+    sh_slice slice;        // of a parameter that is split over workers
 } sh_param;
 
 typedef struct sh_param_list {

@@ -66,7 +66,8 @@ TEST(report, reads_what_a_run_wrote) {
     const json_t *notice = json_array_get(json_object_get(run, "notices"), 0);
     assert_string_equal(json_string_value(json_object_get(notice, "text")),
                         "worker 1 is a straggler");
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(run, "end"), "workers")), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(run, "end"), "workers")),
+                     2);
     json_decref(run);
 }
 
