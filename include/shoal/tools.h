@@ -296,6 +296,51 @@ SHOAL_API shoal_status shoal_fed_simulate(const shoal_config *config, const shoa
                                           const shoal_fed_options *options, char **folder_out,
                                           shoal_fed_result *result_out);
 
+/* A federated server (docs/federated.md). */
+typedef struct shoal_fed_serve_options {
+    shoal_fed_options fed; /* clients, partition, dropout and held_out have no meaning here */
+    const char *listen;    /* "[HOST]:PORT", port 0: any */
+    const char *host;      /* the name by which clients reach it; NULL: this machine's */
+    int64_t invitations;   /* clients that are invited at the start */
+    double token_hours;    /* how long an invitation holds */
+    double deadline_s;     /* of a round */
+    int64_t poll_ms;       /* waiting clients ask again after this */
+    int64_t late_rounds;   /* updates of so many closed rounds are still taken */
+    void (*invited)(void *user, const char *line); /* a join line, with the hooks' user */
+} shoal_fed_serve_options;
+
+/* Serves until the last round is closed or hooks->stop; the same call goes on where it was. State
+ * is in the run's folder: metrics and model as after shoal_train, clients and rounds in
+ * federated.db. */
+SHOAL_API shoal_status shoal_fed_serve(const shoal_config *config, const shoal_hooks *hooks,
+                                       const shoal_fed_serve_options *options, char **folder_out);
+
+/* For who owns a server's folder, also while it runs. */
+SHOAL_API shoal_status shoal_fed_invite(const char *folder, int64_t count, double hours,
+                                        void (*line)(void *user, const char *line), void *user);
+SHOAL_API shoal_status shoal_fed_revoke(const char *folder, int64_t client);
+SHOAL_API shoal_status shoal_fed_clients(const char *folder, bool json, const shoal_sink *sink);
+SHOAL_API shoal_status shoal_fed_status(const char *folder, bool json, const shoal_sink *sink);
+
+typedef struct shoal_fed_join_options {
+    const char *url;   /* "https://host:8443" */
+    const char *token; /* NULL: the folder holds a certificate already */
+    const char *ca;    /* "sha256:HEX"; NULL: the folder holds the authority's certificate */
+} shoal_fed_join_options;
+
+typedef struct shoal_fed_joined {
+    int64_t counted, dropped; /* updates that became part of a round, and that did not */
+    int64_t sent_bytes, received_bytes;
+} shoal_fed_joined;
+
+/* A client: trains on the config's data until the training is over. What the server decides (model,
+ * loss, optimizer, batch) overrides the config; where data lies and what is written stays the
+ * config's. The client's folder is `out`, default "federated": its key, certificates and last
+ * model. */
+SHOAL_API shoal_status shoal_fed_join(const shoal_config *config, const shoal_hooks *hooks,
+                                      const shoal_fed_join_options *options,
+                                      shoal_fed_joined *joined_out);
+
 #ifdef __cplusplus
 }
 #endif

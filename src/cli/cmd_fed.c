@@ -3,8 +3,10 @@
 
 #include "cli/fed.h"
 
-static const sh_command *const actions[] = {&sh_command_fed_simulate};
-static const char *const words[] = {"simulate"};
+static const sh_command *const actions[] = {&sh_command_fed_serve,  &sh_command_fed_simulate,
+                                            &sh_command_fed_status, &sh_command_fed_clients,
+                                            &sh_command_fed_invite, &sh_command_fed_revoke};
+static const char *const words[] = {"serve", "simulate", "status", "clients", "invite", "revoke"};
 
 static const sh_command *choose(int argc, char **argv) {
     for (size_t i = 0; i < SH_COUNT(words) && argc > 0; i++)
@@ -19,7 +21,8 @@ static const char *word_at(const void *names, size_t index) {
 
 static shoal_status run_fed(sh_args *args) {
     if (args->operand_count == 0)
-        CLI_FAIL(SHOAL_E_USAGE, "say what to do: shoal fed simulate");
+        CLI_FAIL(SHOAL_E_USAGE,
+                 "say what to do: serve, simulate, status, clients, invite or revoke");
     else
         CLI_FAIL(SHOAL_E_USAGE, "there is no 'shoal fed %.40s'", args->operands[0]);
     const char *near =
@@ -32,6 +35,10 @@ const sh_command sh_command_fed = {
     .name = "fed",
     .help = "train one model with clients that keep their data",
     .usage =
+        "  shoal fed serve RUN.yaml --listen :8443 --min-clients 3   (see: shoal fed serve "
+        "--help)\n"
+        "  shoal fed status|clients|invite DIR\n"
+        "  shoal fed revoke DIR NUMBER\n"
         "  shoal fed simulate RUN.yaml --clients 100 --rounds 50    (see: shoal fed simulate "
         "--help)\n",
     .operands_most = 2,

@@ -9,6 +9,7 @@
     X(predict)             \
     X(simulate)            \
     X(fed)                 \
+    X(join)                \
     X(explain)             \
     X(bench)               \
     X(compare)             \

@@ -1,18 +1,13 @@
 #include "http/client.h"
 
 #include <curl/curl.h>
-#include <pthread.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/file.h"
+#include "http/curl.h"
 
 static const uint64_t BYTES_MOST = (uint64_t)1 << 30;
-static pthread_once_t started = PTHREAD_ONCE_INIT;
-static CURLcode start_code;
-
-static void start(void) { start_code = curl_global_init(CURL_GLOBAL_DEFAULT); }
-
 typedef struct transfer {
     sh_writer writer;
     const sh_http_options *options;
@@ -86,8 +81,8 @@ static sh_status judge(const transfer *t, CURLcode code, const char *url, const 
 sh_status sh_http_get_file(const char *url, const char *path, const sh_http_options *options) {
     static const sh_http_options none = {0};
     char reason[CURL_ERROR_SIZE] = "";
-    pthread_once(&started, start);
-    CURL *curl = start_code == CURLE_OK ? curl_easy_init() : NULL;
+    SH_TRY(sh_curl_start());
+    CURL *curl = curl_easy_init();
     if (curl == NULL) return SH_FAIL(SH_E_UNSUPPORTED, "libcurl does not start");
     transfer t = {.options = options != NULL ? options : &none};
     t.what = t.options->what != NULL ? t.options->what : url;

@@ -1,0 +1,115 @@
+/* shoal fed status, clients, invite, revoke: for who owns the folder of a server, also while it
+ * runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/fed.h"
+
+typedef struct admin_options {
+    bool json;
+    int64_t count;
+    double hours;
+} admin_options;
+
+#define AT(field) .at = offsetof(admin_options, field)
+
+static const sh_option show_rows[] = {
+    {.key = "json",
+     .type = SH_OPTION_BOOL,
+     AT(json),
+     .initial = "false",
+     .help = "one JSON object a line"},
+};
+
+static const sh_option invite_rows[] = {
+    {.key = "count",
+     .type = SH_OPTION_INT,
+     AT(count),
+     .initial = "1",
+     .least = 1,
+     .most = 100000,
+     .value = "N",
+     .help = "clients to invite"},
+    {.key = "token-hours",
+     .type = SH_OPTION_REAL,
+     AT(hours),
+     .initial = "24",
+     .least = 1e-4,
+     .most = 8760,
+     .value = "HOURS",
+     .help = "how long an invitation holds"},
+};
+
+static shoal_status run_status(sh_args *args) {
+    const admin_options *o = args->options;
+    return shoal_fed_status(args->operands[1], o->json, &sh_stdout);
+}
+
+static shoal_status run_clients(sh_args *args) {
+    const admin_options *o = args->options;
+    return shoal_fed_clients(args->operands[1], o->json, &sh_stdout);
+}
+
+static void print_line(void *user, const char *line) {
+    (void)user;
+    printf("%s\n", line);
+}
+
+static shoal_status run_invite(sh_args *args) {
+    const admin_options *o = args->options;
+    return shoal_fed_invite(args->operands[1], o->count, o->hours, print_line, NULL);
+}
+
+static shoal_status run_revoke(sh_args *args) {
+    char *end;
+    long long number = strtoll(args->operands[2], &end, 10);
+    if (end == args->operands[2] || *end != '\0' || number < 1) {
+        CLI_FAIL(SHOAL_E_USAGE, "'%.40s' is no number of a client", args->operands[2]);
+        return CLI_HINT("shoal fed clients DIR");
+    }
+    return shoal_fed_revoke(args->operands[1], number);
+}
+
+const sh_command sh_command_fed_status = {
+    .name = "fed status",
+    .help = "how far a federated training is",
+    .usage = "  shoal fed status DIR [--json]\n",
+    .options = {show_rows, SH_COUNT(show_rows)},
+    .options_bytes = sizeof(admin_options),
+    .operands_least = 2,
+    .operands_most = 2,
+    .run = run_status,
+};
+
+const sh_command sh_command_fed_clients = {
+    .name = "fed clients",
+    .help = "who takes part in a federated training",
+    .usage = "  shoal fed clients DIR [--json]\n",
+    .options = {show_rows, SH_COUNT(show_rows)},
+    .options_bytes = sizeof(admin_options),
+    .operands_least = 2,
+    .operands_most = 2,
+    .run = run_clients,
+};
+
+const sh_command sh_command_fed_invite = {
+    .name = "fed invite",
+    .help = "print join lines for more clients",
+    .usage = "  shoal fed invite DIR [--count N] [--token-hours HOURS]\n",
+    .options = {invite_rows, SH_COUNT(invite_rows)},
+    .options_bytes = sizeof(admin_options),
+    .operands_least = 2,
+    .operands_most = 2,
+    .run = run_invite,
+};
+
+const sh_command sh_command_fed_revoke = {
+    .name = "fed revoke",
+    .help = "let a client take part no longer",
+    .usage = "  shoal fed revoke DIR NUMBER\n",
+    .options = {show_rows, 0},
+    .options_bytes = sizeof(admin_options),
+    .operands_least = 3,
+    .operands_most = 3,
+    .run = run_revoke,
+};

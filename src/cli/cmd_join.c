@@ -1,0 +1,75 @@
+/* shoal join: a client of a federated training. */
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/common.h"
+
+typedef struct join_options {
+    char *ca;
+} join_options;
+
+static const sh_option rows[] = {
+    {.key = "ca",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(join_options, ca),
+     .value = "sha256:HEX",
+     .help = "fingerprint of the server's authority, as the join line has it"},
+};
+
+typedef struct view {
+    sh_args *args;
+} view;
+
+static void show_line(void *user, shoal_log_level level, const char *text) {
+    view *v = user;
+    shoal_hooks hooks = sh_args_hooks(v->args);
+    hooks.line(hooks.user, level, text);
+}
+
+static void show_progress(void *user, const shoal_progress *now) {
+    view *v = user;
+    char accuracy[40] = "";
+    if (!isnan(now->test_accuracy))
+        sh_snprintf(accuracy, sizeof accuracy, "  accuracy before %.2f %%",
+                    100 * now->test_accuracy);
+    char loss[40];
+    sh_snprintf(loss, sizeof loss, "%.4f", now->train_loss);
+    sh_say(v->args, "round %lld trained  loss %s%s", (long long)now->step, loss, accuracy);
+}
+
+static shoal_status run_join(sh_args *args) {
+    const join_options *o = args->options;
+    CLI_TRY(sh_args_config(args, NULL));
+    shoal_fed_join_options options = {.url = args->operands[0],
+                                      .token = args->operand_count > 1 ? args->operands[1] : NULL,
+                                      .ca = o->ca};
+    view v = {.args = args};
+    shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
+    shoal_fed_joined joined;
+    shoal_status status = shoal_fed_join(args->config, &hooks, &options, &joined);
+    sh_args_unwatch(args);
+    if (status == SHOAL_OK)
+        printf("counted        %lld updates\ndropped        %lld\nsent           %.1f MB\n",
+               (long long)joined.counted, (long long)joined.dropped,
+               (double)joined.sent_bytes / 1e6);
+    if (status == SHOAL_E_INTERRUPTED)
+        sh_say(args, "stopped; the same command goes on, and needs no token any more");
+    return status;
+}
+
+const sh_command sh_command_join = {
+    .name = "join",
+    .help = "take part in a federated training with data of your own",
+    .usage =
+        "  shoal join https://host:8443 TOKEN --ca sha256:HEX --data mine.csv --out DIR\n\n"
+        "The server prints this line without data and folder. The key is made here and stays in\n"
+        "DIR (default federated), with the certificate and at the end the model. Model, optimizer\n"
+        "and batch are the server's; data, threads and --hold-out are yours: docs/federated.md.\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(join_options),
+    .takes_run_options = true,
+    .operands_least = 1,
+    .operands_most = 2,
+    .run = run_join,
+};

@@ -1,0 +1,145 @@
+/* What the owner of a server's folder may ask and do, also while the server runs. */
+#include "fed/admin.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/text.h"
+
+sh_status sh_fed_invitation(sh_fed_store *store, int64_t unix_s, double hours,
+                            char line_out[SH_FED_LINE]) {
+    char url[300], fingerprint[80], token[SH_FED_TOKEN];
+    SH_TRY(sh_fed_store_get(store, "url", url, sizeof url));
+    SH_TRY(sh_fed_store_get(store, "fingerprint", fingerprint, sizeof fingerprint));
+    if (url[0] == '\0') {
+        SH_FAIL(SH_E_USAGE, "this server has not been started yet");
+        return sh_error_hint("shoal fed serve");
+    }
+    SH_TRY(sh_fed_store_invite(store, unix_s, (int64_t)(hours * 3600), token));
+    snprintf(line_out, SH_FED_LINE, "shoal join %s %s --ca sha256:%s", url, token, fingerprint);
+    return SH_OK;
+}
+
+sh_status sh_fed_invite(const char *folder, int64_t count, double hours,
+                        void (*line)(void *user, const char *line), void *user) {
+    sh_fed_store *store = NULL;
+    SH_TRY(sh_fed_store_open(folder, false, &store));
+    sh_status status = SH_OK;
+    for (int64_t i = 0; i < count && status == SH_OK; i++) {
+        char text[SH_FED_LINE];
+        status = sh_fed_invitation(store, (int64_t)time(NULL), hours, text);
+        if (status == SH_OK) line(user, text);
+    }
+    sh_fed_store_close(store);
+    return status;
+}
+
+sh_status sh_fed_revoke(const char *folder, int64_t client) {
+    sh_fed_store *store = NULL;
+    SH_TRY(sh_fed_store_open(folder, false, &store));
+    sh_status status = sh_fed_store_revoke(store, client);
+    sh_fed_store_close(store);
+    return status;
+}
+
+typedef struct printing {
+    FILE *file;
+    bool json;
+    int64_t rows, revoked, closed;
+} printing;
+
+static void print_day(FILE *file, int64_t unix_s) {
+    char text[32] = "";
+    time_t time_s = (time_t)unix_s;
+    struct tm day;
+    if (gmtime_r(&time_s, &day) != NULL) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%SZ", &day);
+    fputs(text, file);
+}
+
+static void print_client(void *self, const sh_fed_client_row *client) {
+    printing *p = self;
+    p->rows++;
+    p->revoked += client->revoked;
+    if (p->file == NULL) return;
+    if (p->json) {
+        fprintf(p->file,
+                "{\"client\":%lld,\"joined\":%lld,\"rounds\":%lld,\"last_round\":%llu,\"revoked\":%"
+                "s}\n",
+                (long long)client->number, (long long)client->joined_unix_s,
+                (long long)client->rounds, (unsigned long long)client->counted,
+                client->revoked ? "true" : "false");
+        return;
+    }
+    fprintf(p->file, "client %-6lld joined ", (long long)client->number);
+    print_day(p->file, client->joined_unix_s);
+    fprintf(p->file, "  counted in %lld rounds, last in round %llu%s\n", (long long)client->rounds,
+            (unsigned long long)client->counted, client->revoked ? "  revoked" : "");
+}
+
+sh_status sh_fed_print_clients(const char *folder, bool json, FILE *file) {
+    sh_fed_store *store = NULL;
+    printing p = {.file = file, .json = json};
+    SH_TRY(sh_fed_store_open(folder, false, &store));
+    sh_status status = sh_fed_store_clients(store, print_client, &p);
+    sh_fed_store_close(store);
+    return status;
+}
+
+static void count_round(void *self, const sh_fed_round_row *round) {
+    printing *p = self;
+    p->closed = round->round;
+}
+
+static void print_round(void *self, const sh_fed_round_row *round) {
+    printing *p = self;
+    if (p->json) {
+        char loss[40] = "null";
+        if (isfinite(round->loss)) sh_snprintf(loss, sizeof loss, "%.9g", round->loss);
+        sh_fprintf(
+            p->file,
+            "%s{\"round\":%lld,\"clients\":%lld,\"samples\":%lld,\"loss\":%s,\"seconds\":%.3f}",
+            p->rows++ > 0 ? "," : "", (long long)round->round, (long long)round->clients,
+            (long long)round->samples, loss, round->seconds);
+        return;
+    }
+    sh_fprintf(p->file, "round %-6lld %lld clients, %lld samples, loss %.4f, %.1f s, closed ",
+               (long long)round->round, (long long)round->clients, (long long)round->samples,
+               round->loss, round->seconds);
+    print_day(p->file, round->closed_unix_s);
+    fputc('\n', p->file);
+}
+
+static sh_status print_status(sh_fed_store *store, bool json, FILE *file) {
+    char url[300], rounds[32];
+    printing seen = {0}, shown = {.file = file, .json = json};
+    SH_TRY(sh_fed_store_get(store, "url", url, sizeof url));
+    SH_TRY(sh_fed_store_get(store, "rounds", rounds, sizeof rounds));
+    SH_TRY(sh_fed_store_clients(store, print_client, &seen));
+    SH_TRY(sh_fed_store_rounds(store, 1, count_round, &seen));
+    int64_t open = sh_fed_store_open_invitations(store, (int64_t)time(NULL));
+    const char *of = rounds[0] != '\0' ? rounds : "0";
+    if (json)
+        fprintf(file,
+                "{\"url\":\"%s\",\"closed\":%lld,\"rounds\":%s,\"clients\":%lld,\"revoked\":%lld,"
+                "\"invitations\":%lld,\"last\":[",
+                url, (long long)seen.closed, of, (long long)seen.rows, (long long)seen.revoked,
+                (long long)open);
+    else
+        fprintf(file,
+                "server         %s\nrounds         %lld of %s\nclients        %lld, %lld revoked, "
+                "%lld invited\n",
+                url, (long long)seen.closed, of, (long long)seen.rows, (long long)seen.revoked,
+                (long long)open);
+    SH_TRY(sh_fed_store_rounds(store, 5, print_round, &shown));
+    if (json) fputs("]}\n", file);
+    return SH_OK;
+}
+
+sh_status sh_fed_print_status(const char *folder, bool json, FILE *file) {
+    sh_fed_store *store = NULL;
+    SH_TRY(sh_fed_store_open(folder, false, &store));
+    sh_status status = print_status(store, json, file);
+    sh_fed_store_close(store);
+    return status;
+}
