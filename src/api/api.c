@@ -59,7 +59,7 @@ shoal_status shoal_config_read(shoal_config *config, const char *path) {
     SHOAL_NEED(path);
     sh_node *node = NULL;
     sh_status status = sh_node_read(path, &node);
-    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, &config->config, NULL);
+    if (status == SH_OK) status = sh_options_apply(sh_config_table(), node, &config->config, NULL);
     sh_node_destroy(node);
     return (shoal_status)status;
 }
@@ -67,8 +67,9 @@ shoal_status shoal_config_read(shoal_config *config, const char *path) {
 shoal_status shoal_config_set(shoal_config *config, const char *key, const char *value) {
     SHOAL_NEED(config);
     SHOAL_NEED(key);
-    if (value == NULL) return (shoal_status)sh_options_unset(sh_config_table, key, &config->config);
-    return (shoal_status)sh_options_set(sh_config_table, key, value, &config->config);
+    if (value == NULL)
+        return (shoal_status)sh_options_unset(sh_config_table(), key, &config->config);
+    return (shoal_status)sh_options_set(sh_config_table(), key, value, &config->config);
 }
 
 shoal_status shoal_config_flag(shoal_config *config, int argc, char **argv, int *index) {
@@ -77,24 +78,25 @@ shoal_status shoal_config_flag(shoal_config *config, int argc, char **argv, int 
     SHOAL_NEED(index);
     if (*index < 0 || *index >= argc)
         return (shoal_status)SH_FAIL(SH_E_USAGE, "there is no argument %d of %d", *index, argc);
-    return (shoal_status)sh_options_flag(sh_config_table, argc, argv, index, &config->config, NULL);
+    return (shoal_status)sh_options_flag(sh_config_table(), argc, argv, index, &config->config,
+                                         NULL);
 }
 
 char *shoal_config_print(const shoal_config *config) {
     SHOAL_NEED_OR(config, NULL);
-    return sh_options_print(sh_config_table, &config->config);
+    return sh_options_print(sh_config_table(), &config->config);
 }
 
 shoal_status shoal_config_help(bool markdown, const shoal_sink *sink) {
     SHOAL_NEED_SINK(sink);
     FILE *file;
     SHOAL_TRY(sh_sink_open(sink, &file));
-    sh_options_help(sh_config_table, file, markdown);
+    sh_options_help(sh_config_table(), file, markdown);
     return sh_sink_close(file, SH_OK);
 }
 
 sh_status sh_config_copy(const sh_config *from, sh_config *to) {
-    return sh_options_copy(sh_config_table, from, to);
+    return sh_options_copy(sh_config_table(), from, to);
 }
 
 int sh_cores(void) {
@@ -306,14 +308,13 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
 /* Deep gradient compression corrects momentum on the way, so the optimizer must apply none. */
 static sh_status hand_momentum_over(shoal_run *run) {
     sh_codec codec;
-    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    SH_TRY(sh_codec_make(&run->config.codec, &codec));
     if (run->team.engine == NULL || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
     SH_TRY(sh_scheme_check_momentum(run));
     run->codec_momentum = run->optim.options.momentum;
-    run->codec_nesterov = strcmp(run->optim.kind->name, "nesterov") == 0;
-    static char sgd[] = "sgd";
+    run->codec_nesterov = run->optim.kind->nesterov;
     sh_optim_options plain = run->config.optim;
-    plain.name = sgd;
+    plain.name = (char *)(uintptr_t)sh_optim_plain()->name;
     plain.lr = run->optim.options.lr;
     plain.weight_decay = run->optim.options.weight_decay;
     plain.momentum = 0;
@@ -324,7 +325,7 @@ static sh_status hand_momentum_over(shoal_run *run) {
 
 static bool drops_paths(const sh_net *net) {
     for (size_t i = 0; i < net->layer_count; i++)
-        if (net->layers[i]->kind == sh_layer_find("droppath")) return true;
+        if (net->layers[i]->kind->drops_branch) return true;
     return false;
 }
 

@@ -119,7 +119,7 @@ static sh_status write_report(const shoal_comparison *comparison) {
 /* ---- one variant ---- */
 
 static sh_status set(sh_config *config, const char *key, const char *value) {
-    return sh_options_set(sh_config_table, key, value, config);
+    return sh_options_set(sh_config_table(), key, value, config);
 }
 
 static sh_status configure(const comparing *c, const shoal_variant *row, sh_config *config) {

@@ -117,7 +117,7 @@ static sh_status fill(const sh_config *config, const shoal_compare_options *opti
     lists[1].flag = "compress";
     lists[2].flag = "workers";
     SH_TRY(cut(options->sync != NULL ? options->sync : config->scheme.name, &lists[0]));
-    SH_TRY(cut(options->compress != NULL ? options->compress : config->compress, &lists[1]));
+    SH_TRY(cut(options->compress != NULL ? options->compress : config->codec.name, &lists[1]));
     SH_TRY(cut(options->workers != NULL ? options->workers : workers, &lists[2]));
     SH_TRY(check_schemes(&lists[0]));
     SH_TRY(check_codecs(&lists[1]));

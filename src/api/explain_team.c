@@ -80,7 +80,9 @@ void sh_explain_team(const shoal_run *run, FILE *file) {
     bool forced = run->config.allreduce != NULL && strcmp(run->config.allreduce, "auto") != 0;
     fprintf(file, "  sums of gradients: %s\n",
             forced ? run->config.allreduce : "direct on one machine, through shared memory");
-    bool maps = !forced || strcmp(run->config.allreduce, "direct") == 0;
+    const sh_algorithm *named =
+        forced ? sh_algorithm_find(SH_ALLREDUCE, run->config.allreduce) : NULL;
+    bool maps = !forced || (named != NULL && named->maps);
     double slots = (double)run->optim.slot_count * (double)run->optim.total * sizeof(float);
     if (maps && sh_team_may_fuse_update(run, workers))
         sh_fprintf(file,

@@ -32,7 +32,7 @@ static sh_status read_optimizer(const char *text, sh_config *config) {
     if (whole == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
     sh_node *node = NULL;
     sh_status status = sh_node_parse("optimizer", whole, strlen(whole), &node);
-    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, config, NULL);
+    if (status == SH_OK) status = sh_options_apply(sh_config_table(), node, config, NULL);
     sh_node_destroy(node);
     sh_free(whole);
     return status;

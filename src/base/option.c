@@ -99,6 +99,16 @@ sh_status sh_options_copy(sh_option_table table, const void *from, void *to) {
     return SH_OK;
 }
 
+size_t sh_own_offset(sh_own_at *at, size_t index) {
+    size_t offset = 0;
+    for (size_t i = 0; i <= index; i++) {
+        size_t bytes = (at(i)->bytes + 15) / 16 * 16;
+        SH_ASSERT(offset + bytes <= SH_OWN_BYTES);
+        if (i < index) offset += bytes;
+    }
+    return offset;
+}
+
 /* "lr" of "optimizer.lr". */
 static const char *last_part(const char *key) {
     const char *dot = strrchr(key, '.');

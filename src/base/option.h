@@ -50,6 +50,46 @@ typedef struct sh_option_table {
     size_t count;
 } sh_option_table;
 
+/* Rows on one line: struct and field of the target, key, initial value (text, or NULL), the range
+ * of numbers, help, and whatever else the option has by name:
+ *
+ *   SH_INT_ROW(conv_options, groups, "groups", "1", 1, 64, "groups of channels", .value = "N") */
+#define SH_ROW_(type_, struct_, field_, key_, initial_, ...)                              \
+    {                                                                                     \
+        .type = type_, .at = offsetof(struct_, field_), .key = key_, .initial = initial_, \
+        .help = __VA_ARGS__                                                               \
+    }
+#define SH_NUMBER_ROW_(type_, struct_, field_, key_, initial_, least_, most_, ...)        \
+    {                                                                                     \
+        .type = type_, .at = offsetof(struct_, field_), .key = key_, .initial = initial_, \
+        .least = least_, .most = most_, .help = __VA_ARGS__                               \
+    }
+#define SH_INT_ROW(...)  SH_NUMBER_ROW_(SH_OPTION_INT, __VA_ARGS__)
+#define SH_REAL_ROW(...) SH_NUMBER_ROW_(SH_OPTION_REAL, __VA_ARGS__)
+#define SH_INTS_ROW(...) SH_NUMBER_ROW_(SH_OPTION_INTS, __VA_ARGS__)
+#define SH_BOOL_ROW(...) SH_ROW_(SH_OPTION_BOOL, __VA_ARGS__)
+#define SH_TEXT_ROW(...) SH_ROW_(SH_OPTION_STRING, __VA_ARGS__)
+#define SH_NODE_ROW(struct_, field_, key_, ...) \
+    SH_ROW_(SH_OPTION_NODE, struct_, field_, key_, NULL, __VA_ARGS__)
+
+/* Options that a single row of a registry has (a scheme's, a codec's, an optimizer's): numbers and
+ * switches in a struct of its own. The structs of all rows lie one behind the other, in the order
+ * of the registry, in the block that the settings of its kind hold. */
+typedef struct sh_own_options {
+    sh_option_table table;  // keys with the group's prefix: "sync.outer_lr"
+    size_t bytes;           // of the struct
+} sh_own_options;
+
+enum { SH_OWN_BYTES = 512 };
+typedef struct sh_own_block {
+    _Alignas(16) unsigned char bytes[SH_OWN_BYTES];
+} sh_own_block;
+
+/* The options of the registry's row `index`; NULL: past the end. */
+typedef const sh_own_options *sh_own_at(size_t index);
+/* Where the struct of row `index` begins in the block. */
+size_t sh_own_offset(sh_own_at *at, size_t index);
+
 /* Sets every field to its initial value. */
 sh_status sh_options_init(sh_option_table table, void *target);
 void sh_options_fini(sh_option_table table, void *target);

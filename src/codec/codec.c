@@ -1,6 +1,7 @@
 #include "codec/codec.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "codec/feedback.h"
@@ -12,13 +13,46 @@ static const sh_codec_kind *const kinds[] = {SH_CODEC_LIST(X)};
 #undef X
 
 const sh_codec_kind *sh_codec_at(size_t index) {
-    return index < SH_COUNT(kinds) ? kinds[index] : NULL;
+    if (index < SH_COUNT(kinds)) return kinds[index];
+    if (sh_codec_more == NULL) return NULL;
+    for (size_t i = 0;; i++)
+        if (sh_codec_more[i] == NULL || i == index - SH_COUNT(kinds)) return sh_codec_more[i];
 }
 
 const sh_codec_kind *sh_codec_find(const char *name) {
-    for (size_t i = 0; i < SH_COUNT(kinds); i++)
-        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+    const sh_codec_kind *kind;
+    for (size_t i = 0; (kind = sh_codec_at(i)) != NULL; i++)
+        if (strcmp(kind->name, name) == 0) return kind;
     return NULL;
+}
+
+enum { NAMES_MOST = 32 };  // a checkpoint notes them as bits
+
+/* Written once, before anybody reads it. */
+static struct {
+    pthread_once_t once;
+    const char *items[NAMES_MOST + 1];
+} names = {.once = PTHREAD_ONCE_INIT, .items = {"momentum"}};
+
+static void add_name(const char *name) {
+    size_t i = 0;
+    for (; names.items[i] != NULL; i++)
+        if (strcmp(names.items[i], name) == 0) return;
+    SH_ASSERT(i < NAMES_MOST);
+    names.items[i] = name;
+}
+
+static void collect_names(void) {
+    const sh_codec_kind *kind;
+    for (size_t i = 0; (kind = sh_codec_at(i)) != NULL; i++) {
+        for (int k = 0; k < kind->states; k++) add_name(kind->state_names[k]);
+        if (kind->factors != NULL) add_name("factors");
+    }
+}
+
+const char *const *sh_codec_state_names(bool momentum) {
+    pthread_once(&names.once, collect_names);
+    return names.items + (momentum ? 0 : 1);
 }
 
 int sh_codec_states(const sh_codec *codec) {

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/option.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "tensor/dtype.h"
@@ -38,6 +39,16 @@ typedef struct sh_codec_options {
     int64_t warmup_steps;  // dgc: the ratio falls exponentially from 25 % over these
     size_t dense_below;    // parameters of fewer elements go as they are
 } sh_codec_options;
+
+/* The rows of the group "compress" in the options of a run. */
+typedef struct sh_codec_settings {
+    char *name;        // with its amount, as sh_codec_parse reads it
+    bool feedback;     // of what a biased codec left out
+    double warmup;     // dgc: steps, or below 1 a part of the run
+    sh_own_block own;  // of single codecs
+} sh_codec_settings;
+
+extern const sh_option_table sh_codec_table;  // for sh_codec_settings; options.c
 
 /* One parameter on its way. */
 typedef struct sh_codec_tensor {
@@ -67,6 +78,7 @@ typedef struct sh_codec_kind {
     bool amount_whole;    // a whole number; otherwise a fraction, also written as a percentage
     double clip_initial;  // options.clip as sh_codec_parse leaves it
     size_t dense_below;   // and options.dense_below
+    sh_own_options own;   // options that it alone has: sh_codec_own(codec)
     sh_feedback feedback;
     bool owns_momentum;          // the caller sets options.momentum and its optimizer applies none
     bool keeps_states;           // has its states without feedback too
@@ -97,9 +109,13 @@ typedef struct sh_codec_kind {
 struct sh_codec {
     const sh_codec_kind *kind;  // NULL: none, gradients travel as they are
     sh_codec_options options;
-    int64_t step;  // of the run, for warm-up; set by the caller
+    sh_own_block own;  // the struct of the kind's own options
+    int64_t step;      // of the run, for warm-up; set by the caller
     int ranks;
 };
+
+/* Further rows, which a program defines that has codecs of its own; ends with NULL. */
+extern const sh_codec_kind *const sh_codec_more[] __attribute__((weak, visibility("hidden")));
 
 const sh_codec_kind *sh_codec_find(const char *name);  // NULL: unknown
 const sh_codec_kind *sh_codec_at(size_t index);        // NULL: past the end
@@ -107,11 +123,20 @@ const sh_codec_kind *sh_codec_at(size_t index);        // NULL: past the end
 /* Reads "none", "fp16", "qsgd:4", "topk:1%", "dgc:0.1%"; an amount left out takes the kind's
  * default. "none" leaves kind NULL. */
 sh_status sh_codec_parse(const char *text, sh_codec *codec_out);
+/* The same with what the options of a run say of it. */
+sh_status sh_codec_make(const sh_codec_settings *settings, sh_codec *codec_out);
+const sh_own_options *sh_codec_own_at(size_t index);  // sh_own_at of this registry
+/* The struct of the kind's own options. */
+static inline const void *sh_codec_own(const sh_codec *codec) { return codec->own.bytes; }
 /* Options that were set after parsing fit the kind. */
 sh_status sh_codec_check(const sh_codec *codec);
 /* "topk:1%", as sh_codec_parse reads it. Returns text_out. */
 const char *sh_codec_text(const sh_codec *codec, char text_out[SH_CODEC_TEXT]);
 
+/* The names that checkpoints may hold states of codecs under, of all rows, up to a NULL. A momentum
+ * that a codec owns is called velocity; with `momentum` the list begins with the optimizer's,
+ * whose place it takes. */
+const char *const *sh_codec_state_names(bool momentum);
 /* Blocks of state with these options. */
 int sh_codec_states(const sh_codec *codec);
 /* The matrix that a codec sees in a parameter of this shape. */

@@ -92,6 +92,7 @@ sh_status sh_codec_parse(const char *text, sh_codec *codec_out) {
     codec.options.dense_below = codec.kind->dense_below;
     codec.options.error_feedback = codec.kind->feedback == SH_FEEDBACK_USUAL;
     if (colon != NULL) SH_TRY(set_amount(codec.kind, colon + 1, &codec.options.amount));
+    SH_TRY(sh_options_init(codec.kind->own.table, codec.own.bytes));
     *codec_out = codec;
     return SH_OK;
 }

@@ -174,8 +174,7 @@ static int by_time(const void *a, const void *b) {
 /* With one rank per node a hierarchy is its ring; and between nodes no memory is mapped. */
 static bool is_worth_trying(const sh_algorithm *algorithm, const sh_topology *topology) {
     if (algorithm->does != SH_ALLREDUCE || algorithm->native || algorithm->maps) return false;
-    return topology->places->nodes < topology->ranks ||
-           strcmp(algorithm->name, "hierarchical") != 0;
+    return topology->places->nodes < topology->ranks || !algorithm->by_node;
 }
 
 /* What should cost alike, and how often there is time for it. */

@@ -81,8 +81,9 @@ typedef struct sh_algorithm {
     const char *name, *help;
     const char *formula;  // of the cost, for people: P ranks, n bytes
     sh_collective does;
-    bool native;  // the transport's own (MPI_Allreduce): no steps to see, all functions NULL
-    bool maps;    // worth choosing where peers' memory is mapped: then run in one pass
+    bool native;   // the transport's own (MPI_Allreduce): no steps to see, all functions NULL
+    bool by_node;  // sums inside each node first: where nodes have one rank, its ring
+    bool maps;     // worth choosing where peers' memory is mapped: then run in one pass
     int (*blocks)(const sh_topology *topology);
     int (*steps)(const sh_topology *topology);
     sh_moves (*step)(const sh_topology *topology, int rank, int step);

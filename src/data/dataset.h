@@ -83,6 +83,8 @@ typedef struct sh_data_options {
                                   // and nothing is measured; NULL: the training set decides
 } sh_data_options;
 
+extern const struct sh_option_table sh_data_table;  // for sh_data_options; options.c
+
 /* The three parts of the data a run uses. `validation` may be NULL; `test` falls back to the
  * validation part (then both are the same pointer, NULL where there is neither). All share one
  * normalisation, taken from the training set. Only the training part must have targets: who

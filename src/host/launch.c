@@ -350,14 +350,14 @@ static sh_status find_saved(const sh_job *job, const sh_outcome *outcome, char *
  * What cannot be read stays where it is, so then the run ends. */
 static sh_status prepare_restart(sh_config *config, const sh_job *job, const sh_outcome *outcome) {
     if (outcome->folder != NULL)
-        SH_TRY(sh_options_set(sh_config_table, "out", outcome->folder, config));
+        SH_TRY(sh_options_set(sh_config_table(), "out", outcome->folder, config));
     if (outcome->saved == 0) {
         if (config->resume != NULL) return SH_OK;
-        return sh_options_set(sh_config_table, "overwrite", "true", config);
+        return sh_options_set(sh_config_table(), "overwrite", "true", config);
     }
     char *manifest = NULL;
     sh_status status = find_saved(job, outcome, &manifest);
-    if (status == SH_OK) status = sh_options_set(sh_config_table, "resume", manifest, config);
+    if (status == SH_OK) status = sh_options_set(sh_config_table(), "resume", manifest, config);
     sh_free(manifest);
     if (status != SH_OK) write_log(job, outcome, SH_LOG_ERROR, sh_error_last()->text);
     return status;

@@ -49,6 +49,8 @@ struct sh_loss {
     sh_split_loss *split;     // borrowed; NULL: rows are whole
 };
 
+extern const sh_option_table sh_loss_table;  // for sh_loss_options; loss_options.c
+
 const sh_loss_kind *sh_loss_find(const char *name);
 const sh_loss_kind *sh_loss_at(size_t index);
 const char *sh_loss_name_at(size_t index);

@@ -8,6 +8,7 @@ const sh_optim_kind sh_optim_momentum = {
     .name = "momentum",
     .help = "sgd with a momentum of 0.9",
     .slots = 1,
+    .momentum_sgd = true,
     .momentum_slot = true,
     .shares = true,
     .slot_names = {"momentum"},

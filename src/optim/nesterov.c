@@ -23,6 +23,8 @@ const sh_optim_kind sh_optim_nesterov = {
     .name = "nesterov",
     .help = "momentum that looks one step ahead",
     .slots = 1,
+    .momentum_sgd = true,
+    .nesterov = true,
     .slot_names = {"momentum"},
     .initial = {.lr = 0.01,
                 .momentum = 0.9,

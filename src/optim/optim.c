@@ -12,14 +12,20 @@ static const sh_optim_kind *const kinds[] = {SH_OPTIM_LIST(X)};
 #undef X
 
 const sh_optim_kind *sh_optim_at(size_t index) {
-    return index < SH_COUNT(kinds) ? kinds[index] : NULL;
+    if (index < SH_COUNT(kinds)) return kinds[index];
+    if (sh_optim_more == NULL) return NULL;
+    for (size_t i = 0;; i++)
+        if (sh_optim_more[i] == NULL || i == index - SH_COUNT(kinds)) return sh_optim_more[i];
 }
 
 const sh_optim_kind *sh_optim_find(const char *name) {
-    for (size_t i = 0; i < SH_COUNT(kinds); i++)
-        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+    const sh_optim_kind *kind;
+    for (size_t i = 0; (kind = sh_optim_at(i)) != NULL; i++)
+        if (strcmp(kind->name, name) == 0) return kind;
     return NULL;
 }
+
+const sh_optim_kind *sh_optim_plain(void) { return &sh_optim_sgd; }
 
 /* The numbers of sh_optim_options and what is valid for them. */
 typedef struct field {
@@ -122,7 +128,7 @@ static sh_status take_slots(sh_optim *optim) {
 }
 
 sh_status sh_optim_init(sh_optim *optim, const sh_optim_options *options, size_t total) {
-    const char *name = options->name != NULL ? options->name : "sgd";
+    const char *name = options->name != NULL ? options->name : sh_optim_plain()->name;
     sh_optim made = {.kind = sh_optim_find(name), .options = *options, .total = total};
     if (made.kind == NULL) return unknown_name(name);
     made.options.name = (char *)(uintptr_t)made.kind->name;

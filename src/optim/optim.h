@@ -13,7 +13,8 @@
 typedef struct sh_optim_options {
     char *name;
     double lr, momentum, beta1, beta2, epsilon, weight_decay, dampening, trust, rho;
-    bool decay_all;  // weight decay on biases and norms too
+    bool decay_all;    // weight decay on biases and norms too
+    sh_own_block own;  // of single optimizers
 } sh_optim_options;
 
 typedef struct sh_optim_step {
@@ -38,14 +39,26 @@ typedef struct sh_optim_kind {
     int slots;                  // state floats per parameter element, at most
     bool adaptive;              // a parameter with a trust ratio is updated as a whole
     bool momentum_slot;         // the last slot serves momentum and is left out when that is 0
+    bool momentum_sgd;          // w -= lr u, with u a running sum of gradients, or g alone
+    bool nesterov;              // of that, looking one step ahead
     bool shares;                // can update weights that others write at the same time (Hogwild)
     const char *slot_names[2];  // in checkpoints: "momentum", "exp_avg", "exp_avg_sq"
+    sh_own_options own;         // options that it alone has: sh_optim_own
     sh_optim_options initial;   // defaults of the paper; NAN: the option has no meaning here
     void (*step)(const sh_optim_options *options, const sh_optim_step *step, float *const *slots);
 } sh_optim_kind;
 
+/* Further rows, which a program defines that has optimizers of its own; ends with NULL. */
+extern const sh_optim_kind *const sh_optim_more[] __attribute__((weak, visibility("hidden")));
+extern const sh_option_table sh_optim_table;  // for sh_optim_options; options.c
+
+const sh_own_options *sh_optim_own_at(size_t index);  // sh_own_at of this registry
+/* The struct of a kind's own options. */
+const void *sh_optim_own(const sh_optim_options *options, const sh_optim_kind *kind);
+
 const sh_optim_kind *sh_optim_find(const char *name);  // NULL: unknown
 const sh_optim_kind *sh_optim_at(size_t index);        // NULL: past the end
+const sh_optim_kind *sh_optim_plain(void);             // gradient descent, the usual one
 
 typedef struct sh_optim {
     const sh_optim_kind *kind;

@@ -32,6 +32,7 @@ typedef struct sh_schedule_kind {
 } sh_schedule_kind;
 
 const sh_schedule_kind *sh_schedule_find(const char *name);
+extern const sh_option_table sh_schedule_table;  // for sh_schedule_options; options.c
 const sh_schedule_kind *sh_schedule_at(size_t index);
 
 /* NAN in `options` takes the default: no warm-up, last 0, gamma 0.1. Borrows the milestones. */

@@ -30,6 +30,7 @@ const sh_optim_kind sh_optim_sgd = {
     .name = "sgd",
     .help = "stochastic gradient descent; momentum when it is set",
     .slots = 1,
+    .momentum_sgd = true,
     .momentum_slot = true,
     .shares = true,
     .slot_names = {"momentum"},

@@ -1,5 +1,6 @@
 /* The options of a run: one struct, one table. `shoal train --help`, the run file, the flags and
- * docs/run-file.md all come from the rows in config.c. */
+ * docs/run-file.md all come from it. The rows stand with the parts that they concern, and
+ * config.c puts them together. */
 #ifndef SH_RUN_CONFIG_H
 #define SH_RUN_CONFIG_H
 
@@ -26,17 +27,15 @@ typedef struct sh_config {
     sh_sync_options scheme;  // how workers agree on the parameters
     char *allreduce;         // auto, or a schedule's name
     double bucket_mb;        // 0: the measured default
-    char *compress;          // a codec, as sh_codec_parse reads it
-    bool feedback;           // of what a biased codec left out
-    double compress_warmup;  // dgc: steps, or below 1 a part of the run
-    bool balance;            // shares of the batch follow the workers' speed
-    bool sync_batchnorm;     // statistics of the whole batch
-    bool shard_optimizer;    // each worker keeps the state of its part
-    bool overlap;            // buckets travel while backward runs
-    int64_t restarts;        // after a worker died
-    bool elastic;            // then with one worker less
-    double watchdog;         // seconds without progress; 0: from the measured step times
-    int64_t check_every;     // steps between comparisons of the replicas
+    sh_codec_settings codec;
+    bool balance;          // shares of the batch follow the workers' speed
+    bool sync_batchnorm;   // statistics of the whole batch
+    bool shard_optimizer;  // each worker keeps the state of its part
+    bool overlap;          // buckets travel while backward runs
+    int64_t restarts;      // after a worker died
+    bool elastic;          // then with one worker less
+    double watchdog;       // seconds without progress; 0: from the measured step times
+    int64_t check_every;   // steps between comparisons of the replicas
     int64_t seed;
     bool exact;
     int64_t shards;  // of a global batch, with exact
@@ -51,7 +50,8 @@ typedef struct sh_config {
     char *kernels;  // measure, default
 } sh_config;
 
-extern const sh_option_table sh_config_table;
+/* All options, of the run itself and of its parts. */
+sh_option_table sh_config_table(void);
 
 sh_status sh_config_init(sh_config *config);
 void sh_config_fini(sh_config *config);

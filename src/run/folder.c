@@ -149,7 +149,7 @@ static sh_status write_run_file(const shoal_run *run) {
     sh_config written = run->config;
     written.resume = NULL;
     written.overwrite = false;
-    char *path, *text = sh_options_print(sh_config_table, &written);
+    char *path, *text = sh_options_print(sh_config_table(), &written);
     if (text == NULL) return no_memory();
     sh_status status = in_folder(run, "run.yaml", &path);
     if (status == SH_OK) status = sh_file_write(path, text, strlen(text));

@@ -72,8 +72,6 @@ static bool is_momentum(const char *slot) { return strcmp(slot, "momentum") == 0
 /* What a codec keeps comes and goes with it and with the workers: a single one has none. A codec
  * that applies momentum itself keeps a velocity in its place. */
 static sh_checkpoint net_blocks(const sh_learner *learner, sh_checkpoint_slot *slots) {
-    static const char *const of_codecs[] = {"residual", "velocity", "factors", NULL};
-    static const char *const and_momentum[] = {"residual", "velocity", "factors", "momentum", NULL};
     const shoal_run *run = learner->run;
     size_t count = 0;
     bool has_velocity = false;
@@ -101,7 +99,7 @@ static sh_checkpoint net_blocks(const sh_learner *learner, sh_checkpoint_slot *s
         .state_values = run->model.blocks.states,
         .slots = slots,
         .slot_count = count,
-        .left_out = has_velocity ? and_momentum : of_codecs,
+        .left_out = sh_codec_state_names(has_velocity),
         .info = {.workers = state_count > 0 ? run->team.ranks : 0, .model = run->model.net->text},
     };
 }

@@ -47,8 +47,8 @@ static sh_status refuse_option(sh_scheme scheme, const sh_option *row) {
 }
 
 static sh_status check_options(const sh_config *config, sh_scheme scheme) {
-    for (size_t i = 0; i < sh_config_table.count; i++) {
-        const sh_option *row = &sh_config_table.rows[i];
+    for (size_t i = 0; i < sh_config_table().count; i++) {
+        const sh_option *row = &sh_config_table().rows[i];
         const char *option = option_of(row);
         if (option == NULL || sh_sync_reads(scheme.kind, option)) continue;
         if (!sh_option_is_initial(row, config)) return refuse_option(scheme, row);
@@ -59,26 +59,23 @@ static sh_status check_options(const sh_config *config, sh_scheme scheme) {
 sh_status sh_scheme_forget_others(sh_config *config) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
-    for (size_t i = 0; i < sh_config_table.count; i++) {
-        const sh_option *row = &sh_config_table.rows[i];
+    for (size_t i = 0; i < sh_config_table().count; i++) {
+        const sh_option *row = &sh_config_table().rows[i];
         const char *option = option_of(row);
         if (option != NULL && !sh_sync_reads(scheme.kind, option))
-            SH_TRY(sh_options_unset(sh_config_table, row->key, config));
+            SH_TRY(sh_options_unset(sh_config_table(), row->key, config));
     }
     return SH_OK;
 }
 
 sh_status sh_scheme_check_momentum(const shoal_run *run) {
     sh_codec codec;
-    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    SH_TRY(sh_codec_make(&run->config.codec, &codec));
     if (run->team.ranks == 1 || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
-    const char *name = run->optim.kind->name;
-    static const char *const fitting[] = {"sgd", "momentum", "nesterov"};
-    for (size_t i = 0; i < SH_COUNT(fitting); i++)
-        if (strcmp(name, fitting[i]) == 0) return SH_OK;
+    if (run->optim.kind->momentum_sgd) return SH_OK;
     SH_FAIL(SH_E_USAGE,
             "'%s' applies momentum itself and goes with sgd, momentum or nesterov, not with '%s'",
-            run->config.compress, name);
+            run->config.codec.name, run->optim.kind->name);
     return sh_error_hint("use --optimizer momentum");
 }
 
@@ -86,7 +83,7 @@ sh_status sh_scheme_check_run(const shoal_run *run) {
     sh_scheme scheme;
     sh_codec codec;
     SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
-    SH_TRY(sh_codec_parse(run->config.compress, &codec));
+    SH_TRY(sh_codec_make(&run->config.codec, &codec));
     sh_sync_terms terms = terms_of(run, &codec);
     SH_TRY(sh_scheme_check(scheme, &run->config.scheme, &terms));
     bool acts = sh_sync_acts(&run->config.scheme, run->team.ranks);

@@ -42,7 +42,7 @@ static sh_status hash_settings(const sh_config *config, char hex_out[SH_BLAKE2_H
     sh_optim_resolve(&optim, &done.optim);
     sh_optim_fini(&optim);
     done.loss.name = NULL;
-    char *text = sh_options_print(sh_config_table, &done);
+    char *text = sh_options_print(sh_config_table(), &done);
     if (text == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
     sh_blake2_hex(text, strlen(text), hex_out);
     sh_free(text);
@@ -129,8 +129,7 @@ static sh_status make_parts(served *s) {
     size_t total = s->net->params.total;
     SH_TRY(sh_optim_init(&s->optim, &config->optim, total));
     s->has_optim = true;
-    SH_TRY(sh_codec_parse(config->compress, &s->codec));
-    if (!config->feedback) s->codec.options.error_feedback = false;
+    SH_TRY(sh_codec_make(&config->codec, &s->codec));
     SH_TRY(sh_schedule_init(&s->schedule, &config->schedule, s->optim.options.lr, config->batch,
                             s->words.steps, s->words.steps_per_epoch));
     if (!s->words.computes) return SH_OK;

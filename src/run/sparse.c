@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "data/view.h"
+#include "nn/layers/options.h"
 
 struct sh_sparse_run {
     sh_sparse_layer layer;
@@ -11,21 +12,23 @@ struct sh_sparse_run {
     const sh_batch *batch;  // that next_sparse gave last
 };
 
+/* sh_sparse_step knows this layer alone. */
 static bool is_one_dense_layer(const sh_net *net) {
-    return net->layer_count == 1 && net->layers[0]->kind == sh_layer_find("dense") &&
+    return net->layer_count == 1 && net->layers[0]->kind == &sh_layer_kind_dense &&
            net->params.count == (size_t)net->layers[0]->param_count;
 }
 
 /* Momentum and decay move every weight in every step. */
 static bool is_plain_sgd(const shoal_run *run) {
-    return strcmp(run->optim.kind->name, "sgd") == 0 && run->optim.slot_count == 0 &&
+    return run->optim.kind == sh_optim_plain() && run->optim.slot_count == 0 &&
            run->optim.options.weight_decay == 0;
 }
 
 static bool fits(const shoal_run *run) {
     const sh_config *config = &run->config;
-    bool hogwild =
-        run->team.ranks > 1 && strncmp(config->scheme.name, "hogwild", strlen("hogwild")) == 0;
+    sh_scheme scheme;
+    bool hogwild = run->team.ranks > 1 && sh_scheme_parse(config->scheme.name, &scheme) == SH_OK &&
+                   scheme.kind->sparse;
     bool plain = !config->exact && config->accumulate == 1 && config->clip_norm <= 0 &&
                  config->clip_value <= 0 && !run->data.train->info.ignores;
     return sh_view_source(run->data.train)->sparse.rows > 0 && run->data.normal.count == 0 &&

@@ -244,16 +244,15 @@ sh_status sh_team_broadcast_kernels(shoal_run *run) {
 }
 
 sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
-    SH_TRY(sh_codec_parse(run->config.compress, codec_out));
+    SH_TRY(sh_codec_make(&run->config.codec, codec_out));
     if (codec_out->kind == NULL) return SH_OK;
-    if (!run->config.feedback) codec_out->options.error_feedback = false;
     if (codec_out->kind->owns_momentum) {
         codec_out->options.momentum = run->codec_momentum;
         codec_out->options.nesterov = run->codec_nesterov;
         codec_out->options.warmup_steps =
-            run->config.compress_warmup >= 1
-                ? (int64_t)run->config.compress_warmup
-                : (int64_t)(run->config.compress_warmup * (double)run->length.steps);
+            run->config.codec.warmup >= 1
+                ? (int64_t)run->config.codec.warmup
+                : (int64_t)(run->config.codec.warmup * (double)run->length.steps);
     }
     return sh_codec_check(codec_out);
 }
@@ -274,7 +273,7 @@ static bool clips(const sh_config *config) {
 
 bool sh_team_may_fuse_update(const shoal_run *run, int workers) {
     sh_codec codec;
-    return sh_codec_parse(run->config.compress, &codec) == SH_OK && codec.kind == NULL &&
+    return sh_codec_make(&run->config.codec, &codec) == SH_OK && codec.kind == NULL &&
            !run->config.exact && sums_steps(run, workers) && !run->optim.kind->adaptive &&
            !clips(&run->config) && !run->drops_paths &&
            run->optim.total * sizeof(float) >= FUSE_LEAST;

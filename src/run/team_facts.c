@@ -14,7 +14,7 @@ static unsigned long data_fact(const shoal_run *run, const sh_dataset *dataset) 
 
 /* What must be the same on all ranks, one fact a line; sh_free it. */
 static char *facts_of(const shoal_run *run) {
-    char *options = sh_options_print(sh_config_table, &run->config), build[SH_BUILD_TEXT];
+    char *options = sh_options_print(sh_config_table(), &run->config), build[SH_BUILD_TEXT];
     if (options == NULL) return NULL;
     const sh_data *data = &run->data;
     char *facts = sh_format(

@@ -91,7 +91,8 @@ static void report_bytes(const shoal_run *run) {
     int64_t steps = run->at.step > run->at.first_step ? run->at.step - run->at.first_step : 1;
     char less[64] = "";
     double times = (double)run->stats.dense_bytes / (double)run->stats.sent_bytes;
-    if (strcmp(run->config.compress, "none") != 0)
+    sh_codec codec;
+    if (sh_codec_make(&run->config.codec, &codec) == SH_OK && codec.kind != NULL)
         sh_snprintf(less, sizeof less, "; %.1f times %s than uncompressed",
                     times < 1 ? 1 / times : times, times < 1 ? "more" : "less");
     SH_INFO(&run->log, "sent by worker 0: %.2f MiB, %.1f KiB a step%s",

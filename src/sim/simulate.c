@@ -159,9 +159,9 @@ static sh_status measure(const sh_simulation *s, double *seconds_out) {
                          .unix_ns = s->hooks->unix_ns};
     shoal_run *run = NULL;
     shoal_timing timing = {0};
-    sh_status status = sh_options_set(sh_config_table, "sync", "bsp", &config);
+    sh_status status = sh_options_set(sh_config_table(), "sync", "bsp", &config);
     if (status == SH_OK)
-        status = sh_options_set(sh_config_table, "sync.server_ranks", "shared", &config);
+        status = sh_options_set(sh_config_table(), "sync.server_ranks", "shared", &config);
     if (status == SH_OK) status = sh_run_open(&config, &hooks, NULL, &run);
     if (status == SH_OK) status = (sh_status)shoal_run_bench(run, 3, 40, 0.5, &timing);
     if (run != NULL) shoal_run_close(run);
@@ -300,7 +300,8 @@ shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks
                           .pause = world.pause,
                           .die = world.die};
     sh_status status = sh_config_copy(&config->config, &s->config);
-    if (status == SH_OK) status = sh_options_set(sh_config_table, "kernels", "default", &s->config);
+    if (status == SH_OK)
+        status = sh_options_set(sh_config_table(), "kernels", "default", &s->config);
     sh_servers_settle(&s->config);
     int workers = (int)s->config.workers;
     if (status == SH_OK)

@@ -19,12 +19,11 @@
 /* A worker's copy of the weights moves by rate times gradient, so the servers' must move that way,
  * too: with momentum they do, and farther. */
 static sh_status check_copy(const sh_sync_options *options, const sh_sync_terms *terms) {
-    const char *optim = terms->optim->name;
-    if (strcmp(optim, "sgd") != 0 && strcmp(optim, "momentum") != 0) {
+    if (!terms->optim->momentum_sgd || terms->optim->nesterov) {
         SH_FAIL(SH_E_USAGE,
                 "between two pulls a worker's weights move by lr times the gradient, which is no "
                 "step of '%s'",
-                optim);
+                terms->optim->name);
         return sh_error_hint("leave out --fetch-every, or use --optimizer sgd or momentum");
     }
     if (options->compensation > 0) {

@@ -15,6 +15,17 @@
 #include "sync/local.h"
 #include "tensor/kernels/vector.h"
 
+typedef struct diloco_options {
+    double outer_lr, outer_momentum;
+} diloco_options;
+
+static const sh_option options[] = {
+    SH_REAL_ROW(diloco_options, outer_lr, "sync.outer_lr", "0.7", 0, 100,
+                "diloco: rate of the outer step", .flag = "outer-lr"),
+    SH_REAL_ROW(diloco_options, outer_momentum, "sync.outer_momentum", "0.9", 0, 1,
+                "diloco: Nesterov momentum of the outer step", .flag = "outer-momentum"),
+};
+
 typedef struct diloco {
     int64_t since;    // steps since the last round
     float *anchor;    // (params->total); NULL: timing only
@@ -45,7 +56,8 @@ static sh_momentum policy_of(const sh_sync *sync) {
 }
 
 static void outer_step(const sh_sync *sync, float *weights, float *anchor, float *velocity) {
-    const float lr = (float)sync->options->outer_lr, mu = (float)sync->options->outer_momentum;
+    const diloco_options *own = sh_sync_own(sync->options, sync->scheme.kind);
+    const float lr = (float)own->outer_lr, mu = (float)own->outer_momentum;
     const size_t total = sync->replica->params->total;
     for (size_t i = 0; i < total; i++) {
         float change = anchor[i] - weights[i];
@@ -78,9 +90,9 @@ static sh_status diloco_meet(sh_sync *sync) {
     return sh_local_meet(sync, &d->since, policy_of(sync), d->delta, round_of);
 }
 
-static sh_status diloco_check(sh_scheme scheme, const sh_sync_options *options,
+static sh_status diloco_check(sh_scheme scheme, const sh_sync_options *common,
                               const sh_sync_terms *terms) {
-    (void)options;
+    (void)common;
     return sh_delta_check(scheme, terms);
 }
 
@@ -100,7 +112,8 @@ const sh_sync_kind sh_sync_diloco = {
     .amount_initial = 50,
     .periodic = true,
     .survives = true,
-    .reads = "momentum outer_lr outer_momentum",
+    .reads = "momentum",
+    .own = {{options, SH_COUNT(options)}, sizeof(diloco_options)},
     .states = {{.name = "outer_momentum"}, {.name = "residual", .feedback = true}},
     .family = &diloco_family,
     .check = diloco_check,

@@ -266,6 +266,7 @@ const sh_sync_kind sh_sync_hogwild = {
     .name = "hogwild",
     .help = "one block of weights that all workers of a machine update without a lock",
     .survives = true,
+    .sparse = true,
     .family = &hogwild_family,
     .check = check,
 };
@@ -274,6 +275,7 @@ const sh_sync_kind sh_sync_hogwild_locked = {
     .name = "hogwild-locked",
     .help = "the same with a lock around reading and updating, for comparison",
     .survives = true,
+    .sparse = true,
     .family = &hogwild_family,
     .check = check,
 };

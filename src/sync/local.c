@@ -45,10 +45,21 @@ sh_status sh_local_meet(sh_sync *sync, int64_t *since, sh_momentum policy, sh_de
     return sh_replica_average_optim(sync->replica, SH_MOMENTUM_AVERAGE);
 }
 
+typedef struct post_local_options {
+    double switch_at;  // steps when >= 1, a part of the run when < 1
+} post_local_options;
+
+static const sh_option post_local_rows[] = {
+    SH_REAL_ROW(post_local_options, switch_at, "sync.switch", "0.5", 0, 1e12,
+                "post-local: steps until workers go alone, or below 1 a part of the run",
+                .flag = "sync-switch"),
+};
+
 /* The step, of this run, from which workers go alone. */
 static int64_t alone_from(const sh_sync *sync) {
     if (sync->scheme.kind != &sh_sync_post_local) return 0;
-    const double at = sync->options->switch_at;
+    const post_local_options *own = sh_sync_own(sync->options, sync->scheme.kind);
+    const double at = own->switch_at;
     int64_t steps = sync->replica->all.total / sync->replica->ranks;
     return (int64_t)(at < 1 ? at * (double)steps : at);
 }
@@ -125,7 +136,8 @@ const sh_sync_kind sh_sync_post_local = {
     .amount_initial = 8,
     .periodic = true,
     .survives = true,
-    .reads = "momentum switch",
+    .reads = "momentum",
+    .own = {{post_local_rows, SH_COUNT(post_local_rows)}, sizeof(post_local_options)},
     .states = {{.name = "residual", .feedback = true}},
     .family = &local_family,
     .check = local_check,

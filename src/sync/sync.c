@@ -16,14 +16,18 @@ static const sh_sync_kind *const kinds[] = {
 };
 
 const sh_sync_kind *sh_sync_at(size_t index) {
-    return index < SH_COUNT(kinds) ? kinds[index] : NULL;
+    if (index < SH_COUNT(kinds)) return kinds[index];
+    if (sh_sync_more == NULL) return NULL;
+    for (size_t i = 0;; i++)
+        if (sh_sync_more[i] == NULL || i == index - SH_COUNT(kinds)) return sh_sync_more[i];
 }
 
 const sh_sync_kind *sh_sync_find(const char *name) {
-    for (size_t i = 0; i < SH_COUNT(kinds); i++)
-        if (strcmp(kinds[i]->name, name) == 0 ||
-            (kinds[i]->alias != NULL && strcmp(kinds[i]->alias, name) == 0))
-            return kinds[i];
+    const sh_sync_kind *kind;
+    for (size_t i = 0; (kind = sh_sync_at(i)) != NULL; i++)
+        if (strcmp(kind->name, name) == 0 ||
+            (kind->alias != NULL && strcmp(kind->alias, name) == 0))
+            return kind;
     return NULL;
 }
 
@@ -34,6 +38,8 @@ bool sh_sync_reads(const sh_sync_kind *kind, const char *option) {
         if (own == length && strncmp(word, option, length) == 0) return true;
         word += own + strspn(word + own, " ");
     }
+    for (size_t i = 0; i < kind->own.table.count; i++)
+        if (strcmp(strchr(kind->own.table.rows[i].key, '.') + 1, option) == 0) return true;
     return false;
 }
 

@@ -43,12 +43,13 @@ typedef struct sh_sync_options {
     double compensation;  // of delay: lambda of DC-ASGD; 0: none
     int64_t fetch_every, push_every;  // async: steps between two pulls, and between two pushes
     char *momentum;                   // where models are averaged: auto, average, keep, reset
-    double switch_at;                 // post-local: steps when >= 1, a part of the run when < 1
-    double outer_lr, outer_momentum;  // diloco
     char *graph;                      // who gossips with whom: auto, or a graph's name
     int64_t snapshot_every;           // parameter servers: updates between two snapshots of a shard
     double mixing;                    // gossip through a codec: gamma; 0: by the codec
+    sh_own_block own;                 // of single schemes
 } sh_sync_options;
+
+extern const sh_option_table sh_sync_table;  // for sh_sync_options; options.c
 
 /* A scheme with its amount, as written: "ssp:3". */
 typedef struct sh_scheme {
@@ -314,8 +315,10 @@ struct sh_sync_kind {
     double amount_least, amount_most, amount_initial;
     bool periodic;  // the amount is how many steps a worker goes alone
     bool survives;  // a worker's death: the others regroup and go on with the model that they hold
+    bool sparse;    // its workers can step with sparse rows (sh_replica.sparse)
     bool exact;     // sums every step's gradients of all workers, also in fixed point
-    const char *reads;  // the other options of a scheme that mean something to it, by key: words
+    const char *reads;   // options of sh_sync_options that mean something to it, by key: words
+    sh_own_options own;  // options that it alone has: sh_sync_own
     sh_sync_state states[SH_SYNC_STATES];
     const sh_sync_family *family;
     /* Refuses, with a reason and a hint, what does not go together; NULL: nothing. */
@@ -333,6 +336,13 @@ static inline bool sh_scheme_acts(sh_scheme scheme, const sh_sync_options *optio
  * of several does not act, all that there are sum every step. */
 sh_scheme sh_scheme_of(sh_scheme scheme, const sh_sync_options *options, int workers,
                        bool has_engine);
+
+/* Further rows, which a program defines that has schemes of its own; ends with NULL. */
+extern const sh_sync_kind *const sh_sync_more[] __attribute__((weak, visibility("hidden")));
+
+const sh_own_options *sh_sync_own_at(size_t index);  // sh_own_at of this registry
+/* The struct of a kind's own options. */
+const void *sh_sync_own(const sh_sync_options *options, const sh_sync_kind *kind);
 
 const sh_sync_kind *sh_sync_find(const char *name);  // NULL: unknown
 const sh_sync_kind *sh_sync_at(size_t index);        // NULL: past the end

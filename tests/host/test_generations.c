@@ -11,7 +11,7 @@
 static sh_config config;
 
 static void set(const char *key, const char *value) {
-    CHECK_OK(sh_options_set(sh_config_table, key, value, &config));
+    CHECK_OK(sh_options_set(sh_config_table(), key, value, &config));
 }
 
 /* A team of `workers`, whose scheme survives a death or not. */

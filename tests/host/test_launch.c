@@ -60,9 +60,9 @@ static sh_status launch(const char *workers, sh_status (*body)(shoal_run *, void
                                  {"workers", workers}};
     CHECK_OK(sh_config_init(&config));
     for (size_t i = 0; i < SH_COUNT(settings); i++)
-        CHECK_OK(sh_options_set(sh_config_table, settings[i][0], settings[i][1], &config));
+        CHECK_OK(sh_options_set(sh_config_table(), settings[i][0], settings[i][1], &config));
     for (; more != NULL && *more != NULL; more += 2)
-        CHECK_OK(sh_options_set(sh_config_table, more[0], more[1], &config));
+        CHECK_OK(sh_options_set(sh_config_table(), more[0], more[1], &config));
     if (board == NULL)
         board =
             mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

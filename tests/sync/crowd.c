@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/option.h"
 #include "base/task.h"
+#include "base/text.h"
 #include "comm/transports/shm.h"
 #include "harness.h"
 
@@ -163,10 +165,15 @@ static sh_status make(member *m) {
     m->options = (sh_sync_options){.name = (char *)(uintptr_t)c->scheme,
                                    .momentum = (char *)(uintptr_t)(c->policy ? c->policy : "auto"),
                                    .graph = (char *)(uintptr_t)(c->graph ? c->graph : "auto"),
-                                   .mixing = c->mixing,
-                                   .switch_at = c->switch_at,
-                                   .outer_lr = 0.7,
-                                   .outer_momentum = 0.9};
+                                   .mixing = c->mixing};
+    const sh_option_table own = m->scheme.kind->own.table;
+    void *values = (void *)(uintptr_t)sh_sync_own(&m->options, m->scheme.kind);
+    SH_TRY(sh_options_init(own, values));
+    if (m->scheme.kind == sh_sync_find("post-local")) {
+        char text[32];
+        sh_snprintf(text, sizeof text, "%g", c->switch_at);
+        SH_TRY(sh_options_set(own, "sync.switch", text, values));
+    }
     m->optim_options = (sh_optim_options){.name = (char *)(uintptr_t) "sgd",
                                           .lr = c->lr,
                                           .momentum = c->momentum,

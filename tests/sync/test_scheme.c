@@ -121,10 +121,10 @@ TEST(scheme, elastic_averaging_steps_with_whole_tensors) {
 TEST(scheme, reads_options_that_there_are) {
     const sh_sync_kind *kind;
     for (size_t i = 0; (kind = sh_sync_at(i)) != NULL; i++) {
-        size_t words = 0, found = 0;
+        size_t words = kind->own.table.count, found = 0;
         for (const char *at = kind->reads; at != NULL; at = strchr(at + 1, ' ')) words++;
-        for (size_t r = 0; r < sh_config_table.count; r++) {
-            const char *key = sh_config_table.rows[r].key;
+        for (size_t r = 0; r < sh_config_table().count; r++) {
+            const char *key = sh_config_table().rows[r].key;
             found += strncmp(key, "sync.", 5) == 0 && sh_sync_reads(kind, key + 5);
         }
         assert_int_equal(found, words);

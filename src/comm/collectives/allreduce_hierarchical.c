@@ -97,6 +97,7 @@ static double hierarchical_cost(const sh_topology *topology, double bytes, const
 
 const sh_algorithm sh_algorithm_allreduce_hierarchical = {
     .name = "hierarchical",
+    .by_node = true,
     .help = "inside the nodes, between them, inside again; spares the wires between nodes",
     .formula =
         "inside 2(M-1) alpha + 2(M-1)/L n beta + (M-1)/L n gamma, between 2(K-1) alpha + "
