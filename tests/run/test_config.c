@@ -14,9 +14,9 @@ static void settings(const char *const *more) {
                                        "64",    "workers", "4",    NULL};
     CHECK_OK(sh_config_init(&config));
     for (const char *const *at = fine; *at != NULL; at += 2)
-        CHECK_OK(sh_options_set(sh_config_table, at[0], at[1], &config));
+        CHECK_OK(sh_options_set(sh_config_table(), at[0], at[1], &config));
     for (; more != NULL && *more != NULL; more += 2)
-        CHECK_OK(sh_options_set(sh_config_table, more[0], more[1], &config));
+        CHECK_OK(sh_options_set(sh_config_table(), more[0], more[1], &config));
 }
 #define SETTINGS(...) settings((const char *const[]){__VA_ARGS__, NULL})
 
@@ -38,7 +38,7 @@ TEST(config, model_and_data_must_be_given) {
     CHECK_OK(sh_config_init(&config));
     refused("no model is given", "--model lenet");
     CHECK_OK(sh_config_init(&config));
-    CHECK_OK(sh_options_set(sh_config_table, "model", "mlp", &config));
+    CHECK_OK(sh_options_set(sh_config_table(), "model", "mlp", &config));
     refused("no data is given", "--data mnist");
 }
 
@@ -125,7 +125,7 @@ TEST(config, a_copy_has_texts_and_trees_of_its_own) {
     assert_string_equal(copy.out, "here");
     assert_ptr_not_equal(copy.out, config.out);
     assert_ptr_not_equal(copy.model, config.model);
-    CHECK_OK(sh_options_set(sh_config_table, "out", "there", &config));
+    CHECK_OK(sh_options_set(sh_config_table(), "out", "there", &config));
     assert_string_equal(copy.out, "here");
     sh_config_fini(&config);
     assert_int_equal(copy.schedule.milestones.count, 2);
@@ -136,15 +136,15 @@ TEST(config, a_copy_has_texts_and_trees_of_its_own) {
 
 TEST(config, every_option_has_a_help_and_a_group_and_takes_its_default) {
     CHECK_OK(sh_config_init(&config));
-    for (size_t i = 0; i < sh_config_table.count; i++) {
-        const sh_option *row = &sh_config_table.rows[i];
+    for (size_t i = 0; i < sh_config_table().count; i++) {
+        const sh_option *row = &sh_config_table().rows[i];
         if (row->help == NULL || row->help[0] == '\0' || row->group == NULL)
             fail_msg("'%s' is not described", row->key);
         for (size_t other = 0; other < i; other++)
-            if (strcmp(row->key, sh_config_table.rows[other].key) == 0)
+            if (strcmp(row->key, sh_config_table().rows[other].key) == 0)
                 fail_msg("'%s' twice", row->key);
         if (row->initial == NULL || strcmp(row->initial, "nan") == 0) continue;
-        CHECK_OK(sh_options_set(sh_config_table, row->key, row->initial, &config));
+        CHECK_OK(sh_options_set(sh_config_table(), row->key, row->initial, &config));
     }
     sh_config_fini(&config);
 }
