@@ -36,7 +36,7 @@ sh_status sh_fed_config_print(const sh_config *config, int64_t epochs, int64_t s
         exchange(&shared, &copy);
         shared.epochs = epochs;
         shared.steps = steps;
-        *text_out = sh_options_print(sh_config_table, &shared);
+        *text_out = sh_options_print(sh_config_table(), &shared);
         if (*text_out == NULL) status = SH_FAIL(SH_E_MEMORY, "out of memory for options");
         sh_config_fini(&copy);
     }
@@ -49,7 +49,7 @@ sh_status sh_fed_config_take(const char *text, size_t bytes, sh_config *mine) {
     sh_node *node = NULL;
     SH_TRY(sh_config_init(&theirs));
     sh_status status = sh_node_parse("the server's options", text, bytes, &node);
-    if (status == SH_OK) status = sh_options_apply(sh_config_table, node, &theirs, NULL);
+    if (status == SH_OK) status = sh_options_apply(sh_config_table(), node, &theirs, NULL);
     if (status == SH_OK && theirs.model == NULL)
         status = SH_FAIL(SH_E_FORMAT, "the server's options name no model");
     if (status == SH_OK) exchange(&theirs, mine);

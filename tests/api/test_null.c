@@ -50,6 +50,8 @@ static bool take_text(void *user, const char *text, size_t bytes) {
 
 static const shoal_sink sink = {.write = take_text}, silent = {0};
 
+static void take_line(void *user, const char *line) { (void)user, (void)line; }
+
 /* Stands for any object: what is refused is not looked at. */
 static char object[4096];
 #define ANY ((void *)object)
@@ -165,6 +167,19 @@ static void tools(void) {
     const shoal_fed_options fed = {0};
     REFUSES(shoal_fed_simulate(NULL, NULL, &fed, NULL, NULL));
     REFUSES(shoal_fed_simulate(ANY, NULL, NULL, NULL, NULL));
+    const shoal_fed_serve_options serve = {0};
+    const shoal_fed_join_options join = {0};
+    REFUSES(shoal_fed_serve(NULL, NULL, &serve, NULL));
+    REFUSES(shoal_fed_serve(ANY, NULL, NULL, NULL));
+    REFUSES(shoal_fed_invite(NULL, 1, 1, take_line, NULL));
+    REFUSES(shoal_fed_invite("fed", 1, 1, NULL, NULL));
+    REFUSES(shoal_fed_revoke(NULL, 1));
+    REFUSES(shoal_fed_clients(NULL, false, &sink));
+    REFUSES(shoal_fed_clients("fed", false, NULL));
+    REFUSES(shoal_fed_status(NULL, false, &sink));
+    REFUSES(shoal_fed_status("fed", false, NULL));
+    REFUSES(shoal_fed_join(NULL, NULL, &join, NULL));
+    REFUSES(shoal_fed_join(ANY, NULL, NULL, NULL));
     const char *no_folder = NULL;
     REFUSES(shoal_runs(NULL, false, NULL));
     REFUSES(shoal_runs_diff(NULL, "b", false, ANY));
