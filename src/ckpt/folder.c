@@ -1,3 +1,6 @@
+/* The snapshots of a checkpoint folder by their names: listing, pruning, and what a new run may
+ * not overwrite. A snapshot exists when its manifest does; files without one are left-overs of a
+ * write that was cut short. */
 #include "ckpt/folder.h"
 
 #include <ctype.h>
@@ -62,11 +65,13 @@ bool sh_snapshot_parse(const char *name, sh_snapshot_part *part_out, int64_t *st
     return true;
 }
 
+/* For qsort. */
 static int newest_first(const void *left, const void *right) {
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
     return a > b ? -1 : a < b;
 }
 
+/* Steps in descending order; caller frees. */
 sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *count_out) {
     DIR *dir = opendir(folder);
     if (dir == NULL)
@@ -102,6 +107,7 @@ static void remove_snapshot(const char *folder, int64_t step) {
     }
 }
 
+/* Of writers that died. */
 static void remove_temporaries(const char *folder) {
     DIR *dir = opendir(folder);
     if (dir == NULL) return;
@@ -113,6 +119,7 @@ static void remove_temporaries(const char *folder) {
     closedir(dir);
 }
 
+/* Keeps the newest `keep`; a failure to remove is no failure of the run. */
 void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
     int64_t *steps = NULL;
     size_t count = 0;
@@ -129,6 +136,7 @@ void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
     sh_free(steps);
 }
 
+/* Before training: what would be overwritten is refused now, not at the first checkpoint. */
 sh_status sh_snapshots_check(const char *folder, int64_t every, int64_t last, bool fresh) {
     struct stat info;
     if (lstat(folder, &info) == 0 && S_ISLNK(info.st_mode)) {
@@ -150,6 +158,7 @@ sh_status sh_snapshots_check(const char *folder, int64_t every, int64_t last, bo
     return status;
 }
 
+/* Whole snapshots only: files that no manifest names stay. */
 sh_status sh_snapshots_remove_all(const char *folder) {
     int64_t *steps = NULL;
     size_t count = 0;

@@ -1,3 +1,6 @@
+/* Reading checkpoints. Nothing is copied into the model before everything was checked: the
+ * manifest's own checksum, the files' checksums, names and shapes against the net, and that no
+ * value is NaN. A damaged snapshot is passed over for the one before, with a warning. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +45,7 @@ static sh_status read_whole(const char *path, sh_manifest *manifest_out) {
     return status;
 }
 
+/* No snapshot at all, or only damaged ones: different next steps. */
 static sh_status none_found(const char *folder, size_t damaged) {
     if (damaged > 0) {
         SH_FAIL(SH_E_FORMAT, "'%s' holds %zu checkpoint%s and all are damaged", folder, damaged,
@@ -89,6 +93,7 @@ static sh_status find_in(const char *folder, int64_t most, const sh_log *log, ch
     return status;
 }
 
+/* A clear message before anything is opened. */
 static sh_status check_there(const char *path) {
     if (access(path, F_OK) == 0) return SH_OK;
     SH_FAIL(SH_E_IO, "cannot open '%s': %s", path, strerror(errno));
@@ -109,6 +114,7 @@ static sh_status find(const char *path, const sh_log *log, char **path_out,
     return find_in(path, INT64_MAX, log, path_out, manifest_out);
 }
 
+/* For recovery: not a snapshot that this run has yet to reach. */
 sh_status sh_checkpoint_find_before(const char *folder, int64_t step, const sh_log *log,
                                     char **manifest_out) {
     sh_manifest manifest;
@@ -139,11 +145,13 @@ typedef struct slot_changes {
     char left[64];  // that only the file has
 } slot_changes;
 
+/* Slots that a message lists. */
 static void add_name(char text[64], const char *name) {
     size_t length = strlen(text);
     snprintf(text + length, 64 - length, "%s%s", length > 0 ? ", " : "", name);
 }
 
+/* Optimizer and codec state; state of a codec that is not used any more may stay behind. */
 static sh_status match_slots(sh_match *match, const sh_checkpoint *into, slot_changes *change) {
     for (size_t i = 0; i < into->slot_count; i++) {
         const sh_checkpoint_slot *slot = &into->slots[i];
@@ -162,6 +170,7 @@ static sh_status match_slots(sh_match *match, const sh_checkpoint *into, slot_ch
     return SH_OK;
 }
 
+/* A warning, since the run goes on otherwise than before. */
 static void tell_change(const char *source, const slot_changes *change, const sh_log *log) {
     if (change->anew[0] == '\0' && change->left[0] == '\0') return;
     SH_WARN(log, "'%s' is of another codec or number of workers; starts anew: %s; left out: %s",
@@ -206,6 +215,7 @@ out:
     return status;
 }
 
+/* A folder means its newest whole snapshot. */
 sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint *into) {
     if (sh_name_ends_in(path, ".safetensors")) {
         SH_FAIL(SH_E_USAGE, "'%s' is a model alone, without the state of its run", path);
@@ -264,6 +274,7 @@ static sh_status model_file(const char *path, const sh_log *log, char **file_out
     return *file_out != NULL ? SH_OK : no_memory();
 }
 
+/* Weights and running statistics alone, for evaluation and transfer. */
 sh_status sh_checkpoint_load_model(const char *path, const sh_log *log, const sh_param_list *params,
                                    float *weights, const sh_param_list *state,
                                    float *state_values) {
@@ -296,6 +307,7 @@ static sh_status read_note(const char *file, const char *key, char **text_out) {
     return failed ? no_memory() : SH_OK;
 }
 
+/* The net's description, as YAML, from the notes of the model file. */
 sh_status sh_checkpoint_model_text(const char *path, const sh_log *log, char **text_out) {
     char *file, *text = NULL;
     SH_TRY(model_file(path, log, &file));

@@ -1,3 +1,6 @@
+/* The manifest: the files of a snapshot with their checksums, the position of the run, and what
+ * fixes its bits (seed, kernels, layout). JSON with a checksum over itself, so that a flipped bit
+ * anywhere is found. It is written last: a snapshot without a manifest is none. */
 #include "ckpt/manifest.h"
 
 #include <inttypes.h>
@@ -29,6 +32,7 @@ static sh_status no_memory(void) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for a checkpoint's manifest");
 }
 
+/* Name, size, checksum, and a short digest per tensor, to name the damaged one. */
 static json_t *file_json(const sh_manifest_file *file) {
     json_t *map = json_pack("{s:s, s:I, s:s}", "name", file->name, "bytes", (json_int_t)file->bytes,
                             "blake2b", file->checksum);
@@ -40,6 +44,7 @@ static json_t *file_json(const sh_manifest_file *file) {
     return map;
 }
 
+/* Members in a fixed order, so equal manifests are equal bytes. */
 static json_t *manifest_json(const sh_manifest *manifest) {
     const sh_checkpoint_info *info = &manifest->info;
     json_t *files = json_pack("{s:o}", "model", file_json(&manifest->model));
@@ -89,10 +94,12 @@ out:
     return status;
 }
 
+/* All faults name the file and what is wrong with it. */
 static sh_status bad(const char *source, const char *what) {
     return SH_FAIL(SH_E_FORMAT, "'%.300s' is not a sound checkpoint manifest: %s", source, what);
 }
 
+/* Whole numbers within bounds. */
 static sh_status read_number(const char *source, const json_t *map, const char *key,
                              int64_t *number_out) {
     const json_t *value = json_object_get(map, key);
@@ -153,6 +160,7 @@ static sh_status read_file(const char *source, const json_t *map, sh_manifest_fi
     return read_tensors(source, json_object_get(map, "tensors"), file_out);
 }
 
+/* One version is read; another is refused by its number. */
 static sh_status check_format(const char *source, const json_t *root) {
     const char *format = json_string_value(json_object_get(root, "format"));
     if (format == NULL || strcmp(format, format_name) != 0)
@@ -175,6 +183,7 @@ static sh_status check_checksum(const char *source, json_t *root) {
     return strcmp(stored, actual) == 0 ? SH_OK : bad(source, "its checksum does not hold");
 }
 
+/* All members; what is missing in older versions has a default. */
 static sh_status read_root(const char *source, const json_t *root, sh_manifest *manifest) {
     sh_checkpoint_info *info = &manifest->info;
     SH_TRY(read_number(source, root, "step", &info->step));
@@ -199,6 +208,7 @@ static sh_status read_root(const char *source, const json_t *root, sh_manifest *
     return optimizer != NULL ? read_file(source, optimizer, &manifest->optimizer) : SH_OK;
 }
 
+/* From bytes, for tests and the fuzzer, too. */
 sh_status sh_manifest_parse(const char *source, const char *text, size_t bytes,
                             sh_manifest *manifest_out) {
     char fault[SH_JSON_FAULT];

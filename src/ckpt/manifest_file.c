@@ -1,4 +1,5 @@
-/* A file of a snapshot and what its manifest says of it. */
+/* One file of a snapshot and what its manifest says of it: size, checksum, and a digest per
+ * tensor, so that a damaged file is reported by the tensor that changed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ void sh_manifest_file_fini(sh_manifest_file *file) {
     *file = (sh_manifest_file){0};
 }
 
+/* Short: it only has to tell tensors apart. */
 static void digest_of(const sh_tensor_entry *entry, char digest_out[SH_MANIFEST_DIGEST]) {
     char whole[SH_BLAKE2_HEX];
     sh_blake2_hex(entry->data, entry->bytes, whole);
@@ -68,6 +70,7 @@ static bool name_damaged(const sh_mapped *mapped, const sh_manifest_file *file, 
     return damaged > 0;
 }
 
+/* Names the first damaged tensor where it can. */
 static sh_status fail_damaged(const char *path, const sh_mapped *mapped,
                               const sh_manifest_file *file) {
     char text[SH_MANIFEST_TENSOR + 64];
@@ -78,6 +81,7 @@ static sh_status fail_damaged(const char *path, const sh_mapped *mapped,
                    header ? ", and the damage is in its header" : "");
 }
 
+/* Size first, since it is free. */
 sh_status sh_manifest_check(const char *path, const sh_manifest_file *file) {
     sh_mapped mapped = {0};
     sh_status status;

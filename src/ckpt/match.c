@@ -1,3 +1,5 @@
+/* Pairing a file's tensors with a net's parameters by name and shape, see match.h: first all
+ * pairs, then the checks of what is left over, then the copies. */
 #include "ckpt/match.h"
 
 #include <stdio.h>
@@ -6,12 +8,14 @@
 #include "base/memory.h"
 #include "tensor/kernels/reduce.h"
 
+/* Names the file and the tensor. */
 static sh_status misfit(const sh_match *match, const char *name, const char *what) {
     SH_FAIL(SH_E_SHAPE, "'%.300s' does not fit the model: tensor '%s' %s", match->source, name,
             what);
     return sh_error_hint("use the run file that it was written with");
 }
 
+/* Shape and type; both shapes are in the message. */
 static sh_status check_fit(const sh_match *match, const char *name, const sh_shape *shape,
                            const sh_tensor_entry *entry) {
     char what[320], wanted[SH_SHAPE_TEXT], found[SH_SHAPE_TEXT];
@@ -95,6 +99,7 @@ static bool is_paired(const sh_match *match, const sh_tensor_entry *entry) {
     return false;
 }
 
+/* NAME.SLOT belongs to the slot. */
 static bool ends_in(const sh_tensor_entry *entry, const char *slot) {
     const char *dot = strrchr(entry->name, '.');
     return dot != NULL && strcmp(dot + 1, slot) == 0;
@@ -119,6 +124,7 @@ sh_status sh_match_end(const sh_match *match, const char *const *left_out, uint3
     return SH_OK;
 }
 
+/* Cannot fail: everything was checked. */
 void sh_match_copy(const sh_match *match) {
     for (size_t i = 0; i < match->count; i++)
         memcpy(match->pairs[i].values, match->pairs[i].entry->data,

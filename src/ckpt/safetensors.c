@@ -1,3 +1,5 @@
+/* Writing safetensors files: the header's JSON, then the tensors one behind the other. The same
+ * content gives the same bytes, so checksums of equal checkpoints are equal. */
 #include "ckpt/safetensors.h"
 
 #include <jansson.h>
@@ -31,6 +33,7 @@ size_t sh_tensor_type_bytes(sh_tensor_type type) {
     return types[type].bytes;
 }
 
+/* Elements times their size. */
 static size_t data_bytes(const sh_tensor_entry *entry) {
     return sh_shape_count(&entry->shape) * sh_tensor_type_bytes(entry->type);
 }
@@ -47,6 +50,7 @@ static json_t *describe(const sh_tensor_entry *entry, size_t at) {
                      shape, "data_offsets", (json_int_t)at, (json_int_t)(at + data_bytes(entry)));
 }
 
+/* The "__metadata__" of the format: texts only. */
 static sh_status describe_notes(const sh_tensor_note *notes, size_t count, json_t *header) {
     if (count == 0) return SH_OK;
     json_t *map = json_object();
@@ -100,6 +104,7 @@ static sh_status write_header(sh_writer *writer, const char *text) {
     return sh_writer_write(writer, "       ", padded - length);
 }
 
+/* Through a temporary file (base/file.h). */
 sh_status sh_safetensors_write(const char *path, const sh_tensor_entry *entries, size_t count,
                                const sh_tensor_note *notes, size_t note_count) {
     char *text = NULL;

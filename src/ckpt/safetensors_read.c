@@ -1,3 +1,6 @@
+/* Reading safetensors files without believing them: sizes, types, names and places come from
+ * outside. Every tensor must lie inside the file, fit its shape, and together they must cover the
+ * data exactly once, so no byte is read twice and none is hidden. */
 #include "ckpt/safetensors.h"
 
 #include <inttypes.h>
@@ -23,6 +26,7 @@ __attribute__((format(printf, 3, 4))) static sh_status fail_format(const char *s
     return sh_error_hint("fetch or write it again; it may be cut short or damaged");
 }
 
+/* The dtype names of the format. */
 static sh_status parse_type(const char *source, const char *name, const json_t *text,
                             sh_tensor_type *type_out) {
     const char *wanted = json_string_value(text);
@@ -35,6 +39,7 @@ static sh_status parse_type(const char *source, const char *name, const json_t *
     return FAIL_FORMAT(source, "tensor '%.80s' has the unknown dtype '%.20s'", name, wanted);
 }
 
+/* Bounded, so that the product of the dimensions cannot overflow. */
 static sh_status parse_shape(const char *source, const char *name, const json_t *list,
                              sh_shape *shape_out) {
     if (!json_is_array(list)) return FAIL_FORMAT(source, "tensor '%.80s' has no shape", name);
@@ -81,6 +86,7 @@ static sh_status parse_place(const char *source, const json_t *list, const unsig
     return SH_OK;
 }
 
+/* Other values than texts are refused, as the format says. */
 static sh_status parse_notes(const char *source, json_t *map, sh_safetensors *tensors) {
     if (!json_is_object(map)) return FAIL_FORMAT(source, "its __metadata__ is no map");
     tensors->notes = sh_alloc(json_object_size(map), sizeof *tensors->notes);
@@ -95,6 +101,7 @@ static sh_status parse_notes(const char *source, json_t *map, sh_safetensors *te
     return SH_OK;
 }
 
+/* For qsort. */
 static int by_place(const void *left, const void *right) {
     const sh_tensor_entry *a = left, *b = right;
     if (a->data != b->data) return (uintptr_t)a->data < (uintptr_t)b->data ? -1 : 1;
@@ -167,6 +174,7 @@ sh_status sh_safetensors_parse(const char *source, const void *data, size_t byte
     return SH_OK;
 }
 
+/* Maps the file; entries point into it. */
 sh_status sh_safetensors_open(const char *path, sh_safetensors *tensors_out) {
     sh_mapped file;
     SH_TRY(sh_file_map(path, &file));

@@ -1,3 +1,6 @@
+/* Writing a snapshot: model, optimizer and state files under waiting names, each read back for its
+ * checksum, then all renamed, the manifest last. A kill at any point leaves the old snapshots
+ * whole and at most files that the next write removes. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +15,7 @@
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a checkpoint"); }
 
+/* Entries that point into the block; the number of them. */
 static size_t describe(const sh_param_list *list, const float *values, sh_tensor_entry *entries) {
     for (size_t i = 0; list != NULL && i < list->count; i++)
         entries[i] = (sh_tensor_entry){
@@ -23,6 +27,7 @@ static size_t describe(const sh_param_list *list, const float *values, sh_tensor
     return list != NULL ? list->count : 0;
 }
 
+/* With the net's description and the facts of the data as notes: the file alone can predict. */
 sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkpoint) {
     size_t count = checkpoint->params->count;
     if (checkpoint->state != NULL) count += checkpoint->state->count;
@@ -42,6 +47,7 @@ sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkp
     return status;
 }
 
+/* One tensor per parameter and slot. */
 static sh_status write_optimizer(const char *path, const sh_checkpoint *checkpoint) {
     enum { NAME = SH_PARAM_NAME + 64 };
     size_t count = 0;
@@ -132,6 +138,7 @@ static sh_status save_files(part_paths paths, const sh_checkpoint *checkpoint) {
     return SH_OK;
 }
 
+/* Prunes old snapshots only after the new one is whole. */
 sh_status sh_checkpoint_save(const char *folder, const sh_checkpoint *checkpoint, int keep) {
     int64_t step = checkpoint->info.step;
     SH_ASSERT(step >= 0);

@@ -1,3 +1,6 @@
+/* Trace events as JSON for chrome://tracing and Perfetto. Events are formatted into a buffer under
+ * a lock and written at least once a second, so a killed run loses a second at most and the file
+ * stays readable. */
 #include "obs/chrome_trace.h"
 
 #include <errno.h>
@@ -85,6 +88,7 @@ static void introduce_thread(sh_chrome_trace *trace, pid_t thread) {
         trace->rank, (int)thread, quote(name, quoted));
 }
 
+/* Any task: the lock orders events of several threads. */
 static void emit(void *self, const sh_trace_event *event) {
     sh_chrome_trace *trace = self;
     char name[NAME_BYTES_MAX], category[NAME_BYTES_MAX];
@@ -103,6 +107,7 @@ static void emit(void *self, const sh_trace_event *event) {
     pthread_mutex_unlock(&trace->lock);
 }
 
+/* Names the process and opens the array. */
 sh_status sh_chrome_trace_open(const char *path, int rank, const sh_clock *clock,
                                sh_chrome_trace **trace_out) {
     sh_chrome_trace *trace = sh_alloc(1, sizeof *trace);
@@ -147,6 +152,7 @@ sh_status sh_chrome_trace_close(sh_chrome_trace *trace) {
     return status;
 }
 
+/* The sink to be passed down. */
 sh_trace sh_chrome_trace_sink(sh_chrome_trace *trace) {
     return (sh_trace){.emit = emit, .self = trace, .clock = trace->clock};
 }

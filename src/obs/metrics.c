@@ -1,3 +1,5 @@
+/* Metrics as JSON lines. A resume cuts the file behind the step it resumes from, so that no step
+ * is in it twice; a last line without its end, as a kill leaves it, is dropped. */
 #include "obs/metrics.h"
 
 #include <errno.h>
@@ -91,6 +93,7 @@ void sh_metrics_close(sh_metrics *metrics) {
     sh_free(metrics);
 }
 
+/* Counts of a histogram. */
 static json_t *array_of(const uint64_t *counts, size_t count) {
     json_t *array = json_array();
     for (size_t i = 0; i < count && array != NULL; i++)
@@ -98,6 +101,7 @@ static json_t *array_of(const uint64_t *counts, size_t count) {
     return array;
 }
 
+/* JSON has neither NaN nor infinity: they become null. */
 static json_t *value_of(const sh_metric *field) {
     json_t *value = NULL;
     switch (field->type) {
@@ -173,6 +177,7 @@ static sh_status write_scalars(const sh_metrics *metrics, const char *event,
     return SH_OK;
 }
 
+/* The order of the members is that of the fields. */
 sh_status sh_metrics_write(sh_metrics *metrics, const char *event, const sh_metric *fields,
                            size_t count) {
     json_t *object = json_object();

@@ -1,3 +1,4 @@
+/* Metrics files line by line, for comparisons and reports; see metrics_read.h. */
 #include "obs/metrics_read.h"
 
 #include <math.h>
@@ -19,6 +20,7 @@ double sh_metrics_time_of(sh_metrics_time *time, const json_t *object) {
     return time->last_s;
 }
 
+/* A fault names file and line. */
 static sh_status parse_line(const char *path, int number, const char *text, size_t bytes,
                             sh_metrics_line line, void *user) {
     char fault[SH_JSON_FAULT];

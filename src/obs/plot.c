@@ -1,3 +1,6 @@
+/* Line charts as SVG text. Axes end on round numbers (1, 2 or 5 times a power of ten); lines
+ * differ by colour and dash, so that they can be told apart in print; styles follow a light or a
+ * dark page. */
 #include "obs/plot.h"
 
 #include <math.h>
@@ -47,6 +50,7 @@ double sh_plot_step(double low, double high, int most) {
 /* What no picture can show counts as not finite. */
 static bool is_number(double value) { return fabs(value) < 1e100; }
 
+/* Both coordinates can be drawn. */
 static bool is_point(const sh_plot_point *point) {
     return is_number(point->x) && is_number(point->y);
 }
@@ -91,6 +95,7 @@ static span rounded(span scale, bool to_step) {
     return scale;
 }
 
+/* The ranges of both axes over all lines. */
 static void measure(drawing *d) {
     const sh_plot *plot = d->plot;
     span x = {.low = 0, .high = NAN}, y = {.low = NAN, .high = NAN};
@@ -113,10 +118,12 @@ static void measure(drawing *d) {
     d->height = TOP + (rows * ROW > HIGH ? rows * ROW : HIGH) + BOTTOM;
 }
 
+/* From a value to the picture's x. */
 static double across(const drawing *d, double x) {
     return LEFT + WIDE * (x - d->x.low) / (d->x.high - d->x.low);
 }
 
+/* From a value to the picture's y, which grows downward. */
 static double down(const drawing *d, double y) {
     return TOP + HIGH * (d->y.high - y) / (d->y.high - d->y.low);
 }
@@ -183,6 +190,7 @@ static void put_number(const drawing *d, const span *scale, double value) {
         sh_fprintf(d->file, "%.*f", digits, shown == 0 ? 0.0 : shown);
 }
 
+/* Grid lines and their numbers. */
 static void draw_ticks(const drawing *d) {
     for (int i = 0; i <= TICKS_MOST + 1; i++) {
         double x = (ceil(d->x.low / d->x.step - 1e-9) + i) * d->x.step;
@@ -230,6 +238,7 @@ static void open_path(const drawing *d, size_t index) {
     fputs(" d=\"", d->file);
 }
 
+/* A point that is not finite begins a new path. */
 static void draw_line(const drawing *d, size_t index) {
     const sh_plot_line *line = &d->plot->lines[index];
     bool joined = false, alone = true;
@@ -252,6 +261,7 @@ static void draw_line(const drawing *d, size_t index) {
     fputs("</title></path>\n", d->file);
 }
 
+/* The dotted line of a goal. */
 static void draw_mark(const drawing *d) {
     if (!is_number(d->plot->mark)) return;
     sh_fprintf(d->file, "<path class=\"mark\" stroke-dasharray=\"1 4\" d=\"M%d %.1fh%d\"/>\n", LEFT,
@@ -264,6 +274,7 @@ static void legend_text(const drawing *d, int y, const char *name) {
     fputs("</text>\n", d->file);
 }
 
+/* Below the picture, one entry per line. */
 static void draw_legend(const drawing *d) {
     int x = LEFT + WIDE + GAP, y = TOP + ROW / 2;
     for (size_t i = 0; i < d->plot->line_count; i++, y += ROW) {

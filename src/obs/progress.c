@@ -1,3 +1,6 @@
+/* The progress line: when it is shown and what speed it tells. The speed is smoothed over some
+ * seconds; the time that is left assumes that steps take as long as they did in this process. A
+ * terminal gets one line, redrawn; a file gets a line now and then. */
 #include "obs/progress.h"
 
 #include <math.h>
@@ -58,6 +61,7 @@ static int columns_of(const sh_progress *progress) {
     return columns > COLUMNS_MAX ? COLUMNS_MAX - 1 : columns - 1;
 }
 
+/* After an evaluation, whose time is no training time. */
 static void rate_from_here(sh_progress *progress, int64_t now_ns, int64_t samples) {
     progress->rated_ns = now_ns;
     progress->rated_samples = samples;
@@ -93,6 +97,7 @@ static sh_progress_line line_at(const sh_progress *progress, const sh_progress_p
                               .passed_s = NAN};
 }
 
+/* Cheap when nothing is due: a look at the clock. */
 void sh_progress_step(sh_progress *progress, const sh_progress_point *point) {
     if (progress == NULL) return;
     int64_t now_ns = sh_clock_now_ns(progress->options.clock);

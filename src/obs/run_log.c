@@ -1,3 +1,5 @@
+/* The log file of a run: every line with time and level, also those that the terminal does not
+ * show. Times are UTC, from one reading of the time of day and the monotonic clock since. */
 #include "obs/run_log.h"
 
 #include <errno.h>
@@ -21,6 +23,7 @@ struct sh_run_log {
     sh_log next;
 };
 
+/* Appends: a resumed run goes on in the same file. */
 sh_status sh_run_log_open(const sh_run_log_options *options, sh_run_log **run_log_out) {
     sh_run_log *log = sh_alloc(1, sizeof *log);
     char *path = sh_strdup(options->path);
@@ -93,6 +96,7 @@ void sh_run_log_note(sh_run_log *log, sh_log_level level, const char *text) {
     pthread_mutex_unlock(&log->lock);
 }
 
+/* The file first, then the next sink. */
 static void take_line(void *self, sh_log_level level, const char *text) {
     sh_run_log *log = self;
     sh_run_log_note(log, level, text);

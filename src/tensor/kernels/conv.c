@@ -18,6 +18,7 @@ typedef enum served_by { OWN, WINOGRAD, LIBRARY, REORDERED, CANDIDATES } served_
 static const char *const candidate_names[CANDIDATES] = {"own", "winograd", "onednn",
                                                         "onednn-reordered"};
 
+/* Kernels of ours need no copies of the images. */
 static bool is_own(served_by candidate) { return candidate == OWN || candidate == WINOGRAD; }
 
 /* What serves one direction; the libraries that were not chosen are empty. */
@@ -54,6 +55,7 @@ static size_t own_bytes(const sh_conv *conv, sh_conv_direction direction) {
     return 0;
 }
 
+/* Blocked on both sides; which shapes, the kernel says. */
 static bool winograd_fits(const sh_conv_options *o) {
     return o->x_block == 8 && o->y_block == 8 && sh_conv_winograd()->supports(&o->shape);
 }
@@ -125,6 +127,7 @@ static void run_own(const sh_conv *conv, sh_conv_direction direction, bool winog
     }
 }
 
+/* One candidate of one direction. */
 static void run(sh_conv *conv, sh_conv_direction direction, served_by candidate,
                 const sh_conv_tensors *tensors, void *scratch) {
     if (is_own(candidate))
@@ -232,6 +235,7 @@ static sh_status measure_on_few(const sh_conv *conv, sh_tuner *tuner) {
     return SH_OK;
 }
 
+/* Asks the tuner, measures where it does not know. */
 static sh_status choose(sh_conv *conv, sh_conv_direction direction, sh_tuner *tuner) {
     trial t = {.conv = conv, .direction = direction};
     trial_list(&t);
@@ -289,6 +293,7 @@ static sh_status create_choice(sh_conv *conv, sh_conv_direction direction, sh_tu
     return SH_OK;
 }
 
+/* One choice per direction. */
 sh_status sh_conv_create(const sh_conv_options *options, sh_tuner *tuner, sh_conv **conv_out) {
     sh_conv *conv = sh_alloc(1, sizeof *conv);
     if (conv == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a convolution");

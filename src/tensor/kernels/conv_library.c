@@ -1,3 +1,7 @@
+/* oneDNN's convolutions behind plain weights. For each direction the library is asked for a kernel
+ * with the caller's layouts, then with others; what the kernel wants differently is reordered in
+ * scratch memory before and after. Primitives are created once; running allocates nothing of ours.
+ */
 #include "tensor/kernels/conv_library.h"
 
 #include <stdio.h>
@@ -10,6 +14,7 @@ typedef struct descriptions {
     dnnl_memory_desc_t at[SH_CONV_TENSORS], bias;
 } descriptions;
 
+/* The layout of images as oneDNN names it. */
 static dnnl_format_tag_t image_tag(int block, sh_conv_layout layout) {
     if (layout == SH_CONV_LAYOUT_ANY) return dnnl_format_tag_any;
     if (layout == SH_CONV_LAYOUT_CHANNELS_LAST) return dnnl_nhwc;
@@ -40,6 +45,7 @@ typedef struct geometry {
     dnnl_dims_t strides, dilates, before, after;
 } geometry;
 
+/* Padding below and right, which the shape only implies. */
 static int64_t pad_after(int64_t in, int64_t out, int64_t k, int64_t stride, int64_t dilation,
                          int64_t pad) {
     return (out - 1) * stride + (k - 1) * dilation + 1 - in - pad;
@@ -75,6 +81,7 @@ static sh_status describe_operation(const sh_conv_options *o, const descriptions
     return SH_OK;
 }
 
+/* Scratch memory is the caller's; relu is fused. */
 static dnnl_status_t attributes(bool relu, dnnl_primitive_attr_t *attr_out) {
     dnnl_status_t made = dnnl_primitive_attr_create(attr_out);
     if (made != dnnl_success) return made;
@@ -116,6 +123,7 @@ static sh_status make_with_hint(const sh_conv_options *options, sh_conv_directio
     return status;
 }
 
+/* The library's name of a kernel: "jit:avx2". */
 static const char *name_of(dnnl_primitive_desc_t description) {
     const char *name = "?";
     dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name);
@@ -163,6 +171,7 @@ static const struct role {
                                  SH_CONV_W},
 };
 
+/* The larger of two sizes. */
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 /* Room for one tensor in the kernel's layout, and its reorder; the pad is shared by all calls. */
@@ -230,6 +239,7 @@ bool sh_conv_library_reorders(const sh_conv_library *library) {
     return library->moved[SH_CONV_X] || library->moved[SH_CONV_Y];
 }
 
+/* Reorders, runs, reorders back or adds. */
 void sh_conv_library_run(sh_conv_library *l, const sh_conv_tensors *tensors, void *scratch) {
     int result = roles[l->direction].result;
     bool adds = tensors->accumulate && result == SH_CONV_W;

@@ -1,3 +1,5 @@
+/* Which library computes a product: ours, oneDNN or OpenBLAS, measured once per shape (tuner.h).
+ * Bias, relu and activation are fused in ours and applied afterwards to the others' results. */
 #include "tensor/kernels/gemm.h"
 
 #include <cblas.h>
@@ -101,6 +103,7 @@ static void run_trial(void *context, int candidate) {
     run_library((sh_gemm_library)candidate, &trying->args, trying->scratch, trying->threads);
 }
 
+/* Operands of a trial: ordinary numbers, neither zeros nor left-overs of memory. */
 static void fill_ones(float *x, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] = 1.0f;
 }
@@ -183,6 +186,7 @@ static void reference_end(const sh_gemm_args *q, int64_t at, double x) {
     q->c[at] = (float)(q->factor != NULL ? y * (double)q->factor[at] : y);
 }
 
+/* The oracle of tests. */
 void sh_gemm_reference(const sh_gemm_args *args) {
     const sh_gemm_args *q = args;
     for (int64_t i = 0; i < q->m; i++) {

@@ -1,3 +1,5 @@
+/* What this machine and its libraries are, in words: for `shoal doctor`, for manifests, and as the
+ * key of kernel choices, which hold for one machine and one set of versions. */
 #include "tensor/kernels/machine.h"
 
 #include <cblas.h>
@@ -10,6 +12,7 @@
 #include "base/status.h"
 #include "tensor/kernels/simd.h"
 
+/* "unknown" where /proc is missing. */
 const char *sh_machine_processor(char text_out[SH_MACHINE_TEXT]) {
     snprintf(text_out, SH_MACHINE_TEXT, "unknown");
     FILE *file = fopen("/proc/cpuinfo", "r");
@@ -48,6 +51,7 @@ static const char *openmp_version(void) {
     return "before 4.5";
 }
 
+/* The library that serves OpenMP: oneDNN and OpenBLAS must share it. */
 const char *sh_machine_openmp(char text_out[SH_MACHINE_TEXT]) {
     Dl_info place = {0};
     void *function = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
@@ -59,6 +63,7 @@ const char *sh_machine_openmp(char text_out[SH_MACHINE_TEXT]) {
     return text_out;
 }
 
+/* Everything that may change which kernel is the fastest. */
 const char *sh_machine_text(char text_out[SH_MACHINE_TEXT]) {
     char processor[SH_MACHINE_TEXT], onednn[SH_MACHINE_TEXT], openblas[SH_MACHINE_TEXT];
     snprintf(text_out, SH_MACHINE_TEXT, "%.150s, %s, oneDNN %.20s, %.200s, shoal %s",

@@ -1,3 +1,5 @@
+/* oneDNN's engine and stream, one each per process, and a primitive with its arguments as one
+ * call. Errors become statuses with the place where they happened. */
 #include "tensor/kernels/onednn.h"
 
 #include <pthread.h>
@@ -9,6 +11,7 @@ static dnnl_engine_t engine;
 static dnnl_stream_t stream;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* The CPU, and a stream that runs in the calling thread. */
 static void create_engine(void) {
     dnnl_status_t made = dnnl_engine_create(&engine, dnnl_cpu, 0);
     SH_ASSERT(made == dnnl_success);
@@ -60,6 +63,7 @@ void sh_onednn_call_fini(sh_onednn_call *call) {
     *call = (sh_onednn_call){0};
 }
 
+/* `pointers` in the order in which arguments were added. */
 void sh_onednn_call_run(sh_onednn_call *call, void *const *pointers) {
     for (int i = 0; i < call->arg_count; i++) {
         dnnl_status_t set = dnnl_memory_set_data_handle(call->args[i].memory, pointers[i]);
@@ -73,6 +77,7 @@ void sh_onednn_call_run(sh_onednn_call *call, void *const *pointers) {
     SH_ASSERT(ran == dnnl_success);
 }
 
+/* From one layout to another. */
 sh_status sh_onednn_reorder_init(sh_onednn_call *call, const dnnl_memory_desc_t *from,
                                  const dnnl_memory_desc_t *to, bool add) {
     dnnl_primitive_attr_t attr;

@@ -1,3 +1,6 @@
+/* Plain C versions of activations, losses and layer normalisation, as their definitions read:
+ * doubles inside, no blocks, no threads. They are the oracle of tests, so nothing here is clever.
+ */
 #include "tensor/kernels/reference.h"
 
 #include <math.h>
@@ -59,6 +62,7 @@ void sh_ref_softmax(const float *x, float *y, size_t rows, size_t cols) {
     }
 }
 
+/* Of equals the first. */
 static size_t first_largest(const float *x, size_t count) {
     size_t best = 0;
     for (size_t j = 1; j < count; j++)
@@ -66,6 +70,7 @@ static size_t first_largest(const float *x, size_t count) {
     return best;
 }
 
+/* About the largest, or the exponentials overflow. */
 static double log_sum_exp(const float *x, size_t count) {
     double most = (double)x[first_largest(x, count)], sum = 0;
     for (size_t j = 0; j < count; j++) sum += exp((double)x[j] - most);
@@ -134,6 +139,7 @@ double sh_ref_huber(double pred, double target, double delta, double *slope_out)
     return fabs(d) > delta ? delta * (fabs(d) - 0.5 * delta) : 0.5 * d * d;
 }
 
+/* In two passes. */
 static void moments(const float *x, size_t count, double *mean, double *variance) {
     double sum = 0, squares = 0;
     for (size_t i = 0; i < count; i++) sum += (double)x[i];

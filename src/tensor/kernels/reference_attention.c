@@ -1,3 +1,4 @@
+/* Attention as its definition reads; see reference_attention.h. */
 #include "tensor/kernels/reference_attention.h"
 
 #include <math.h>
@@ -11,12 +12,14 @@ typedef struct head {
     size_t at;  // where q of token 0 stands in qkv; k is C further, v 2C
 } head;
 
+/* Where the columns of one head begin. */
 static head head_at(const sh_attention_shape *s, size_t b, size_t h) {
     size_t C = s->H * s->D;
     return (head){
         .T = s->T, .D = s->D, .C = C, .causal = s->causal, .at = b * s->T * 3 * C + h * s->D};
 }
 
+/* In double. */
 static double dot(const float *x, const float *y, size_t count) {
     double sum = 0;
     for (size_t i = 0; i < count; i++) sum += (double)x[i] * (double)y[i];

@@ -1,3 +1,5 @@
+/* Convolution as a sum over (output pixel, tap, channel), by three index functions and nothing
+ * else: slow and easy to check. */
 #include "tensor/kernels/reference_conv.h"
 
 #include <stdbool.h>

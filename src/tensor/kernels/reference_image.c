@@ -1,3 +1,5 @@
+/* Batch normalisation and pooling as their definitions read. Pooling visits every (output, input)
+ * pair through one function, whatever is computed from it. */
 #include <math.h>
 #include <string.h>
 
@@ -88,6 +90,7 @@ static void each_pair(const sh_pool_shape *s, pool_visit visit, void *context) {
                     }
 }
 
+/* Values of the input. */
 static size_t in_count(const sh_pool_shape *s) {
     return s->images * (size_t)s->height * (size_t)s->width * s->lanes;
 }

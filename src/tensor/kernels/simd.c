@@ -1,3 +1,5 @@
+/* Which instruction set this process uses: the best that processor and build have, unless a test
+ * lowers it. Asked at each pick of a kernel table, so it must be cheap. */
 #include "tensor/kernels/simd.h"
 
 #include <stdatomic.h>

@@ -1,3 +1,8 @@
+/* Kernel choices by measurement. Candidates take turns, so that a disturbance meets all alike; the
+ * fastest of several runs counts, and a later candidate must win by two percent, so that ties stay
+ * with the usual one. Choices are remembered per machine and recorded in the manifest: a resumed
+ * run uses its own, whatever this machine would choose, because another kernel may give other bits.
+ */
 #include "tensor/kernels/tuner.h"
 
 #include <stdio.h>
@@ -53,6 +58,7 @@ static const char *key_at(const void *choices, size_t at) {
     return ((const choice *)choices)[at].key;
 }
 
+/* By hash: a large net asks hundreds of times. */
 static choice *find(const sh_tuner *tuner, const char *key) {
     size_t at = sh_index_find(&tuner->by_key, tuner->choices, key_at, key);
     return at != SH_INDEX_NONE ? &tuner->choices[at] : NULL;
@@ -65,6 +71,7 @@ static int place(const choice *known, const char *const *candidates, int count) 
     return -1;
 }
 
+/* While paused everything unknown takes the first candidate. */
 static bool is_measuring(const sh_tuner *tuner) { return tuner->options.measure && !tuner->paused; }
 
 void sh_tuner_forbid(sh_tuner *tuner) { tuner->options.measure = false; }
@@ -88,6 +95,7 @@ static sh_status set_text(char **text, const char *value) {
     return SH_OK;
 }
 
+/* A new entry without a candidate. */
 static sh_status add_key(sh_tuner *tuner, const char *key, choice **choice_out) {
     SH_TRY(sh_grow((void **)&tuner->choices, &tuner->capacity, tuner->count + 1,
                    sizeof *tuner->choices));

@@ -1,3 +1,8 @@
+/* Activations on vectors. Cost: one pass over the arrays, so they are bound by memory, and a layer
+ * fuses them where it can (`apply`). Slopes come with the values from one exponential.
+ *
+ * Functions are approximated by polynomials (math.h) to about one unit in the last place of a
+ * float. */
 #include "tensor/kernels/activation.h"
 
 #include "tensor/kernels/simd/math.h"
@@ -17,6 +22,7 @@ LANE_FUNCTION void map(unary f, const float *x, float *y, size_t count) {
     if (i < count) vf_store_part(y + i, f(vf_load_part(x + i, count - i, 0)), count - i);
 }
 
+/* The same with two inputs. */
 LANE_FUNCTION void map2(binary f, const float *dy, const float *saved, float *dx, size_t count) {
     size_t i = 0;
     for (; i + LANES <= count; i += LANES) vf_store(dx + i, f(vf_load(dy + i), vf_load(saved + i)));
@@ -25,6 +31,7 @@ LANE_FUNCTION void map2(binary f, const float *dy, const float *saved, float *dx
     vf_store_part(dx + i, f(vf_load_part(dy + i, rest, 0), vf_load_part(saved + i, rest, 0)), rest);
 }
 
+/* One row of a matrix: values in place, slopes beside. */
 LANE_FUNCTION void apply_row(both f, float *x, float *slope, size_t count) {
     size_t i = 0;
     vf s;
@@ -47,6 +54,7 @@ LANE_FUNCTION void apply(unary f, both f_both, float *x, float *slope, size_t ro
     }
 }
 
+/* Splits a long array over the threads; every element is computed alone. */
 static void forward(unary_range range, const float *x, float *y, size_t count) {
     if (count < PARALLEL_LEAST) {
         range(x, y, count);
@@ -112,6 +120,7 @@ LANE_FUNCTION vf gelu_tanh_both(vf x, vf *slope_out) {
     return x * g;
 }
 
+/* x sigmoid(x), and its slope s (1 + x (1 - s)). */
 LANE_FUNCTION vf silu_both(vf x, vf *slope_out) {
     vf g = vf_sigmoid(x), z = vf_select(vf_abs(x) > 128.0f, vf_with_sign(vf_all(128.0f), x), x);
     *slope_out = g * (1.0f + z * (1.0f - g));
@@ -137,6 +146,7 @@ WITH_SLOPE(gelu)
 WITH_SLOPE(gelu_tanh)
 WITH_SLOPE(silu)
 
+/* The slope of tanh from its output: 1 - y^2. */
 LANE_FUNCTION vf tanh_grad(vf dy, vf y) { return dy * (1.0f - y * y); }
 LANE_FUNCTION vf sigmoid_grad(vf dy, vf y) { return dy * y * (1.0f - y); }
 
@@ -159,6 +169,7 @@ ACTIVATION(silu, silu, silu_grad)
 ACTIVATION(tanh, vf_tanh, tanh_grad)
 ACTIVATION(sigmoid, vf_sigmoid, sigmoid_grad)
 
+/* The functions alone, for kernels outside and for tests. */
 static void exp_array(const float *x, float *y, size_t count) { map(vf_exp, x, y, count); }
 static void erf_array(const float *x, float *y, size_t count) { map(vf_erf, x, y, count); }
 static void log1p_array(const float *x, float *y, size_t count) { map(vf_log1p_unit, x, y, count); }

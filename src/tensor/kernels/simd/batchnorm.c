@@ -1,3 +1,10 @@
+/* Batch normalisation (Ioffe and Szegedy 2015). Training reads x twice, for the moments and to
+ * write y; backward reads x and dy twice. Sums run in float within a chunk and in double over
+ * chunks, so the error does not grow with the batch.
+ *
+ * Each strip belongs to one thread, hence the bits do not depend on the thread count. The `_sums`
+ * and `_rest` halves let several workers add their sums in between (synchronised batch
+ * normalisation). */
 #include <math.h>
 
 #include "base/status.h"
@@ -36,6 +43,7 @@ static sh_batchnorm_shape tidy(sh_batchnorm_shape s) {
     return (sh_batchnorm_shape){.outer = 1, .channels = s.channels, .inner = s.outer, s.channels};
 }
 
+/* How many strips a block of channels has. */
 static size_t strips_per_block(const sh_batchnorm_shape *s) {
     return (s->lanes + LANES - 1) / LANES;
 }
@@ -77,6 +85,7 @@ static chunk chunk_at(const strip *t, size_t index) {
     return c;
 }
 
+/* Lanes behind `width` get `rest`, which must not change the sum at hand. */
 LANE_FUNCTION vf load(const float *x, size_t width, vf rest) {
     if (width == LANES) return vf_load(x);
     for (size_t i = 0; i < width; i++) rest[i] = x[i];
@@ -96,6 +105,7 @@ static vf channel_values(const strip *t, const float *values) {
                           : load(values + t->first, t->channels, (vf){0});
 }
 
+/* In plain data the lanes are positions of one channel: their sum belongs to all. */
 static vf over_lanes(const strip *t, vf sum) { return t->by_position ? vf_all(vf_sum(sum)) : sum; }
 
 /* Sum of (x - centre)^power, power 1 or 2 and constant at the calls. Four sums hide the latency. */
@@ -114,6 +124,7 @@ LANE_FUNCTION vf power_sum(const float *x, const chunk *c, size_t width, vf cent
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+/* The common width is a constant, so that the compiler unrolls. */
 static vf sum_of(const float *x, const chunk *c) {
     return c->width == LANES ? power_sum(x, c, LANES, (vf){0}, 1)
                              : power_sum(x, c, c->width, (vf){0}, 1);
@@ -144,6 +155,7 @@ static void take_moments(const strip *t, const float *x, moments *m) {
     }
 }
 
+/* y = gamma (x - mean) rstd + beta, then residual and relu where they are fused. */
 LANE_FUNCTION void normalise_chunk(const sh_batchnorm_forward *a, const chunk *c, size_t width,
                                    vf mean, vf scale, vf beta) {
     const float *x = a->x + c->at, *residual = a->residual ? a->residual + c->at : NULL;
@@ -156,6 +168,7 @@ LANE_FUNCTION void normalise_chunk(const sh_batchnorm_forward *a, const chunk *c
     }
 }
 
+/* The second pass over a strip. */
 static void normalise(const sh_batchnorm_forward *a, const strip *t, vf mean, vf rstd) {
     vf scale = rstd * channel_values(t, a->gamma), beta = channel_values(t, a->beta);
     for (size_t k = 0; k < t->runs * t->chunks; k++) {
@@ -177,6 +190,7 @@ static void set_statistics(const sh_batchnorm_forward *a, size_t c, double mean,
     a->running_var[c] += (float)(momentum * (unbiased - (double)a->running_var[c]));
 }
 
+/* Moments, statistics, output: the strip is still in the cache for the second pass. */
 static void train_strip(const sh_batchnorm_forward *a, const strip *t) {
     moments m = {0};
     take_moments(t, a->x, &m);
@@ -185,6 +199,7 @@ static void train_strip(const sh_batchnorm_forward *a, const strip *t) {
     normalise(a, t, channel_values(t, a->mean), channel_values(t, a->rstd));
 }
 
+/* Strips over threads. */
 static void train(const sh_batchnorm_forward *a) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -194,6 +209,7 @@ static void train(const sh_batchnorm_forward *a) {
     }
 }
 
+/* This worker's part of the sums. */
 static void train_sums(const sh_batchnorm_forward *a, double *sums_out) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -223,6 +239,7 @@ static void train_rest(const sh_batchnorm_forward *a, const double *sums, double
     }
 }
 
+/* With the running statistics: one pass. */
 static void infer(const sh_batchnorm_forward *a) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -297,6 +314,7 @@ static back_sums gather_strip(const sh_batchnorm_backward *a, const strip *t) {
     return s;
 }
 
+/* The second pass of backward: dx from the sums. */
 static void scatter_strip(const sh_batchnorm_backward *a, const strip *t, const back_sums *s,
                           double count) {
     vf mean = channel_values(t, a->mean), rstd = channel_values(t, a->rstd);
@@ -317,6 +335,7 @@ static void scatter_strip(const sh_batchnorm_backward *a, const strip *t, const 
     }
 }
 
+/* Strips over threads, gather and scatter without a barrier. */
 static void backward(const sh_batchnorm_backward *a) {
     SH_ASSERT(a->dresidual == NULL || a->dresidual != a->dx);
     sh_batchnorm_shape s = tidy(a->shape);
@@ -328,6 +347,7 @@ static void backward(const sh_batchnorm_backward *a) {
     }
 }
 
+/* This worker's part of the two sums per channel. */
 static void backward_sums(const sh_batchnorm_backward *a, double *sums_out) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -341,6 +361,7 @@ static void backward_sums(const sh_batchnorm_backward *a, double *sums_out) {
     }
 }
 
+/* dx from the sums of all workers. */
 static void backward_rest(const sh_batchnorm_backward *a, const double *sums, double count) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)

@@ -1,3 +1,6 @@
+/* Joining buffers of several ranks, for all operators and types, from one macro. One thread each:
+ * the ranks are the threads. Values are joined in the order of the arguments, so whoever joins
+ * ranks in the same order gets the same bits. */
 #include "tensor/kernels/combine.h"
 
 #include "tensor/kernels/simd/half.h"

@@ -1,3 +1,6 @@
+/* Dropout whose mask is never stored: element i of a sample is kept if word i of its Philox stream
+ * says so, in forward and again in backward. Any worker that holds the sample draws the same mask.
+ */
 #include "tensor/kernels/dropout.h"
 
 #include "base/status.h"

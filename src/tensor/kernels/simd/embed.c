@@ -1,3 +1,5 @@
+/* Embedding rows and position rows. Forward copies rows; backward adds gradients of equal tokens,
+ * which must not race: columns are split over threads instead of tokens. */
 #include "tensor/kernels/embed.h"
 
 #include <omp.h>
@@ -5,6 +7,7 @@
 #include "base/status.h"
 #include "tensor/kernels/simd/lanes.h"
 
+/* z = a + b. */
 static void add_row(const float *a, const float *b, float *z, size_t count) {
     size_t i = 0;
     for (; i + LANES <= count; i += LANES) vf_store(z + i, vf_load(a + i) + vf_load(b + i));
@@ -40,12 +43,14 @@ static void backward(const float *dy, const int32_t *tokens, size_t count, size_
         }
 }
 
+/* Adds row t of the positions to token t of every sample. */
 static void position_forward(const float *x, const float *position, size_t B, size_t T, size_t C,
                              float *y) {
 #pragma omp parallel for schedule(static) if (B * T * C >= PARALLEL_LEAST)
     for (size_t i = 0; i < B * T; i++) add_row(x + i * C, position + i % T * C, y + i * C, C);
 }
 
+/* Sums over samples, in their order. */
 static void position_backward(const float *dy, size_t B, size_t T, size_t C, bool accumulate,
                               float *dposition) {
 #pragma omp parallel for schedule(static) if (B * T * C >= PARALLEL_LEAST)

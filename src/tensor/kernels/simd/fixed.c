@@ -1,3 +1,6 @@
+/* Fixed point for exact runs: gradients are scaled to 64-bit integers, whose addition is
+ * associative, so any order of summing gives equal bits. A common exponent per tensor, found
+ * first, keeps the sums from overflowing. */
 #include "tensor/kernels/fixed.h"
 
 #include "tensor/kernels/simd/lanes.h"
@@ -30,6 +33,7 @@ static int exponent(const float *x, size_t count) {
     return largest >> 23;
 }
 
+/* The first term overwrites, the others add: no pass to clear the sums. */
 static void set_term(int64_t *restrict sum, const float *restrict x, double scale, size_t count) {
     const int64_t zero = bits_of(magic);
 #pragma omp simd
@@ -42,6 +46,7 @@ static void add_term(int64_t *restrict sum, const float *restrict x, double scal
     for (size_t i = 0; i < count; i++) sum[i] += bits_of((double)x[i] * scale + magic) - zero;
 }
 
+/* Terms in order, though for integers the order does not matter. */
 static void sum(int64_t *out, const float *const *x, const double *weights, size_t terms, size_t at,
                 size_t count, double scale) {
     enum { BLOCK = 1024 };  // stays in the first-level cache over all terms
@@ -54,6 +59,7 @@ static void sum(int64_t *out, const float *const *x, const double *weights, size
     }
 }
 
+/* Back to floats: one rounding for the whole sum. */
 static void to_float(float *restrict x, const int64_t *restrict from, size_t count, double factor) {
     for (size_t i = 0; i < count; i++) x[i] = (float)((double)from[i] * factor);
 }

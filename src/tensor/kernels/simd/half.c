@@ -1,3 +1,6 @@
+/* fp16 and bfloat16 to and from float, rounding to nearest even, in integer arithmetic: the base
+ * instruction set has no conversion, and all sets must give equal bits. What rounding lost can be
+ * kept for error feedback. */
 #include "tensor/kernels/half.h"
 
 #include "tensor/kernels/simd/lanes.h"

@@ -1,3 +1,6 @@
+/* Layer normalisation (Ba, Kiros and Hinton 2016) over rows. Forward reads a row twice from the
+ * cache; backward adds dgamma and dbeta over all rows, in parts whose number depends on the input
+ * alone, so equal calls give equal bits. */
 #include <math.h>
 #include <omp.h>
 
@@ -22,6 +25,7 @@ static float sum_block(const float *x, size_t count) {
     return sum;
 }
 
+/* Blocks in float, their sums in double. */
 static float mean_of(const float *x, size_t C) {
     if (C <= ROW_BLOCK) return sum_block(x, C) / (float)C;
     double sum = 0;
@@ -43,6 +47,7 @@ static float squares_block(const float *x, float mean, size_t count) {
     return sum;
 }
 
+/* About the mean that was found, not by squares minus square: no cancellation. */
 static float variance_of(const float *x, float mean, size_t C) {
     if (C <= ROW_BLOCK) return squares_block(x, mean, C) / (float)C;
     double sum = 0;
@@ -51,6 +56,7 @@ static float variance_of(const float *x, float mean, size_t C) {
     return (float)(sum / (double)C);
 }
 
+/* y = gamma (x - mean) rstd + beta. */
 static void forward_row(const float *x, const float *gamma, const float *beta, float mean,
                         float rstd, size_t C, float *y) {
     size_t i = 0;
@@ -137,11 +143,13 @@ static void scatter_row(const sh_layernorm_backward *a, size_t row, row_sums sum
 /* What a part of the rows sums up lies in its scratch. */
 enum { PART_ROWS = 4 };  // of C floats: totals of dgamma and dbeta, then those of the rows at hand
 
+/* Adds a block of row sums to the totals and clears it: float sums stay short. */
 static void move_to_totals(float *totals, float *sums, size_t count) {
     for (size_t i = 0; i < count; i++) totals[i] += sums[i];
     memset(sums, 0, count * sizeof *sums);
 }
 
+/* The rows of one part, in order. */
 static void backward_part(const sh_layernorm_backward *a, size_t part, size_t parts) {
     size_t C = a->C, end = a->rows * (part + 1) / parts;
     float *totals = a->scratch + part * PART_ROWS * C, *dgamma = totals + 2 * C,
@@ -157,6 +165,7 @@ static void backward_part(const sh_layernorm_backward *a, size_t part, size_t pa
     }
 }
 
+/* Adds the parts in order. */
 static void fold(const float *scratch, size_t parts, size_t C, bool accumulate, float *into) {
     for (size_t i = 0; i < C; i++) {
         float sum = accumulate ? into[i] : 0.0f;

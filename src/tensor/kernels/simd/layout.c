@@ -1,3 +1,5 @@
+/* Images between plain (N, C, H, W) and blocked (N, C / block, H, W, block) layout. A
+ * transposition of small matrices, bound by memory. */
 #include "tensor/kernels/layout.h"
 
 #include "base/status.h"

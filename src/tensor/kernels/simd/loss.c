@@ -1,3 +1,5 @@
+/* Losses and their gradients in one pass over the scores. A loss is a sum in double over ranges
+ * that depend on the input alone, so it has the same bits at any thread count. */
 #include "tensor/kernels/loss.h"
 
 #include <stdbool.h>
@@ -9,6 +11,7 @@
  * place and the places are added in order. */
 enum { PARTS = 64, BLOCK = 1024 };
 
+/* Of equal scores the first counts as predicted, as in NumPy and PyTorch. */
 static bool is_first_largest(const float *scores, size_t label, float most) {
     if (scores[label] != most) return false;
     for (size_t j = 0; j < label; j++)
@@ -16,6 +19,7 @@ static bool is_first_largest(const float *scores, size_t label, float most) {
     return true;
 }
 
+/* For label smoothing. */
 static double row_sum(const float *x, size_t count) {
     double total = 0;
     for (size_t at = 0; at < count; at += ROW_BLOCK) {
@@ -73,6 +77,7 @@ typedef void (*class_row)(const float *scores, size_t label, size_t classes,
                           const sh_class_loss_options *options, float *dscores,
                           sh_class_loss_sum *into);
 
+/* One range of rows; labels that are ignored get a gradient of 0. */
 static sh_class_loss_sum class_rows(class_row row_of, const float *scores, const int32_t *labels,
                                     size_t rows, size_t classes,
                                     const sh_class_loss_options *options, float *dscores) {
@@ -127,6 +132,7 @@ static sh_class_loss_sum hinge(const float *scores, const int32_t *labels, size_
 /* One vector of an element-wise loss: returns the losses, writes the slopes. */
 typedef vf (*element_loss)(vf pred, vf target, float setting, vf *slope);
 
+/* (pred - target)^2. */
 LANE_FUNCTION vf mse_of(vf pred, vf target, float setting, vf *slope) {
     (void)setting;
     vf d = pred - target;
@@ -134,6 +140,7 @@ LANE_FUNCTION vf mse_of(vf pred, vf target, float setting, vf *slope) {
     return d * d;
 }
 
+/* max(x, 0) - x target + log(1 + exp(-|x|)): no overflow for any x. */
 LANE_FUNCTION vf bce_of(vf x, vf target, float setting, vf *slope) {
     (void)setting;
     *slope = vf_sigmoid(x) - target;
@@ -141,6 +148,7 @@ LANE_FUNCTION vf bce_of(vf x, vf target, float setting, vf *slope) {
     return positive - x * target + vf_log1p_unit(vf_exp(-vf_abs(x)));
 }
 
+/* Quadratic up to delta, linear beyond. */
 LANE_FUNCTION vf huber_of(vf pred, vf target, float delta, vf *slope) {
     vf d = pred - target, a = vf_abs(d);
     vi far = a > delta;

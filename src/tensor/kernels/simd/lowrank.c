@@ -1,3 +1,5 @@
+/* The products of PowerSGD: tall-skinny, rank 1 to a few, so they are bound by reading the matrix.
+ * It is read once per product, for several vectors together. */
 #include "tensor/kernels/lowrank.h"
 
 #include "tensor/kernels/simd/lanes.h"
@@ -21,6 +23,7 @@ LANE_FUNCTION void dots(const float *m, const float *q, size_t columns, size_t n
     }
 }
 
+/* A row of P = M Q^T. */
 static void project_row(const sh_lowrank *s, const float *m, const float *q, size_t row, float *p) {
     for (size_t j = 0; j < s->rank; j += TOGETHER) {
         float out[TOGETHER];
@@ -42,12 +45,14 @@ static void project_row(const sh_lowrank *s, const float *m, const float *q, siz
     }
 }
 
+/* Rows over threads. */
 static void project(const sh_lowrank *shape, const float *m, const float *q, float *p) {
     sh_lowrank s = *shape;
 #pragma omp parallel for schedule(static) if (s.rows * s.columns >= PARALLEL_LEAST)
     for (size_t row = 0; row < s.rows; row++) project_row(&s, m + row * s.columns, q, row, p);
 }
 
+/* q += factor m. */
 static void add_row(const float *restrict m, float factor, size_t count, float *restrict q) {
 #pragma omp simd
     for (size_t c = 0; c < count; c++) q[c] += factor * m[c];
@@ -78,6 +83,7 @@ static void back_strip(const sh_lowrank *s, const float *m, const float *p, size
                     q + j * s->columns + at);
 }
 
+/* Q = P^T M, strips of columns over threads: no two write to one place. */
 static void project_back(const sh_lowrank *shape, const float *m, const float *p, float *q) {
     sh_lowrank s = *shape;
 #pragma omp parallel for schedule(static) if (s.rows * s.columns >= PARALLEL_LEAST)
@@ -97,6 +103,7 @@ static void expand_strip(const sh_lowrank *s, const float *p, const float *q, si
     }
 }
 
+/* x = scale P^T Q; what the codec wrote is taken off the residual. */
 static void expand(const sh_lowrank *shape, const float *p, const float *q, float scale, float *x,
                    float share, float *left) {
     sh_lowrank s = *shape;

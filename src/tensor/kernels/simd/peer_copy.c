@@ -1,3 +1,4 @@
+/* The loop behind sh_copy_shared, see peer_copy.h. */
 #include "tensor/kernels/peer_copy.h"
 
 #include "tensor/kernels/simd/lanes.h"

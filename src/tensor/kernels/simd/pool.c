@@ -1,3 +1,9 @@
+/* Max and average pooling. Lanes are channels (blocked layout) or positions; windows at the border
+ * have loops of their own, so that the common ones check nothing. Max pooling stores the place of
+ * each maximum in a byte, for backward.
+ *
+ * Results too large for the cache are written past it (streams): the next layer reads them from
+ * memory anyway, and the inputs stay. */
 #include "tensor/kernels/pool.h"
 
 #include <math.h>
@@ -15,6 +21,7 @@ typedef struct window {
     ptrdiff_t origin;  // in elements of one lane group's image
 } window;
 
+/* The window of one output, cut at the border. */
 static window window_at(const sh_pool_shape *s, int oy, int ox) {
     int top = oy * s->stride_height - s->pad_top, left = ox * s->stride_width - s->pad_left;
     window w = {
@@ -27,6 +34,7 @@ static window window_at(const sh_pool_shape *s, int oy, int ox) {
     return w;
 }
 
+/* No part of the window lies outside. */
 static bool is_whole(const sh_pool_shape *s, const window *w) {
     return w->y0 == 0 && w->x0 == 0 && w->y1 == s->kernel_height && w->x1 == s->kernel_width;
 }
@@ -70,6 +78,7 @@ LANE_FUNCTION single max_single(const float *x, ptrdiff_t row, ptrdiff_t column,
     return b;
 }
 
+/* `streams`: past the cache. */
 LANE_FUNCTION void put(float *to, vf v, bool streams) {
     if (streams)
         vf_stream(to, v);
@@ -77,6 +86,7 @@ LANE_FUNCTION void put(float *to, vf v, bool streams) {
         vf_store(to, v);
 }
 
+/* One output, all lanes. */
 LANE_FUNCTION void max_pixel(const sh_pool_shape *s, const float *x, int y0, int y1, int x0, int x1,
                              int kernel_width, float *y, uint8_t *index, bool streams) {
     ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
@@ -106,6 +116,7 @@ LANE_FUNCTION void max_span(const sh_pool_shape *s, const float *x, int kernel_h
                   index ? index + i * lanes : NULL, streams);
 }
 
+/* Common kernels as constants. */
 LANE_FUNCTION void max_whole(const sh_pool_shape *s, const float *x, size_t count, float *y,
                              uint8_t *index, bool streams) {
     int height = s->kernel_height, width = s->kernel_width;
@@ -171,6 +182,7 @@ static bool does_stream(const sh_pool_shape *s, size_t each, const float *result
            s->lanes % LANES == 0 && (uintptr_t)result % sizeof(vf) == 0;
 }
 
+/* Images over threads. */
 static void max_forward(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
     sizes z = sizes_of(s);
     bool streams = does_stream(s, z.out, y);
@@ -224,6 +236,7 @@ static void max_image_tiles_back_past(const sh_pool_shape *s, const float *dy, c
     vf_stream_end();
 }
 
+/* Overlapping windows: dx is cleared first and added to. */
 static void max_image_back(const sh_pool_shape *s, const float *dy, const float *y,
                            const uint8_t *index, float *dx) {
     ptrdiff_t step[255];  // from a window's origin to each of its places
@@ -245,6 +258,7 @@ static void max_image_back(const sh_pool_shape *s, const float *dy, const float 
 typedef void (*max_back)(const sh_pool_shape *s, const float *dy, const float *y,
                          const uint8_t *index, float *dx);
 
+/* Tiling windows need no clearing. */
 static void max_backward(const sh_pool_shape *s, const float *dy, const float *y,
                          const uint8_t *index, float *dx) {
     sizes z = sizes_of(s);
@@ -256,6 +270,7 @@ static void max_backward(const sh_pool_shape *s, const float *dy, const float *y
         back(s, dy + i * z.out, s->relu ? y + i * z.out : NULL, index + i * z.out, dx + i * z.in);
 }
 
+/* Padding counts as zero, so the divisor is the whole window. */
 static void average_pixel(const sh_pool_shape *s, const window *w, const float *x, float *y) {
     ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
     float share = 1.0f / (float)(s->kernel_height * s->kernel_width);
@@ -330,6 +345,7 @@ LANE_FUNCTION vf sum_block(const float *x, size_t count, size_t step) {
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+/* A run of values of one channel. */
 LANE_FUNCTION float run_sum(const float *x, size_t count) {
     vf sum = {0};
     size_t i = 0;
@@ -339,6 +355,7 @@ LANE_FUNCTION float run_sum(const float *x, size_t count) {
     return total;
 }
 
+/* In double over blocks. */
 static float mean_of(const float *x, size_t area) {
     const size_t run = (size_t)AREA_BLOCK * LANES;
     if (area <= run) return run_sum(x, area) / (float)area;

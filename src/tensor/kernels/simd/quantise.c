@@ -1,3 +1,6 @@
+/* Inner loops of the quantising codecs. Levels are packed by shifts on 8-byte words, ternary
+ * digits in base 3, five to a byte. Draws are 16 bits of a counter-based generator per element, so
+ * the same gradient quantises alike at any thread count. */
 #include "tensor/kernels/quantise.h"
 
 #include <math.h>
@@ -11,11 +14,13 @@ enum { ROOM = BLOCK + 16 };  // a block's levels and the excess of the last vect
 /* Norms below this would make the steps per unit overflow; such blocks count as zero. */
 static const float SMALLEST = 0x1p-110f;
 
+/* Element-wise. */
 LANE_FUNCTION vi vi_max(vi a, vi b) {
     vi larger_a = a > b;
     return (larger_a & a) | (~larger_a & b);
 }
 
+/* The rest of the vector is 0. */
 LANE_FUNCTION vf load_some(const float *x, size_t count) {
     return count >= LANES ? vf_load(x) : vf_load_part(x, count, 0);
 }
@@ -39,6 +44,7 @@ typedef struct draws {
     int32_t words[2 * PHILOX_WORDS];
 } draws;
 
+/* All draws of a block at once. */
 static void draw(const sh_rng *rng, size_t block, draws *draws_out) {
     philox_state s;
     for (size_t i = 0; i < 2; i++) {
@@ -54,11 +60,13 @@ LANE_FUNCTION vf draw_at(const draws *d, size_t i) {
     return (__builtin_convertvector(words, vf) + 0.5f) * 0x1p-16f;
 }
 
+/* Ties to even. */
 LANE_FUNCTION vi round_nearest(vf v) {
     const float magic = 0x1.8p23f;  // adding it leaves no room for a fraction
     return __builtin_convertvector((v + magic) - magic, vi);
 }
 
+/* Towards minus infinity. */
 LANE_FUNCTION vi round_down(vf v) {
     vi whole = __builtin_convertvector(v, vi);
     return whole + (v < __builtin_convertvector(whole, vf));  // a true lane is -1
@@ -107,6 +115,7 @@ LANE_FUNCTION uint64_t spread(uint64_t x, int b) {
     return (x & m1) | ((x >> b) & m1) << 8;
 }
 
+/* Groups of 8 levels take `bits` bytes. */
 static void pack(const uint8_t level[ROOM], size_t count, int bits, uint8_t *packed) {
     uint8_t out[ROOM];
     size_t groups = (count + 7) / 8;
@@ -132,6 +141,7 @@ static void unpack(const uint8_t *packed, size_t count, int bits, uint8_t level[
     }
 }
 
+/* s: levels run from -s to s. */
 static int levels_of(int bits) { return (1 << (bits - 1)) - 1; }
 
 static void levels_block(const float *y, size_t count, int bits, const sh_rng *rng, size_t block,
@@ -152,6 +162,7 @@ static void levels_block(const float *y, size_t count, int bits, const sh_rng *r
     pack(level, count, bits, packed);
 }
 
+/* Blocks over threads. */
 static void levels(const float *y, size_t count, int bits, const sh_rng *rng, float *norms,
                    uint8_t *packed, float *left) {
     size_t block_bytes = sh_quantise_bytes(BLOCK, bits);
@@ -172,6 +183,7 @@ static int add_block(const uint8_t level[ROOM], size_t count, int s, float step,
     return most;
 }
 
+/* Blocks over threads; a level that no encoder writes spoils the result and is reported. */
 static bool add_levels(const float *norms, const uint8_t *packed, size_t count, int bits,
                        float scale, float *x) {
     size_t block_bytes = sh_quantise_bytes(BLOCK, bits);
@@ -190,6 +202,7 @@ static bool add_levels(const float *norms, const uint8_t *packed, size_t count, 
 /* Groups of GROUP digits take GROUP / 5 bytes, the last one as many as it needs. */
 static size_t group_bytes(size_t digits) { return (least(digits, GROUP) + 4) / 5; }
 
+/* Groups over threads. */
 static void ternary(const float *y, size_t count, float most, const sh_rng *rng, uint8_t *packed) {
     size_t blocks = (count + TERNARY_BLOCK - 1) / TERNARY_BLOCK;
     bool zero = !(most >= SMALLEST && most <= __FLT_MAX__);
@@ -265,6 +278,7 @@ static sh_moments moments_part(const float *y, size_t count) {
     return total;
 }
 
+/* Sum, squares and largest magnitude in one pass. */
 static sh_moments moments(const float *y, size_t count) {
     sh_moments part[PARTS] = {{0}}, total = {0};
     size_t blocks = (count + SUM_BLOCK - 1) / SUM_BLOCK;

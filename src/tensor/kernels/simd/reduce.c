@@ -1,3 +1,5 @@
+/* Sums over whole gradients, for clipping and norms: bound by memory, parallel, with equal bits at
+ * any thread count, because the ranges depend on the length alone and are added in order. */
 #include "tensor/kernels/reduce.h"
 
 #include "tensor/kernels/simd/lanes.h"
@@ -18,6 +20,7 @@ static double dot_block(const float *x, const float *y, size_t count) {
     return (double)vf_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + (double)rest;
 }
 
+/* One range: blocks in float lanes, their sums in double. */
 static double dot_part(const float *x, const float *y, size_t count) {
     double total = 0;
     for (size_t at = 0; at < count; at += BLOCK)
@@ -25,6 +28,7 @@ static double dot_part(const float *x, const float *y, size_t count) {
     return total;
 }
 
+/* The ranges in order. */
 static double dot(const float *x, const float *y, size_t count) {
     if (count < PARALLEL_LEAST) return dot_part(x, y, count);
     size_t blocks = (count + BLOCK - 1) / BLOCK, each = (blocks + PARTS - 1) / PARTS * BLOCK;

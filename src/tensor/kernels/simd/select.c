@@ -1,3 +1,5 @@
+/* Finding the largest elements of a gradient for the sparse codecs. A threshold is guessed
+ * elsewhere; one pass collects what exceeds it. Bound by memory, as large elements are rare. */
 #include "tensor/kernels/select.h"
 
 #include "tensor/kernels/simd/lanes.h"
@@ -65,6 +67,7 @@ static void dgc_block(sh_dgc_update d, size_t at, size_t count) {
     }
 }
 
+/* Blocks over threads. */
 static void dgc(const sh_dgc_update *update) {
     size_t count = update->count;
 #pragma omp parallel for schedule(static) if (count >= PARALLEL_LEAST)

@@ -1,3 +1,5 @@
+/* One bit per element and two means per row (1-bit SGD, Seide et al. 2014). Writing reads the
+ * gradient twice, for the means and for the bits; 32 elements become a word. */
 #include "tensor/kernels/signs.h"
 
 #include "tensor/kernels/simd/lanes.h"
@@ -55,6 +57,7 @@ LANE_FUNCTION uint32_t word_of(const float *y) {
     return word;
 }
 
+/* Words over the whole gradient: rows may end within a word. */
 static void write_bits(const float *y, size_t count, uint32_t *bits) {
     size_t whole = count / 32;
 #pragma omp parallel for schedule(static) if (count >= PARALLEL_LEAST)
@@ -65,6 +68,7 @@ static void write_bits(const float *y, size_t count, uint32_t *bits) {
     bits[whole] = word;
 }
 
+/* What remains is the residual of error feedback. */
 static void subtract_means(const float means[2], size_t count, float *y) {
     size_t i = 0;
     for (; i + LANES <= count; i += LANES) {
@@ -102,6 +106,7 @@ static void add_row(const float means[2], const unsigned char *bits, size_t firs
     }
 }
 
+/* Rows over threads. */
 static void add(const float *means, const uint32_t *bits, size_t rows, size_t columns, float scale,
                 float *x) {
 #pragma omp parallel for schedule(static) if (rows * columns >= PARALLEL_LEAST)

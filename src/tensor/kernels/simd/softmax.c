@@ -1,7 +1,10 @@
+/* Softmax over rows, in the stable form exp(x - max). Rows over threads; a row is computed by one
+ * thread in one order. */
 #include "tensor/kernels/softmax.h"
 
 #include "tensor/kernels/simd/rows.h"
 
+/* Maximum, exponentials and their sum, division. */
 static void forward_row(const float *x, float *y, size_t cols) {
     double sum = row_exp_sum(x, cols, row_max(x, cols), y);
     row_affine(y, y, cols, (float)(1.0 / sum), 0);
@@ -15,6 +18,7 @@ static float dot_block(const float *x, const float *y, size_t count) {
     return vf_sum(sum);
 }
 
+/* Blocks in float, their sums in double. */
 static float dot(const float *x, const float *y, size_t count) {
     if (count <= ROW_BLOCK) return dot_block(x, y, count);
     double total = 0;

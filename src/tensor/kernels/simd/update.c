@@ -1,3 +1,7 @@
+/* Update rules, one pass over weights, gradients and slots, bound by memory. Elements are
+ * independent, so the bits depend neither on threads nor on how the parameters are cut into
+ * ranges; multiplications and additions are fused explicitly, since compilers choose differently.
+ */
 #include "tensor/kernels/update.h"
 
 #include <math.h>
@@ -11,6 +15,7 @@ enum { BLOCK = 4096, SPANS_MOST = 256 };
 /* Blocks take the numbers by value: then the compiler knows that stores cannot change them. */
 typedef void (*block_update)(sh_update u, size_t at, size_t count);
 
+/* Blocks over threads. */
 static void for_blocks(const sh_update *update, block_update block) {
     size_t count = update->count, blocks = (count + BLOCK - 1) / BLOCK;
     if (count < PARALLEL_LEAST) {
@@ -21,6 +26,7 @@ static void for_blocks(const sh_update *update, block_update block) {
     for (size_t i = 0; i < blocks; i++) block(*update, i * BLOCK, least(count - i * BLOCK, BLOCK));
 }
 
+/* Past the cache: the weights are read next by others. */
 static void stream(float *to, const float *from, size_t count) {
     size_t i = 0;
     for (; i < count && (uintptr_t)(to + i) % sizeof(vf) != 0; i++) to[i] = from[i];
@@ -69,6 +75,7 @@ static inline float seen(const sh_update *u, float g, float w) {
     return madd(u->decay, w, u->scale * g);
 }
 
+/* w -= lr g. */
 static void sgd_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at;
     const float *restrict g = u.g + at;
@@ -76,6 +83,7 @@ static void sgd_block(sh_update u, size_t at, size_t count) {
     for (size_t i = 0; i < count; i++) w[i] = madd(-u.lr, seen(&u, g[i], w[i]), w[i]);
 }
 
+/* m = mu m + keep g; w -= lr m. */
 static void momentum_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at;
     const float *restrict g = u.g + at;
@@ -87,6 +95,7 @@ static void momentum_block(sh_update u, size_t at, size_t count) {
     }
 }
 
+/* w -= lr (g + mu m). */
 static void nesterov_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at;
     const float *restrict g = u.g + at;
@@ -140,10 +149,12 @@ static inline float average_square(float v, float x, float mix) {
     return madd(mix, madd(x, x, -v), v);
 }
 
+/* The corrected mean over the root of the corrected square. */
 static inline float adam_direction(const sh_update *u, float m, float v) {
     return u->unbias1 * m / madd(sqrtf(v), u->unbias2, u->epsilon);
 }
 
+/* Decay is decoupled where the rule says so (AdamW). */
 static void adam_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at, *restrict v = u.v + at;
     const float *restrict g = u.g + at;
@@ -159,6 +170,7 @@ static void adam_block(sh_update u, size_t at, size_t count) {
     }
 }
 
+/* m += g^2; w -= lr g / (sqrt(m) + eps). */
 static void adagrad_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at;
     const float *restrict g = u.g + at;
@@ -171,6 +183,7 @@ static void adagrad_block(sh_update u, size_t at, size_t count) {
     }
 }
 
+/* The slot averages g^2. */
 static void rmsprop_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at;
     const float *restrict g = u.g + at;
@@ -250,6 +263,7 @@ static void lamb_moments(const sh_update *update, double *weights_out, double *d
     }
 }
 
+/* The second pass of LAMB, with the trust ratio of the layer. */
 static void lamb_apply_block(sh_update u, size_t at, size_t count) {
     if (u.m == NULL || u.v == NULL) __builtin_unreachable();  // it always has both
     float *restrict w = u.w + at;
@@ -271,6 +285,7 @@ static void rmsprop(const sh_update *update) {
 }
 static void lamb_apply(const sh_update *update) { for_read_blocks(update, lamb_apply_block); }
 
+/* Element-wise to -most..most. */
 static void clamp(float *x, size_t count, float most) {
 #pragma omp parallel for simd schedule(static) if (count >= PARALLEL_LEAST)
     for (size_t i = 0; i < count; i++) x[i] = x[i] > most ? most : x[i] < -most ? -most : x[i];

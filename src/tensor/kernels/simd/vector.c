@@ -1,3 +1,6 @@
+/* Element-wise passes over arrays, and sums over rows for bias gradients. Long arrays are split
+ * over threads in blocks; short ones stay in the calling thread, where starting a team would cost
+ * more than the work. */
 #include "tensor/kernels/vector.h"
 
 #include "tensor/kernels/simd/lanes.h"
@@ -20,6 +23,7 @@ enum { BLOCK = 8192 };
         }                                                                              \
     } while (0)
 
+/* Plain loops: the compiler makes vectors of them. */
 static void fill_block(float *x, float value, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] = value;
 }
@@ -69,6 +73,7 @@ static void axpy(float factor, const float *x, float *y, size_t count) {
     EACH_BLOCK(count, at, n, axpy_block(factor, x + at, y + at, n));
 }
 
+/* x[r][c] += bias[c]. */
 static void bias_add_rows(float *x, const float *bias, size_t rows, size_t cols) {
 #pragma omp parallel for schedule(static) if (rows * cols >= PARALLEL_LEAST)
     for (size_t row = 0; row < rows; row++) add_block(x + row * cols, bias, x + row * cols, cols);
@@ -124,6 +129,7 @@ static void sum_columns(const float *dy, size_t rows, size_t stride, size_t cols
     for (; col < cols; col++) sum_column(dy + col, rows, stride, accumulate, dbias + col);
 }
 
+/* Sums over the rows of a matrix. */
 static void bias_grad(const float *dy, size_t rows, size_t cols, bool accumulate, float *dbias) {
     size_t wide = STRIP * LANES;
 #pragma omp parallel for schedule(static) if (rows * cols >= PARALLEL_LEAST)
@@ -154,6 +160,7 @@ static double sum_run(const float *x, size_t count) {
     return total;
 }
 
+/* Plain images: a channel's positions lie side by side. */
 static void bias_grad_plain(const float *dy, size_t outer, size_t channels, size_t inner,
                             bool accumulate, float *dbias) {
 #pragma omp parallel for schedule(static) if (outer * channels * inner >= PARALLEL_LEAST)
@@ -164,6 +171,7 @@ static void bias_grad_plain(const float *dy, size_t outer, size_t channels, size
     }
 }
 
+/* By the layout of dy. */
 static void bias_grad_images(const float *dy, size_t outer, size_t channels, size_t inner,
                              size_t lanes, bool accumulate, float *dbias) {
     if (lanes == 1) {
