@@ -278,7 +278,8 @@ typedef struct shoal_fed_options {
     int64_t local_steps;   /* instead of epochs, unless 0 */
     double held_out;       /* part of a client's data on which it tests the model it received */
     double server_lr, server_momentum, server_beta2, server_tau;
-    bool equal_weights; /* a client's samples do not matter */
+    const char *privacy; /* "epsilon=8,delta=1e-5,clip=1": a budget; NULL: none */
+    bool equal_weights;  /* a client's samples do not matter */
 } shoal_fed_options;
 
 typedef struct shoal_fed_result {
@@ -286,6 +287,7 @@ typedef struct shoal_fed_result {
     int64_t updates, sent_bytes;     /* that were counted; models down and updates up */
     double test_loss, test_accuracy; /* of the last evaluation; NaN: there was none */
     int64_t target_round;            /* the first that reached the config's target; 0: none */
+    double epsilon;                  /* spent of the privacy budget; 0: there is none */
 } shoal_fed_result;
 
 /* Federated training with simulated clients in one process: the training data of the config is

@@ -7,7 +7,7 @@
 
 typedef struct serve_options {
     shoal_fed_options fed;
-    char *rule, *listen, *host;
+    char *rule, *privacy, *listen, *host;
     int64_t invitations, poll_ms, late_rounds;
     double token_hours, deadline_s;
 } serve_options;
@@ -66,6 +66,7 @@ static shoal_status run_serve(sh_args *args) {
     serve_options *o = args->options;
     CLI_TRY(sh_args_config(args, args->operand_count > 1 ? args->operands[1] : NULL));
     o->fed.rule = o->rule;
+    o->fed.privacy = o->privacy;
     o->fed.clients = o->fed.clients_min;
     shoal_fed_serve_options options = {
         .fed = o->fed,

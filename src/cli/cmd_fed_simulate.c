@@ -8,7 +8,7 @@
 
 typedef struct simulate_options {
     shoal_fed_options fed;
-    char *rule, *partition;
+    char *rule, *partition, *privacy;
     bool json;
 } simulate_options;
 
@@ -63,6 +63,8 @@ static void print_json(const char *folder, const shoal_fed_result *done) {
     sh_json_number(stdout, done->test_loss);
     printf(",\"test_accuracy\":");
     sh_json_number(stdout, done->test_accuracy);
+    printf(",\"epsilon\":");
+    sh_json_number(stdout, done->epsilon > 0 ? done->epsilon : NAN);
     printf(",\"target_round\":%lld}\n", (long long)done->target_round);
 }
 
@@ -75,6 +77,7 @@ static void print_summary(const char *folder, const shoal_fed_result *done) {
     printf("sent           %.1f MB\n", (double)done->sent_bytes / 1e6);
     if (!isnan(done->test_loss)) printf("test loss      %.4f\n", done->test_loss);
     if (!isnan(done->test_accuracy)) printf("test accuracy  %.4f\n", done->test_accuracy);
+    if (done->epsilon > 0) printf("privacy        epsilon %.4f spent\n", done->epsilon);
     if (done->target_round > 0)
         printf("target         round %lld\n", (long long)done->target_round);
 }
@@ -84,6 +87,7 @@ static shoal_status run_simulate(sh_args *args) {
     const char *base = args->operand_count > 1 ? args->operands[1] : NULL;
     CLI_TRY(sh_args_config(args, base));
     options->fed.rule = options->rule;
+    options->fed.privacy = options->privacy;
     options->fed.partition = options->partition;
     view v = {.args = args, .shown = {.args = args}};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/text.h"
+#include "fed/privacy.h"
 
 sh_status sh_fed_invitation(sh_fed_store *store, int64_t unix_s, double hours,
                             char line_out[SH_FED_LINE]) {
@@ -103,11 +104,32 @@ static void print_round(void *self, const sh_fed_round_row *round) {
             (long long)round->samples, loss, round->seconds);
         return;
     }
-    sh_fprintf(p->file, "round %-6lld %lld clients, %lld samples, loss %.4f, %.1f s, closed ",
-               (long long)round->round, (long long)round->clients, (long long)round->samples,
-               round->loss, round->seconds);
+    sh_fprintf(p->file, "round %-6lld %lld clients, ", (long long)round->round,
+               (long long)round->clients);
+    if (isfinite(round->loss))
+        sh_fprintf(p->file, "%lld samples, loss %.4f, ", (long long)round->samples, round->loss);
+    sh_fprintf(p->file, "%.1f s, closed ", round->seconds);
     print_day(p->file, round->closed_unix_s);
     fputc('\n', p->file);
+}
+
+static void add_charge(void *self, double rate, double noise) {
+    sh_fed_accountant_add(self, rate, noise, 1);
+}
+
+/* What the rounds so far have spent; NaN: there is no budget. */
+static sh_status spent_privacy(sh_fed_store *store, double *epsilon_out, double *of_out) {
+    char text[200];
+    sh_fed_privacy privacy;
+    sh_fed_accountant spent = {0};
+    *epsilon_out = *of_out = NAN;
+    SH_TRY(sh_fed_store_get(store, "privacy", text, sizeof text));
+    if (text[0] == '\0') return SH_OK;
+    SH_TRY(sh_fed_privacy_parse(text, 1, 1, &privacy));
+    SH_TRY(sh_fed_store_charges(store, add_charge, &spent));
+    *epsilon_out = sh_fed_accountant_epsilon(&spent, privacy.delta);
+    *of_out = privacy.epsilon;
+    return SH_OK;
 }
 
 static sh_status print_status(sh_fed_store *store, bool json, FILE *file) {
@@ -118,11 +140,13 @@ static sh_status print_status(sh_fed_store *store, bool json, FILE *file) {
     SH_TRY(sh_fed_store_clients(store, print_client, &seen));
     SH_TRY(sh_fed_store_rounds(store, 1, count_round, &seen));
     int64_t open = sh_fed_store_open_invitations(store, (int64_t)time(NULL));
+    double epsilon, budget;
+    SH_TRY(spent_privacy(store, &epsilon, &budget));
     const char *of = rounds[0] != '\0' ? rounds : "0";
     if (json)
         fprintf(file,
                 "{\"url\":\"%s\",\"closed\":%lld,\"rounds\":%s,\"clients\":%lld,\"revoked\":%lld,"
-                "\"invitations\":%lld,\"last\":[",
+                "\"invitations\":%lld,",
                 url, (long long)seen.closed, of, (long long)seen.rows, (long long)seen.revoked,
                 (long long)open);
     else
@@ -131,8 +155,13 @@ static sh_status print_status(sh_fed_store *store, bool json, FILE *file) {
                 "%lld invited\n",
                 url, (long long)seen.closed, of, (long long)seen.rows, (long long)seen.revoked,
                 (long long)open);
+    if (json) sh_fprintf(file, "\"last\":[");
+    if (!json && !isnan(epsilon))
+        sh_fprintf(file, "privacy        epsilon %.4f of %g spent\n", epsilon, budget);
     SH_TRY(sh_fed_store_rounds(store, 5, print_round, &shown));
-    if (json) fputs("]}\n", file);
+    if (json && !isnan(epsilon))
+        sh_fprintf(file, "],\"epsilon\":%.9g,\"budget\":%g}\n", epsilon, budget);
+    if (json && isnan(epsilon)) fputs("]}\n", file);
     return SH_OK;
 }
 

@@ -30,6 +30,12 @@ static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_re
     return sh_fed_hand_out(s);
 }
 
+/* sh_fed_charge, likewise. */
+static sh_status charge(void *self, uint64_t round, double rate, double noise) {
+    sh_fed_serving *s = self;
+    return sh_fed_store_charge(s->store, round, rate, noise);
+}
+
 static sh_status in_folder(const sh_fed_serving *s, const char *name, char **path_out) {
     *path_out = sh_path_join(s->run->files.folder, name);
     return *path_out != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for a path");
@@ -115,6 +121,8 @@ static sh_status tell_address(sh_fed_serving *s, const char *host) {
     char rounds[32];
     snprintf(rounds, sizeof rounds, "%lld", (long long)s->settings.server.rounds);
     if (status == SH_OK) status = sh_fed_store_set(s->store, "rounds", rounds);
+    if (status == SH_OK && s->options->fed.privacy != NULL)
+        status = sh_fed_store_set(s->store, "privacy", s->options->fed.privacy);
     pthread_mutex_unlock(&s->lock);
     SH_INFO(&s->run->log, "listening on %s, in %s", url, s->run->files.folder);
     return status;
@@ -139,6 +147,8 @@ static sh_status make_server(sh_fed_serving *s) {
     int64_t boots;
     SH_TRY(sh_fed_store_boot(s->store, &boots));
     s->settings.server.attempt = (uint32_t)boots << 12;  // above all attempts before
+    s->settings.server.charge = charge;
+    if (s->settings.server.privacy.on) SH_TRY(sh_fed_privacy_draw_key(&s->settings.server.privacy));
     SH_TRY(sh_fed_server_create(&s->settings.server, s->params, s->count, commit, s, &s->server));
     sh_fed_local_get(s->run, sh_fed_server_model(s->server));
     SH_TRY(sh_fed_store_restore(s->store, s->server, s->params));
@@ -290,6 +300,8 @@ shoal_status shoal_fed_serve(const shoal_config *config, const shoal_hooks *hook
     s.settings.server.presence_ms = 30000 + 10 * options->poll_ms;
     s.settings.server.poll_ms = options->poll_ms;
     s.settings.server.late_rounds = options->late_rounds;
+    if (options->late_rounds > 0 && s.settings.server.privacy.on)
+        return (shoal_status)SH_FAIL(SH_E_USAGE, "--private does not go with --late-rounds");
     SHOAL_TAKE(shoal_hooks, whole, hooks);
     SHOAL_TRY(sh_run_open(&config->config, &whole, NULL, &s.run));
     pthread_mutex_init(&s.lock, NULL);

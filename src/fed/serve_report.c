@@ -24,6 +24,7 @@ static sh_status write_round(const sh_fed_serving *s, const sh_fed_report *repor
         {"selected", SH_METRIC_INT, .i = (int64_t)report->selected},
         {"late", SH_METRIC_INT, .i = (int64_t)report->late},
         {"samples", SH_METRIC_INT, .i = (int64_t)report->samples},
+        {"epsilon", SH_METRIC_REAL, .r = report->epsilon > 0 ? report->epsilon : NAN},
         {"client_accuracy", SH_METRIC_REAL, .r = report->accuracy},
         {"client_accuracy_least", SH_METRIC_REAL, .r = report->accuracy_least},
         {"client_accuracy_most", SH_METRIC_REAL, .r = report->accuracy_most},

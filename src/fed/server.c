@@ -30,6 +30,8 @@ sh_status sh_fed_server_create(const sh_fed_options *options, size_t params, siz
     server->self = self;
     server->round = 1;
     server->attempt = options->attempt;
+    if (options->privacy.on)
+        sh_fed_accountant_add(&server->cost, sh_fed_rate(server), options->privacy.noise, 1);
     if (sh_fed_buffered(server)) server->options.late_rounds = SH_FED_LATE_MOST;
     sh_status status = take_memory(server);
     if (status != SH_OK)
@@ -83,6 +85,14 @@ void sh_fed_server_restore_hash(sh_fed_server *server, uint64_t round,
                                 const unsigned char hash[SH_FED_HASH]) {
     memcpy(sh_fed_hash_of(server, round), hash, SH_FED_HASH);
     server->known[round % (SH_FED_LATE_MOST + 1)] = true;
+}
+
+void sh_fed_server_restore_charge(sh_fed_server *server, double rate, double noise) {
+    const sh_fed_privacy *privacy = &server->options.privacy;
+    if (privacy->on && rate == sh_fed_rate(server) && noise == privacy->noise)
+        sh_fed_accountant_repeat(&server->spent, &server->cost, 1);
+    else
+        sh_fed_accountant_add(&server->spent, rate, noise, 1);
 }
 
 void sh_fed_server_begin(sh_fed_server *server) {
@@ -146,7 +156,8 @@ sh_fed_view sh_fed_server_view(const sh_fed_server *server, int64_t now_ms) {
                          .selected = server->open.selected,
                          .target = server->open.target,
                          .counted = server->open.folded,
-                         .restarted = server->restarted};
+                         .restarted = server->restarted,
+                         .epsilon = sh_fed_spent(server)};
 }
 
 const sh_fed_options *sh_fed_server_options(const sh_fed_server *server) {

@@ -20,9 +20,13 @@
 
 #include "fed/exact_sum.h"
 #include "fed/message.h"
+#include "fed/privacy.h"
 #include "fed/rule.h"
 
 enum { SH_FED_LATE_MOST = 63, SH_FED_CLIENTS_MOST = SH_FED_UPDATES_MOST };
+
+/* Makes it durable that a round's sum is about to be used; the sum is touched only after that. */
+typedef sh_status (*sh_fed_charge)(void *self, uint64_t round, double rate, double noise);
 
 typedef struct sh_fed_options {
     sh_fed_rule_options rule;
@@ -39,6 +43,8 @@ typedef struct sh_fed_options {
     int64_t samples_most;  // a client's weight is cut here; 0: no limit
     uint64_t seed;
     uint32_t attempt;  // number of the first attempt: above those of earlier processes
+    sh_fed_privacy privacy;
+    sh_fed_charge charge;  // with the server's `self`; NULL: nothing is to be made durable
 } sh_fed_options;
 
 /* What came of a round that closed. */
@@ -50,6 +56,7 @@ typedef struct sh_fed_report {
     double loss;                                     // of local training, weighted by samples
     double accuracy, accuracy_least, accuracy_most;  // on held-out data of clients; NaN: unknown
     double opened_ms, closed_ms;
+    double epsilon;  // spent so far, this round included; 0: there is no budget
 } sh_fed_report;
 
 typedef struct sh_fed_server sh_fed_server;
@@ -76,6 +83,8 @@ void sh_fed_server_restore_round(sh_fed_server *server, uint64_t closed);
 void sh_fed_server_restore_counted(sh_fed_server *server, size_t client, uint64_t round);
 void sh_fed_server_restore_hash(sh_fed_server *server, uint64_t round,
                                 const unsigned char hash[SH_FED_HASH]);
+/* A round that was charged before, whether or not it closed. */
+void sh_fed_server_restore_charge(sh_fed_server *server, double rate, double noise);
 void sh_fed_server_begin(sh_fed_server *server);
 
 /* A client is there, whatever it does at the moment. */
@@ -96,6 +105,7 @@ typedef struct sh_fed_view {
     bool collecting, over;
     size_t clients, present, selected, target, counted;
     uint64_t restarted;  // rounds begun again
+    double epsilon;      // spent so far
 } sh_fed_view;
 
 sh_fed_view sh_fed_server_view(const sh_fed_server *server, int64_t now_ms);

@@ -23,6 +23,7 @@ typedef struct sh_fed_open_round {
     sh_fed_sum sum;
     unsigned __int128 weights;         // of the folded updates
     unsigned __int128 weighted_steps;  // in units of 2^-16
+    double expected;  // with privacy: the clients that the sum is divided by, whoever answers
 } sh_fed_open_round;
 
 struct sh_fed_server {
@@ -39,6 +40,7 @@ struct sh_fed_server {
     sh_status failed;  // a commit failed: nothing goes on
     uint64_t restarted;
     sh_fed_open_round open;
+    sh_fed_accountant spent, cost;  // so far, and of a round
     /* Hashes of the models of the last rounds: that of round r at r % size. */
     unsigned char hashes[SH_FED_LATE_MOST + 1][SH_FED_HASH];
     bool known[SH_FED_LATE_MOST + 1];
@@ -60,6 +62,15 @@ size_t sh_fed_count_present(const sh_fed_server *server, int64_t now_ms);
 /* Begins a round when enough clients are present; closes or restarts the open one when it is due.
  */
 sh_status sh_fed_advance(sh_fed_server *server, int64_t now_ms);
+/* The probability with which a present client is in a round. */
+static inline double sh_fed_rate(const sh_fed_server *server) {
+    return server->options.fraction < 1 ? server->options.fraction : 1;
+}
+/* Epsilon so far; 0 without a budget. */
+static inline double sh_fed_spent(const sh_fed_server *server) {
+    const sh_fed_privacy *privacy = &server->options.privacy;
+    return privacy->on ? sh_fed_accountant_epsilon(&server->spent, privacy->delta) : 0;
+}
 /* The hash of the model becomes that of the round to come. */
 void sh_fed_hash_model(sh_fed_server *server);
 

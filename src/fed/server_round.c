@@ -34,10 +34,27 @@ static size_t at_most(double wanted, size_t most) {
     return wanted >= (double)most ? most : (size_t)ceil(wanted - 1e-9);
 }
 
+/* With a privacy budget everyone is drawn by itself, which is what the accountant counts on. */
+static sh_status draw_clients(sh_fed_server *server, int64_t now_ms, size_t present) {
+    sh_fed_open_round *open = &server->open;
+    open->selected = 0;
+    for (size_t i = 0; i < server->member_count; i++) {
+        sh_fed_member *member = &server->members[i];
+        member->selected = sh_fed_present(server, member, now_ms) &&
+                           sh_fed_privacy_draws(&server->options.privacy, server->round,
+                                                server->attempt, i, sh_fed_rate(server));
+        open->selected += member->selected;
+    }
+    open->target = open->selected;
+    open->expected = sh_fed_rate(server) * (double)present;
+    return SH_OK;
+}
+
 /* Draws whom to ask from those who are present; a function of (seed, round, attempt). */
 static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t present) {
     const sh_fed_options *options = &server->options;
     size_t least = (size_t)options->clients_min;
+    if (options->privacy.on) return draw_clients(server, now_ms, present);
     server->open.target = at_most(options->fraction * (double)present, present);
     if (server->open.target < least) server->open.target = least;
     server->open.selected = at_most(options->over * (double)server->open.target, present);
@@ -59,13 +76,30 @@ static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t pr
     return SH_OK;
 }
 
+/* Whether another round would cost more than there is left. */
+static bool is_spent(const sh_fed_server *server) {
+    const sh_fed_privacy *privacy = &server->options.privacy;
+    sh_fed_accountant after = server->spent;
+    if (!privacy->on) return false;
+    sh_fed_accountant_repeat(&after, &server->cost, 1);
+    return sh_fed_accountant_epsilon(&after, privacy->delta) > privacy->epsilon * (1 + 1e-12);
+}
+
 static sh_status open_round(sh_fed_server *server, int64_t now_ms) {
     size_t present = sh_fed_count_present(server, now_ms);
     if (present < (size_t)server->options.clients_min) return SH_OK;
+    if (is_spent(server)) {
+        server->over = true;
+        return SH_OK;
+    }
     if (sh_fed_buffered(server))
         server->open.target = (size_t)server->options.rule.amount;
     else
         SH_TRY(select_clients(server, now_ms, present));
+    if (server->options.privacy.on && server->open.selected == 0) {  // the next draw, then
+        server->attempt++;
+        return SH_OK;
+    }
     server->open.collecting = true;
     server->open.opened_ms = now_ms;
     server->open.deadline_ms = now_ms + server->options.deadline_ms;
@@ -89,6 +123,9 @@ static sh_fed_report report_of(const sh_fed_server *server, int64_t now_ms) {
                             .accuracy_least = NAN,
                             .accuracy_most = NAN};
     double loss = 0, accuracy = 0, known = 0;
+    report.epsilon = sh_fed_spent(server);
+    report.loss = report.accuracy = NAN;  // exact figures of clients would tell what noise hides
+    if (server->options.privacy.on) return report;
     for (size_t i = 0; i < server->member_count; i++) {
         const sh_fed_member *member = &server->members[i];
         if (!member->folded) continue;
@@ -103,6 +140,20 @@ static sh_fed_report report_of(const sh_fed_server *server, int64_t now_ms) {
     report.loss = loss / (double)report.samples;
     report.accuracy = known > 0 ? accuracy / known : NAN;
     return report;
+}
+
+/* The charge is durable before anything is done with the sum. */
+static sh_status make_private(sh_fed_server *server) {
+    const sh_fed_privacy *privacy = &server->options.privacy;
+    const uint64_t weight = (uint64_t)1 << 16;
+    if (!privacy->on) return SH_OK;
+    if (server->options.charge != NULL)
+        SH_TRY(server->options.charge(server->self, server->round, sh_fed_rate(server),
+                                      privacy->noise));
+    sh_fed_accountant_repeat(&server->spent, &server->cost, 1);
+    server->open.weights = (unsigned __int128)(server->open.expected * (double)weight);
+    return sh_fed_privacy_add_noise(privacy, server->round, server->attempt, weight,
+                                    &server->open.sum);
 }
 
 /* The mean of the updates, or what a robust rule makes of them. */
@@ -138,6 +189,7 @@ static void apply(sh_fed_server *server) {
 
 /* A robust rule that has too few updates begins the round again, as a deadline does. */
 static sh_status close_round(sh_fed_server *server, int64_t now_ms) {
+    SH_TRY(make_private(server));
     sh_status status = combine(server);
     if (status == SH_E_SHAPE) {
         restart_round(server);

@@ -77,7 +77,8 @@ static uint64_t weight_of(const sh_fed_server *server, const sh_fed_update *upda
     if (options->samples_most > 0 && samples > (uint64_t)options->samples_most)
         samples = (uint64_t)options->samples_most;
     if (samples > most) samples = most;
-    if (options->equal_weights || options->rule.rule->equal_weights) samples = 1;
+    if (options->equal_weights || options->privacy.on || options->rule.rule->equal_weights)
+        samples = 1;
     double discount = 1.0 / sqrt(1.0 + (double)(server->round - update->round));
     return samples * (uint64_t)llrint(discount * 0x1p16);
 }
@@ -94,7 +95,10 @@ static sh_status hold(sh_fed_server *server, sh_fed_member *member, const sh_fed
 static sh_status fold(sh_fed_server *server, sh_fed_member *member, const sh_fed_update *update) {
     uint64_t weight = weight_of(server, update);
     bool per_step = server->options.rule.rule->per_step;
-    double scale = per_step ? 1.0 / update->steps : 1.0;
+    const sh_fed_privacy *privacy = &server->options.privacy;
+    double scale = per_step ? 1.0 / update->steps : 1.0, rest_scale = 1.0;
+    if (privacy->on)
+        scale = rest_scale = sh_fed_privacy_scale(privacy, update->values, server->count);
     if (server->options.rule.rule->combine != NULL) {
         SH_TRY(hold(server, member, update));
     } else {
@@ -103,7 +107,7 @@ static sh_status fold(sh_fed_server *server, sh_fed_member *member, const sh_fed
             size_t at = v * server->count, rest = server->count - server->params;
             sh_fed_sum_add(&server->open.sum, at, values, server->params, scale, weight);
             sh_fed_sum_add(&server->open.sum, at + server->params, values + server->params, rest,
-                           1.0, weight);
+                           rest_scale, weight);
         }
     }
     server->open.weights += weight;

@@ -13,6 +13,22 @@ static sh_status check_part(const char *name, double value, double least, double
     return SH_FAIL(SH_E_USAGE, "%s is %g, and must be from %g to %g", name, value, least, most);
 }
 
+/* What bounds one client's part of a sum, and takes every client into a round by a draw of its own.
+ */
+static sh_status check_private(const sh_fed_settings *settings) {
+    const sh_fed_options *server = &settings->server;
+    const sh_fed_rule *rule = server->rule.rule;
+    const char *other = NULL;
+    if (rule->combine != NULL || rule->controls || rule->per_step || rule->buffered)
+        other = rule->name;
+    if (server->over > 1) other = "--over";
+    if (!server->privacy.on || other == NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "--private does not go with %s", other);
+    return sh_error_hint(
+        "fedavg, fedprox, fedavgm, fedadagrad, fedadam and fedyogi have a sum that "
+        "one client moves by no more than the clip");
+}
+
 static sh_status check(const sh_fed_settings *settings) {
     const sh_fed_options *server = &settings->server;
     if (server->clients_min < 1 || server->clients_min > (int64_t)settings->clients) {
@@ -22,6 +38,7 @@ static sh_status check(const sh_fed_settings *settings) {
     }
     if (settings->local_epochs < 1 || settings->local_steps < 0 || server->rounds < 1)
         return SH_FAIL(SH_E_USAGE, "rounds and local epochs are counted from 1");
+    SH_TRY(check_private(settings));
     SH_TRY(check_part("fraction", server->fraction, 1e-6, 1));
     SH_TRY(check_part("over", server->over, 1, 100));
     SH_TRY(check_part("quorum", server->quorum, 0.01, 1));
@@ -61,6 +78,10 @@ sh_status sh_fed_settings_make(const shoal_fed_options *options, uint64_t seed,
     rule->beta1 = or_initial(options->server_momentum, rule->beta1);
     rule->beta2 = or_initial(options->server_beta2, rule->beta2);
     rule->tau = or_initial(options->server_tau, rule->tau);
+    if (options->privacy != NULL)
+        SH_TRY(sh_fed_privacy_parse(options->privacy, s.server.fraction < 1 ? s.server.fraction : 1,
+                                    s.server.rounds, &s.server.privacy));
+    sh_fed_privacy_seed_key(&s.server.privacy, seed);
     SH_TRY(check(&s));
     *settings_out = s;
     return SH_OK;

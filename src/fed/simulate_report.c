@@ -34,6 +34,7 @@ static sh_status write_round(sh_fed_simulation *s, const sh_fed_report *report) 
         {"selected", SH_METRIC_INT, .i = (int64_t)report->selected},
         {"samples", SH_METRIC_INT, .i = (int64_t)report->samples},
         {"sent_bytes", SH_METRIC_INT, .i = s->result.sent_bytes},
+        {"epsilon", SH_METRIC_REAL, .r = report->epsilon > 0 ? report->epsilon : NAN},
         {"client_accuracy", SH_METRIC_REAL, .r = report->accuracy},
         {"client_accuracy_least", SH_METRIC_REAL, .r = report->accuracy_least},
         {"client_accuracy_most", SH_METRIC_REAL, .r = report->accuracy_most},
@@ -94,6 +95,7 @@ sh_status sh_fed_simulate_report(void *self, const sh_fed_server *server,
     settle_controls(s, report);
     s->result.rounds++;
     s->result.updates += (int64_t)report->counted;
+    s->result.epsilon = report->epsilon;
     run->at.step = (int64_t)report->round;
     run->at.samples += (int64_t)report->samples;
     SH_TRY(write_round(s, report));

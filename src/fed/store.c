@@ -25,6 +25,8 @@ static const char schema[] =
     " client INTEGER REFERENCES clients(number), request BLOB);"
     "CREATE TABLE IF NOT EXISTS rounds(round INTEGER PRIMARY KEY, clients INTEGER NOT NULL,"
     " samples INTEGER NOT NULL, loss REAL, seconds REAL, closed INTEGER NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS charges(id INTEGER PRIMARY KEY, round INTEGER NOT NULL,"
+    " rate REAL NOT NULL, noise REAL NOT NULL);"
     "CREATE TABLE IF NOT EXISTS hashes(round INTEGER PRIMARY KEY, hash BLOB NOT NULL);"
     "CREATE TABLE IF NOT EXISTS model(id INTEGER PRIMARY KEY CHECK (id = 1),"
     " round INTEGER NOT NULL, params INTEGER NOT NULL, weights BLOB NOT NULL, slot0 BLOB,"
@@ -154,6 +156,30 @@ static sh_status restore_hashes(sh_fed_store *store, sh_fed_server *server) {
     return SH_OK;
 }
 
+sh_status sh_fed_store_charge(sh_fed_store *store, uint64_t round, double rate, double noise) {
+    sqlite3_stmt *statement;
+    SH_TRY(
+        prepare(store, "INSERT INTO charges(round, rate, noise) VALUES(?1, ?2, ?3)", &statement));
+    sqlite3_bind_int64(statement, 1, (sqlite3_int64)round);
+    sqlite3_bind_double(statement, 2, rate);
+    sqlite3_bind_double(statement, 3, noise);
+    return finish(store, statement);
+}
+
+sh_status sh_fed_store_charges(sh_fed_store *store,
+                               void (*row)(void *self, double rate, double noise), void *self) {
+    sqlite3_stmt *statement;
+    SH_TRY(prepare(store, "SELECT rate, noise FROM charges ORDER BY id", &statement));
+    while (sqlite3_step(statement) == SQLITE_ROW)
+        row(self, sqlite3_column_double(statement, 0), sqlite3_column_double(statement, 1));
+    sqlite3_finalize(statement);
+    return SH_OK;
+}
+
+static void restore_charge(void *self, double rate, double noise) {
+    sh_fed_server_restore_charge(self, rate, noise);
+}
+
 typedef struct restoring {
     sh_fed_server *server;
     sh_status status;
@@ -175,6 +201,7 @@ sh_status sh_fed_store_restore(sh_fed_store *store, sh_fed_server *server, size_
     restoring r = {.server = server};
     SH_TRY(restore_model(store, server, params));
     SH_TRY(restore_hashes(store, server));
+    SH_TRY(sh_fed_store_charges(store, restore_charge, server));
     SH_TRY(sh_fed_store_clients(store, restore_client, &r));
     return r.status;
 }

@@ -28,6 +28,11 @@ sh_status sh_fed_store_restore(sh_fed_store *store, sh_fed_server *server, size_
 sh_status sh_fed_store_commit(sh_fed_store *store, const sh_fed_server *server, size_t params,
                               const sh_fed_report *report, int64_t unix_s);
 
+/* Rounds whose privacy was charged. */
+sh_status sh_fed_store_charge(sh_fed_store *store, uint64_t round, double rate, double noise);
+sh_status sh_fed_store_charges(sh_fed_store *store,
+                               void (*row)(void *self, double rate, double noise), void *self);
+
 /* A one-time token, of which only the hash is kept. */
 sh_status sh_fed_store_invite(sh_fed_store *store, int64_t unix_s, int64_t seconds,
                               char token_out[SH_FED_TOKEN]);

@@ -40,6 +40,21 @@ case_rounds_without_quorum_begin_again_and_a_target_ends_the_run() {
     expect_text '"client_accuracy_least"' f/metrics.jsonl
 }
 
+# A budget is kept: the training ends before it is overspent, and says what was spent.
+case_a_privacy_budget_is_kept() {
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 50 --rounds 20 --fraction 0.2 --private epsilon=8,delta=1e-3 --out p --json
+    grep -qE '"rounds":20,.*"epsilon":(7\.9|8)' stdout || fail "$(cat stdout)"
+    expect_text '"epsilon":' p/metrics.jsonl
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 50 --rounds 20 --private epsilon=2,delta=1e-3,noise=5 --out q
+    local rounds
+    rounds=$(sed -nE 's/^rounds +([0-9]+).*/\1/p' stdout)
+    [ "$rounds" -gt 0 ] && [ "$rounds" -lt 20 ] || fail "$rounds rounds"
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --rule median --private epsilon=8,delta=1e-3 --out r
+    expect_text "--private does not go with median"
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --private epsilon=8 --out r
+    expect_text "no privacy budget"
+}
+
 case_misuse_is_told_with_the_next_step() {
     expect_exit 2 "$SHOAL" fed
     expect_text "say what to do"

@@ -40,11 +40,13 @@ static void storm(world_options options, int count, world_result *total_out) {
         options.clients_min = 2;
         options.clients = 4 + (int)(seed % 13);
         options.fraction = seed % 3 == 0 ? 0.5 : 1;
-        options.over = seed % 2 == 0 ? 1.3 : 1;
+        options.over = seed % 2 == 0 && options.privacy == NULL ? 1.3 : 1;
         world_result result = world_run(&options);
         check(&options, &result);
         total_out->restarted += result.restarted;
         total_out->crashes += result.crashes;
+        total_out->charged += result.charged;
+        total_out->closed += result.closed;
         total_out->served += result.served;
     }
 }
@@ -96,6 +98,14 @@ TEST(rounds, of_a_buffer_count_updates_of_any_age_once) {
     world_result total;
     storm(rough("fedbuff:3"), 200, &total);
     assert_true(total.crashes > 10);
+}
+
+TEST(rounds, of_a_privacy_budget_never_overspend_it_whatever_dies) {
+    world_options options = rough("fedavg");
+    options.privacy = "epsilon=8,delta=1e-5,noise=2";
+    world_result total;
+    storm(options, 20, &total);
+    assert_true(total.charged > total.closed && total.closed > 50);
 }
 
 TEST(rounds, of_every_rule_end) {

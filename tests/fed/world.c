@@ -39,6 +39,7 @@ typedef struct durable {
     unsigned char hashes[SH_FED_LATE_MOST + 1][SH_FED_HASH];
     float model[2 * WORLD_VALUES], slots[SH_FED_SLOTS_MOST][WORLD_PARAMS];
     uint32_t attempts;
+    uint64_t charges;
 } durable;
 
 typedef struct world {
@@ -49,6 +50,7 @@ typedef struct world {
     float held[WORLD_CLIENTS_MOST][2 * WORLD_VALUES];
     int lives[WORLD_CLIENTS_MOST];
     durable disk;
+    sh_fed_accountant cost;  // of a round's privacy
     event events[EVENTS_MOST];
     int event_count;
     uint64_t order;
@@ -101,12 +103,34 @@ static void learn(int client, uint64_t round, float *values_out, size_t count) {
 
 static uint64_t samples_of(int client) { return 1 + (uint64_t)client * 7 % 23; }
 
+static sh_status charge(void *self, uint64_t round, double rate, double noise) {
+    world *w = self;
+    w->disk.charges++;
+    if (round != w->disk.closed + 1 || rate <= 0 || noise <= 0)
+        fault(w, "round %d is charged after %d", (int)round, (int)w->disk.closed);
+    return SH_OK;
+}
+
+/* What is published was charged, and no more than there is. */
+static void check_budget(world *w, uint64_t closed) {
+    const sh_fed_privacy *privacy = &w->server_options.privacy;
+    sh_fed_accountant spent = {0};
+    if (!privacy->on) return;
+    sh_fed_accountant_repeat(&spent, &w->cost, (double)w->disk.charges);
+    double epsilon = sh_fed_accountant_epsilon(&spent, privacy->delta);
+    if (w->disk.charges < closed || epsilon > privacy->epsilon * (1 + 1e-9))
+        fault(w, "%d rounds, %d charges, epsilon %g of %g", (int)closed, (int)w->disk.charges,
+              epsilon, privacy->epsilon);
+}
+
 /* The oracle: the mean over the clients that the server says it counted, in doubles. */
 static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_report *report) {
     world *w = self;
     const sh_fed_rule *rule = w->server_options.rule.rule;
     double sum[WORLD_VALUES] = {0}, weights = 0;
     size_t counted = 0;
+    // Between the charge and the commit: the charge is lost, and nothing was published.
+    if (w->server_options.privacy.on && chance(w, 0.05)) return SH_FAIL(SH_E_IO, "killed");
     for (int c = 0; c < w->options->clients; c++) {
         uint64_t base = sh_fed_server_counted(server, (size_t)c);
         if (base == w->disk.counted[c]) continue;
@@ -125,7 +149,9 @@ static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_re
         fault(w, "round %d tells of %zu updates, and %zu clients were counted", (int)report->round,
               report->counted, counted);
     float *model = sh_fed_server_model((sh_fed_server *)(uintptr_t)server);
-    for (int i = 0; i < WORLD_VALUES && rule->combine == NULL && rule->slots == 0; i++)
+    for (int i = 0; i < WORLD_VALUES && !w->server_options.privacy.on && rule->combine == NULL &&
+                    rule->slots == 0;
+         i++)
         if (fabs((double)w->disk.model[i] + sum[i] / weights - (double)model[i]) > 1e-5)
             fault(w, "round %d: value %d is %g, not %g + %g", (int)report->round, i,
                   (double)model[i], (double)w->disk.model[i], sum[i] / weights);
@@ -133,6 +159,7 @@ static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_re
     for (int s = 0; s < rule->slots; s++)
         memcpy(w->disk.slots[s], sh_fed_server_slot((sh_fed_server *)(uintptr_t)server, s),
                sizeof w->disk.slots[s]);
+    check_budget(w, report->round);
     w->disk.closed = report->round;
     memcpy(w->disk.hashes[(report->round + 1) % (SH_FED_LATE_MOST + 1)], sh_fed_server_hash(server),
            SH_FED_HASH);
@@ -154,6 +181,9 @@ static void start_server(world *w) {
         SH_ASSERT(sh_fed_server_add(w->server) == c);
         sh_fed_server_restore_counted(w->server, (size_t)c, w->disk.counted[c]);
     }
+    for (uint64_t c = 0; c < w->disk.charges; c++)
+        sh_fed_server_restore_charge(w->server, w->options->fraction < 1 ? w->options->fraction : 1,
+                                     w->server_options.privacy.noise);
     for (uint64_t r = 1; r <= w->disk.closed; r++)
         if (r + SH_FED_LATE_MOST > w->disk.closed)
             sh_fed_server_restore_hash(w->server, r, w->disk.hashes[r % (SH_FED_LATE_MOST + 1)]);
@@ -242,6 +272,11 @@ static void at_server(world *w, event *e) {
     } else {
         e->kind = MODEL;
     }
+    if (status != SH_OK && strcmp(sh_error_last()->text, "killed") == 0) {
+        w->result.crashes++;
+        start_server(w);
+        return;
+    }
     if (status != SH_OK) fault(w, "the server fails: %s", sh_error_last()->text);
     post(w, *e);
 }
@@ -304,6 +339,14 @@ world_result world_run(const world_options *options) {
                                          .late_rounds = options->late_rounds,
                                          .seed = options->seed};
     SH_ASSERT(sh_fed_rule_parse(options->rule, &w->server_options.rule) == SH_OK);
+    if (options->privacy != NULL) {
+        double rate = options->fraction < 1 ? options->fraction : 1;
+        SH_ASSERT(sh_fed_privacy_parse(options->privacy, rate, options->rounds,
+                                       &w->server_options.privacy) == SH_OK);
+        sh_fed_privacy_seed_key(&w->server_options.privacy, options->seed);
+        w->server_options.charge = charge;
+        sh_fed_accountant_add(&w->cost, rate, w->server_options.privacy.noise, 1);
+    }
     start_server(w);
     for (int c = 0; c < options->clients; c++) {
         sh_fed_client_init(&w->clients[c], options->seed, (uint64_t)c);
@@ -316,10 +359,12 @@ world_result world_run(const world_options *options) {
         if (w->now_ms > END_MS) fault(w, "no end after 48 hours, in round %d", (int)w->disk.closed);
         handle(w, &e);
     }
-    if (w->disk.closed != (uint64_t)options->rounds) fault(w, "%d rounds", (int)w->disk.closed);
+    if (w->disk.closed != (uint64_t)options->rounds && options->privacy == NULL)
+        fault(w, "%d rounds", (int)w->disk.closed);
     world_result result = w->result;
     result.restarted = sh_fed_server_view(w->server, w->now_ms).restarted;
     result.closed = w->disk.closed;
+    result.charged = w->disk.charges;
     result.end_ms = w->now_ms;
     memcpy(result.model, w->disk.model, sizeof result.model);
     sh_fed_server_destroy(w->server);

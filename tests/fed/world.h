@@ -11,6 +11,7 @@ enum { WORLD_VALUES = 6, WORLD_PARAMS = 5, WORLD_CLIENTS_MOST = 64 };
 
 typedef struct world_options {
     const char *rule;
+    const char *privacy;  // a budget; NULL: none
     int clients, clients_min;
     int64_t rounds, late_rounds;
     double fraction, over, quorum;
@@ -21,7 +22,7 @@ typedef struct world_options {
 } world_options;
 
 typedef struct world_result {
-    uint64_t closed, restarted, crashes, served;
+    uint64_t closed, charged, restarted, crashes, served;
     int64_t end_ms;
     float model[2 * WORLD_VALUES];
     char fault[256];  // "": none
