@@ -126,6 +126,22 @@ SHOAL_API shoal_status shoal_model_export_c(const shoal_model *model, const char
 SHOAL_API shoal_status shoal_model_export_onnx(const shoal_model *model, const char *name,
                                                const char *path);
 
+/* How a text goes on. */
+typedef struct shoal_generate_options {
+    const char *prompt; /* UTF-8; NULL: none */
+    int64_t tokens;     /* to add */
+    double temperature; /* 0: always the likeliest token; 1: as the model has learned */
+    int64_t top_k;      /* only the likeliest so many may be drawn; 0: all */
+    int64_t seed;
+    bool (*stop)(void *user); /* asked before each token; NULL: never */
+    void *user;
+} shoal_generate_options;
+
+/* Continues a text with a model of text; what it adds goes to the sink, token by token. */
+SHOAL_API shoal_status shoal_model_generate(const shoal_model *model,
+                                            const shoal_generate_options *options,
+                                            const shoal_sink *sink);
+
 /* ---- Benchmarks ---- */
 
 typedef struct shoal_timing {

@@ -15,7 +15,7 @@ shoal_status shoal_explain_gossip(const shoal_gossip_options *options, const sho
     sh_graph graph;
     sh_status status =
         sh_graph_find(options->graph != NULL ? options->graph : "ring", (int)ranks, &graph);
-    FILE *file;
+    FILE *file = NULL;
     if (status == SH_OK) status = sh_sink_open(sink, &file);
     SHOAL_TRY(status);
     return sh_sink_close(file, (options->json ? sh_gossip_json : sh_gossip_text)(&graph, file));

@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "api/model.h"
 #include "base/signals.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/safetensors.h"
@@ -13,16 +14,6 @@
 #include "run/config.h"
 #include "run/run.h"
 #include "run/need.h"
-
-struct shoal_model {
-    sh_model model;
-    sh_optim optim;
-    sh_data data;   // what it learns from; no part of it is open
-    float *scaled;  // samples, where they are normalised here
-    size_t scaled_room;
-    uint64_t seed;
-    int64_t step;
-};
 
 /* The optimizer's map is read through the run's own option rows. */
 static sh_status read_optimizer(const char *text, sh_config *config) {

@@ -53,7 +53,7 @@ static char *base64(const char *prefix, const unsigned char *data, size_t bytes)
     size_t at = strlen(prefix);
     char *text = sh_alloc(at + (bytes + 2) / 3 * 4 + 1, 1);
     if (text == NULL) return NULL;
-    memcpy(text, prefix, at);
+    for (size_t i = 0; i < at; i++) text[i] = prefix[i];
     for (size_t i = 0; i < bytes; i += 3) {
         size_t left = bytes - i;
         uint32_t word = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |

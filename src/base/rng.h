@@ -28,6 +28,7 @@ typedef enum sh_rng_use {
     SH_RNG_FED_LOCAL,
     SH_RNG_FED_PARTITION,
     SH_RNG_FED_RETRY,
+    SH_RNG_GENERATE,
 } sh_rng_use;
 
 typedef struct sh_rng {

@@ -7,6 +7,7 @@
     X(train)               \
     X(eval)                \
     X(predict)             \
+    X(generate)            \
     X(simulate)            \
     X(fed)                 \
     X(join)                \

@@ -124,7 +124,7 @@ const char *sh_cost_term_text(const sh_cost_term *term, char text_out[SH_COST_TE
 static sh_cost_term halo(const char *what, const sh_cost_grid *grid, int axis, double batch,
                          int64_t crossing, double kernel, const sh_shape *shape) {
     int64_t parts = grid->space[axis];
-    double lines = parts == 2 ? (double)((crossing + 1) / 2) : (double)crossing;
+    double lines = parts == 2 ? floor((double)(crossing + 1) * 0.5) : (double)crossing;
     double across = (double)shape->dim[2 - axis] / (double)grid->space[1 - axis];
     return (sh_cost_term){.what = what,
                           .times = 1,

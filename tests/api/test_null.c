@@ -122,6 +122,9 @@ static void models(void) {
     REFUSES(shoal_model_create(&options, NULL));
     REFUSES(shoal_model_open(NULL, NULL, ANY));
     REFUSES(shoal_model_open("model", NULL, NULL));
+    REFUSES(shoal_model_generate(NULL, ANY, ANY));
+    REFUSES(shoal_model_generate(ANY, NULL, ANY));
+    REFUSES(shoal_model_generate(ANY, ANY, NULL));
     REFUSES(shoal_model_export_c(NULL, NULL, "model.c"));
     REFUSES(shoal_model_export_c(ANY, NULL, NULL));
     REFUSES(shoal_model_export_onnx(NULL, NULL, "model.onnx"));

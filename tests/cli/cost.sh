@@ -3,7 +3,7 @@
 . "$SRC/tests/cli/lib.sh"
 
 alexnet="$SRC/examples/alexnet-cost.yaml"
-link=(--link 6GB,2us --quiet)
+link=(--link "6GB,2us" --quiet)
 
 case_alexnet_costs_what_the_paper_says() {
     expect_exit 0 "$SHOAL" explain cost "$alexnet" -n 512 "${link[@]}"

@@ -1,0 +1,82 @@
+/* shoal generate: a model of text continues a text. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/common.h"
+
+typedef struct generate_options {
+    char *prompt;
+    int64_t tokens, top_k, seed;
+    double temperature;
+} generate_options;
+
+#define AT(field) .at = offsetof(generate_options, field)
+
+static const sh_option rows[] = {
+    // clang-format off
+    {.key = "prompt", .letter = 'p', .type = SH_OPTION_STRING, AT(prompt), .value = "TEXT",
+     .help = "how the text begins"},
+    {.key = "tokens", .type = SH_OPTION_INT, AT(tokens), .initial = "200", .least = 0, .most = 100000000,
+     .help = "tokens to add"},
+    {.key = "temperature", .type = SH_OPTION_REAL, AT(temperature), .initial = "0.8", .least = 0, .most = 100,
+     .help = "0: always the likeliest token; 1: as the model has learned; more: bolder"},
+    {.key = "top_k", .type = SH_OPTION_INT, AT(top_k), .initial = "0", .least = 0, .most = 1 << 24,
+     .help = "draw from the likeliest so many alone; 0: from all"},
+    {.key = "seed", .type = SH_OPTION_INT, AT(seed), .initial = "1", .least = 0, .most = 9007199254740992.0,
+     .help = "the same seed gives the same text"},
+    // clang-format on
+};
+
+/* The text appears as it comes. */
+static bool write_now(void *user, const char *text, size_t bytes) {
+    (void)user;
+    return fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
+}
+
+static shoal_status generate(sh_args *args, const shoal_model *model) {
+    const generate_options *options = args->options;
+    static const shoal_sink now = {.write = write_now};
+    shoal_generate_options wanted = {.prompt = options->prompt,
+                                     .tokens = options->tokens,
+                                     .temperature = options->temperature,
+                                     .top_k = options->top_k,
+                                     .seed = options->seed,
+                                     .stop = sh_wants_stop};
+    sh_catch_signals();
+    if (options->prompt != NULL) fputs(options->prompt, stdout);
+    int64_t begin = sh_clock_now_ns(&sh_clock_real);
+    shoal_status status = shoal_model_generate(model, &wanted, &now);
+    double seconds = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-9;
+    args->signal = sh_caught_signal();
+    if (status == SHOAL_OK || status == SHOAL_E_INTERRUPTED) fputc('\n', stdout);
+    if (status == SHOAL_OK && seconds > 0)
+        sh_say(args, "%lld tokens, %.0f a second", (long long)options->tokens,
+               (double)options->tokens / seconds);
+    return status;
+}
+
+static shoal_status run_generate(sh_args *args) {
+    shoal_model *model = NULL;
+    CLI_TRY(shoal_model_open(args->operands[0], NULL, &model));
+    shoal_status status = generate(args, model);
+    shoal_model_destroy(model);
+    return status;
+}
+
+const sh_command sh_command_generate = {
+    .name = "generate",
+    .help = "let a model of text continue a text",
+    .usage =
+        "  shoal generate runs/gpt --prompt \"To be\" [--tokens 200] [--temperature 0.8] [--top-k "
+        "40]\n\n"
+        "Writes the prompt and what follows to standard output as it comes. Keys and values of "
+        "the\n"
+        "tokens so far are kept, so a token costs no more than one row of each layer. When the "
+        "text\n"
+        "is longer than the model's context, its later half is read again.\n",
+    .options = {rows, SH_COUNT(rows)},
+    .options_bytes = sizeof(generate_options),
+    .operands_least = 1,
+    .operands_most = 1,
+    .run = run_generate,
+};
