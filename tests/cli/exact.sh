@@ -8,9 +8,9 @@
 net="[{conv: 8, padding: 1}, batchnorm, relu, maxpool, flatten, {dropout: 0.3}, dense]"
 run=(--model "$net" --data digits --hold-out 0.0494 --batch 49 --optimizer adamw --exact --log-every 7 --quiet)
 
-# Everything but times, bytes and the number of workers.
+# Everything but times, bytes and the number of workers, and what each of several did.
 numbers() {
-    sed -E 's/,"(samples_per_s|seconds|[a-z]+_s|peak_rss_mib|workers|sent_bytes|dense_bytes|all_sent_bytes|all_dense_bytes)":[^,}]*//g' \
+    sed -E -e '/"event":"worker"/d' -e 's/,"(samples_per_s|seconds|[a-z]+_s|peak_rss_mib|workers|sent_bytes|dense_bytes|all_sent_bytes|all_dense_bytes)":[^,}]*//g' \
         "$1/metrics.jsonl"
 }
 same_end() {
