@@ -115,12 +115,8 @@ static sh_status measure(sh_engine *engine, char *buffer, bool one_node, const r
         link.gamma_s = time_sum(engine, buffer);
     }
     double numbers[] = {link.alpha_s, link.beta_s, link.gamma_s};
-    sh_call call = {.what = SH_BROADCAST,
-                    .data = numbers,
-                    .count = SH_COUNT(numbers),
-                    .dtype = SH_DTYPE_F64,
-                    .root = first,
-                    .bucket = -1};
+    sh_call call = SH_CALL(.what = SH_BROADCAST, .data = numbers, .count = SH_COUNT(numbers),
+                           .dtype = SH_DTYPE_F64, .root = first);
     SH_TRY(sh_engine_begin(engine, &call));
     SH_TRY(sh_engine_await(engine, &call));
     // A long message that is no slower than a short one was disturbed: what was known stays.
@@ -134,25 +130,17 @@ static sh_status measure(sh_engine *engine, char *buffer, bool one_node, const r
 /* One all-reduce of the buffer, its slowest rank's seconds; the same on all ranks. */
 static sh_status time_allreduce(sh_engine *engine, const sh_algorithm *algorithm, char *buffer,
                                 size_t bytes, double *seconds_out) {
-    sh_call meet = {.what = SH_BARRIER, .bucket = -1};
+    sh_call meet = SH_CALL(.what = SH_BARRIER);
     SH_TRY(sh_engine_begin(engine, &meet));
     SH_TRY(sh_engine_await(engine, &meet));
     int64_t start = sh_engine_now(engine);
-    sh_call call = {.what = SH_ALLREDUCE,
-                    .algorithm = algorithm->name,
-                    .data = buffer,
-                    .count = bytes / sizeof(float),
-                    .bucket = -1};
+    sh_call call = SH_CALL(.what = SH_ALLREDUCE, .algorithm = algorithm->name, .data = buffer,
+                           .count = bytes / sizeof(float));
     SH_TRY(sh_engine_begin(engine, &call));
     SH_TRY(sh_engine_await(engine, &call));
     double seconds = (double)(sh_engine_now(engine) - start) * 1e-9;
-    sh_call slowest = {.what = SH_ALLREDUCE,
-                       .algorithm = "tree",
-                       .data = &seconds,
-                       .count = 1,
-                       .dtype = SH_DTYPE_F64,
-                       .op = SH_MAX,
-                       .bucket = -1};
+    sh_call slowest = SH_CALL(.what = SH_ALLREDUCE, .algorithm = "tree", .data = &seconds,
+                              .count = 1, .dtype = SH_DTYPE_F64, .op = SH_MAX);
     SH_TRY(sh_engine_begin(engine, &slowest));
     SH_TRY(sh_engine_await(engine, &slowest));
     *seconds_out = seconds;

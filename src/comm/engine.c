@@ -167,7 +167,7 @@ sh_status sh_engine_run(sh_engine *engine, sh_call *call) {
 }
 
 sh_status sh_engine_barrier(sh_engine *engine) {
-    sh_call call = {.what = SH_BARRIER, .bucket = -1};
+    sh_call call = SH_CALL(.what = SH_BARRIER);
     return sh_engine_run(engine, &call);
 }
 

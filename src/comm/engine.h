@@ -45,7 +45,7 @@ typedef struct sh_call {
     const sh_shared *shared;  // the data lies in this rank's part of it; NULL: private memory
     sh_fused_work fused;      // an all-reduce of mapped memory only, see sh_engine_maps
     int64_t step;             // under way, from 1; for the flight recorder
-    int bucket;
+    int bucket;               // SH_NO_BUCKET: of none
     // Results:
     sh_status status;     // once done
     uint64_t sent_bytes;  // over the wire by this rank
@@ -56,6 +56,10 @@ typedef struct sh_call {
     void *own;
     struct sh_call *next;
 } sh_call;
+
+/* A call with what is set and the defaults of the rest: SH_CALL(.what = SH_BARRIER). */
+enum { SH_NO_BUCKET = -1 };
+#define SH_CALL(...) ((sh_call){.bucket = SH_NO_BUCKET, __VA_ARGS__})
 
 enum { SH_TRIED_BYTES = 1 << 20 };  // from here on what was tried counts, not the model alone
 

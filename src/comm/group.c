@@ -216,6 +216,6 @@ sh_status sh_group_run(sh_group *group, sh_call *call) {
 }
 
 sh_status sh_group_barrier(sh_group *group) {
-    sh_call call = {.what = SH_BARRIER, .bucket = -1};
+    sh_call call = SH_CALL(.what = SH_BARRIER);
     return sh_group_run(group, &call);
 }

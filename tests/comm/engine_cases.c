@@ -18,14 +18,8 @@ static sh_status reduce_once(sh_engine *engine, const sh_shared *shared, void *d
                              const char *algorithm, size_t count, sh_reduce_op op, sh_dtype dtype) {
     int rank = sh_engine_rank(engine), ranks = sh_engine_ranks(engine);
     engine_fill(data, dtype, op, rank, count);
-    sh_call call = {.what = SH_ALLREDUCE,
-                    .algorithm = algorithm,
-                    .data = data,
-                    .count = count,
-                    .dtype = dtype,
-                    .op = op,
-                    .shared = shared,
-                    .bucket = -1};
+    sh_call call = SH_CALL(.what = SH_ALLREDUCE, .algorithm = algorithm, .data = data,
+                           .count = count, .dtype = dtype, .op = op, .shared = shared);
     SH_TRY(sh_engine_run(engine, &call));
     char what[64];
     snprintf(what, sizeof what, "rank %d: %s of %zu, %s", rank, algorithm, count,
@@ -78,14 +72,9 @@ static sh_status reduce_in_group(sh_engine *engine, sh_group *group, int ranks, 
     for (size_t a = 0; (algorithm = sh_algorithm_at(a)) != NULL; a++) {
         if (algorithm->does != SH_ALLREDUCE || algorithm->native) continue;
         for (size_t s = 1; s < SH_COUNT(sizes) - 1; s++, turn++) {
-            sh_call call = {.what = SH_ALLREDUCE,
-                            .algorithm = algorithm->name,
-                            .group = group,
-                            .data = data,
-                            .count = sizes[s],
-                            .dtype = dtypes[turn % 4],
-                            .op = ops[turn % SH_COUNT(ops)],
-                            .bucket = -1};
+            sh_call call = SH_CALL(.what = SH_ALLREDUCE, .algorithm = algorithm->name,
+                                   .group = group, .data = data, .count = sizes[s],
+                                   .dtype = dtypes[turn % 4], .op = ops[turn % SH_COUNT(ops)]);
             engine_fill(data, call.dtype, call.op, sh_engine_rank(engine), call.count);
             SH_TRY(sh_engine_run(engine, &call));
             char what[64];

@@ -86,7 +86,7 @@ sh_status engine_differs(sh_engine *engine, void *argument) {
     call.shared = job->row->shared[side] ? &shared : NULL;
     sh_status status = sh_engine_run(engine, &call);
     // Whoever had nothing to wait for hears of it in the next call.
-    sh_call next = {.what = SH_BARRIER, .algorithm = "dissemination", .bucket = -1};
+    sh_call next = SH_CALL(.what = SH_BARRIER, .algorithm = "dissemination");
     if (status == SH_OK) status = sh_engine_run(engine, &next);
     if (status != SH_OK)
         snprintf(job->text[rank], sizeof job->text[rank], "%s", sh_error_last()->text);

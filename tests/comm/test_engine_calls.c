@@ -128,12 +128,8 @@ static sh_status refuse_work(sh_engine *engine, void *argument) {
     EXPECT(sh_engine_maps(engine) == *maps, "maps");
     int64_t data[4] = {1, 2, 3, 4};
     worker w = {.data = data, .result = data, .state = data};
-    sh_call call = {.what = SH_ALLREDUCE,
-                    .data = data,
-                    .count = 4,
-                    .dtype = SH_DTYPE_I64,
-                    .fused = {.work = add_up, .self = &w, .result = data},
-                    .bucket = -1};
+    sh_call call = SH_CALL(.what = SH_ALLREDUCE, .data = data, .count = 4, .dtype = SH_DTYPE_I64,
+                           .fused = {.work = add_up, .self = &w, .result = data});
     EXPECT(sh_engine_run(engine, &call) == SH_E_UNSUPPORTED, "taken");
     return sh_engine_barrier(engine);
 }
@@ -158,11 +154,8 @@ static sh_status count_allocations(sh_engine *engine, void *argument) {
         if (sh_engine_rank(engine) == 0) calls[round] = sh_alloc_calls();
         SH_TRY_OUT(sh_engine_barrier(engine));
         for (size_t i = 0; i < SH_COUNT(names); i++) {
-            sh_call call = {.what = SH_ALLREDUCE,
-                            .algorithm = names[i],
-                            .data = data,
-                            .count = 300000,
-                            .bucket = -1};
+            sh_call call =
+                SH_CALL(.what = SH_ALLREDUCE, .algorithm = names[i], .data = data, .count = 300000);
             SH_TRY_OUT(sh_engine_run(engine, &call));
         }
     }

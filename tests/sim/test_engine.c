@@ -57,13 +57,8 @@ typedef struct timed {
 static sh_status reduce_timed(sh_engine *engine, void *argument) {
     const timed *how = argument;
     for (int step = 0; step < how->steps; step++) {
-        sh_call call = {.what = SH_ALLREDUCE,
-                        .algorithm = how->algorithm,
-                        .data = how->data,
-                        .count = how->count,
-                        .op = SH_MEAN,
-                        .step = step,
-                        .bucket = -1};
+        sh_call call = SH_CALL(.what = SH_ALLREDUCE, .algorithm = how->algorithm, .data = how->data,
+                               .count = how->count, .op = SH_MEAN, .step = step);
         SH_TRY(sh_engine_run(engine, &call));
     }
     return SH_OK;

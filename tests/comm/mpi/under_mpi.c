@@ -174,13 +174,8 @@ static sh_status sum_meanwhile(sh_engine *engine) {
     static float data[4097];
     for (int i = 0; i < 40; i++) {
         for (size_t k = 0; k < SH_COUNT(data); k++) data[k] = (float)(k % 7);
-        sh_call call = {.what = SH_ALLREDUCE,
-                        .algorithm = ways[i % 4],
-                        .data = data,
-                        .count = SH_COUNT(data),
-                        .dtype = SH_DTYPE_F32,
-                        .op = SH_SUM,
-                        .bucket = -1};
+        sh_call call = SH_CALL(.what = SH_ALLREDUCE, .algorithm = ways[i % 4], .data = data,
+                               .count = SH_COUNT(data), .dtype = SH_DTYPE_F32, .op = SH_SUM);
         SH_TRY(sh_engine_run(engine, &call));
         for (size_t k = 0; k < SH_COUNT(data); k++)
             EXPECT(data[k] == (float)(k % 7) * (float)sh_engine_ranks(engine), "sum %d: %g", i,
