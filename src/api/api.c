@@ -7,6 +7,7 @@
 #include "api/sink.h"
 #include "base/signals.h"
 #include "run/exact.h"
+#include "run/layout.h"
 #include "run/run.h"
 #include "run/scheme.h"
 #include "run/sparse.h"
@@ -197,8 +198,9 @@ static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
     }
     if (known != NULL) run->data = *known;
     run->results.best = NAN;
-    run->learner = (sh_learner){.kind = &sh_learner_net, .run = run};
     run->team = team_of(env);
+    bool pipes = run->team.engine != NULL && sh_config_pipes(config);
+    run->learner = (sh_learner){.kind = pipes ? &sh_learner_pipe : &sh_learner_net, .run = run};
     if (run->team.env.clock == NULL) run->team.env.clock = &sh_clock_real;
     run->clock = run->team.env.clock;
     sh_status status = sh_config_copy(config, &run->config);
@@ -251,6 +253,7 @@ static void close_files(shoal_run *run) {
 
 void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
+    if (run->learner.kind->close != NULL) run->learner.kind->close(&run->learner);
     sh_scheme_end(run);
     sh_scheme_state_fini(&run->scheme_state);
     sh_run_end_sparse(run);
@@ -277,6 +280,12 @@ static sh_batch_share exact_share(const shoal_run *run) {
     return sh_exact_share(run->config.shards, run->team.rank, run->team.ranks);
 }
 
+/* Stages of a pipeline all see the whole batch. */
+static sh_batch_share training_share(const shoal_run *run) {
+    if (sh_config_pipes(&run->config)) return (sh_batch_share){0};
+    return run->config.exact ? exact_share(run) : sh_team_share(&run->team);
+}
+
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
     if (run->data.train == NULL) {
         SH_FAIL(SH_E_USAGE, "a run that was opened with its checkpoint has no data to train on");
@@ -286,7 +295,7 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
     bool regrouped = run->team.generation > 0;
     sh_loader_options options = {
         .batch = (size_t)run->config.batch,
-        .share = run->config.exact ? exact_share(run) : sh_team_share(&run->team),
+        .share = training_share(run),
         .seed = (uint64_t)run->config.seed,
         .shuffle = true,
         .drop_last = run->config.drop_last,

@@ -1,5 +1,6 @@
 /* shoal_train: the whole of a training run, on as many workers as its config says. */
 #include "host/launch.h"
+#include "run/layout.h"
 #include "run/need.h"
 #include "shoal/tools.h"
 
@@ -18,13 +19,25 @@ static sh_status run_alone(const sh_job *job, sh_outcome *outcome) {
     return status;
 }
 
-static sh_status run_job(const sh_job *job, sh_outcome *outcome) {
+static sh_status run_with_workers(const sh_job *job, sh_outcome *outcome) {
     bool under_mpi = false;
     SH_TRY(sh_launcher_check(job->hooks, job->config->transport, &under_mpi));
     if (under_mpi) return sh_rank_run(job, outcome);
     SH_TRY(sh_config_check(job->config));
     bool many = job->config->workers > 1 || sh_sync_apart(&job->config->scheme);
     return many ? sh_launch(job, outcome) : run_alone(job, outcome);
+}
+
+/* Where nobody says how many workers there are, the layout does. */
+static sh_status run_job(const sh_job *job, sh_outcome *outcome) {
+    sh_config config;
+    sh_job whole = *job;
+    whole.config = &config;
+    SH_TRY(sh_config_copy(job->config, &config));
+    sh_status status = sh_layout_workers(job->config, &config.workers);
+    if (status == SH_OK) status = run_with_workers(&whole, outcome);
+    sh_config_fini(&config);
+    return status;
 }
 
 shoal_status shoal_train(const shoal_config *config, const shoal_hooks *hooks, char **folder_out) {

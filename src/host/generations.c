@@ -6,6 +6,7 @@
 
 #include "base/addresses.h"
 #include "base/memory.h"
+#include "run/layout.h"
 
 /* Each takes two file descriptors; a run that needs more starts again from its checkpoint. */
 enum { GENERATIONS_MOST = 33 };
@@ -39,7 +40,7 @@ struct sh_generations {
 
 /* A death costs a generation without the dead and one with who takes its place. */
 static int needed(const sh_config *config, sh_scheme scheme) {
-    if (!scheme.kind->survives || config->exact) return 1;
+    if (!scheme.kind->survives || config->exact || sh_config_pipes(config)) return 1;
     int64_t count = 1 + 2 * config->restarts;
     return count < GENERATIONS_MOST ? (int)count : GENERATIONS_MOST;
 }
@@ -79,7 +80,7 @@ static sh_status make_fabrics(sh_generations *g) {
     g->limited = sh_alloc(count, sizeof *g->limited);
     if (g->fabrics == NULL || g->mails == NULL || g->limited == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", g->slots);
-    bool mails = g->scheme.kind->family->mails;
+    bool mails = sh_config_mails(g->config);
     int fabrics = mails ? 2 * g->count : g->count;
     for (int i = 0; i < g->count; i++) {
         SH_TRY(sh_shm_create_of(fabrics, g->slots, &g->fabrics[i]));

@@ -10,6 +10,7 @@
 
 #include "base/signals.h"
 #include "host/launch.h"
+#include "run/layout.h"
 #include "run/server.h"
 
 int sh_threads_each(const sh_config *config, int workers, int cores) {
@@ -82,11 +83,6 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     return SH_OK;
 }
 
-static bool sends_mail(const sh_config *config) {
-    sh_scheme scheme;
-    return sh_scheme_parse(config->scheme.name, &scheme) == SH_OK && scheme.kind->family->mails;
-}
-
 static bool server_quits(void *user) {
     const sh_worker *worker = user;
     return sh_generation_is_over(worker->generations, worker->now.generation);
@@ -138,7 +134,7 @@ static sh_status work(sh_worker *worker) {
                          .planned = (int)worker->job->config->workers,
                          .threads = sh_threads_each(worker->config, worker->slots, worker->cores),
                          .cores = known ? &all : NULL,
-                         .open_mail = sends_mail(worker->config) ? open_mail : NULL,
+                         .open_mail = sh_config_mails(worker->config) ? open_mail : NULL,
                          .regroup = worker->job->restarts ? &sh_worker_regroup : NULL,
                          .self = worker};
     SH_TRY(sh_run_open(worker->config, &hooks, &env, &run));

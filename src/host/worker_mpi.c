@@ -9,6 +9,7 @@
 
 #include "comm/transports/mpi.h"
 #include "host/launch.h"
+#include "run/layout.h"
 #include "run/server.h"
 
 enum {
@@ -147,7 +148,7 @@ static sh_status join(rank_side *side) {
 static sh_status place_mail(rank_side *side) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(side->config.scheme.name, &scheme));
-    if (!scheme.kind->family->mails) return SH_OK;
+    if (!sh_config_mails(&side->config)) return SH_OK;
     int workers = (int)side->config.workers;
     side->endpoints = workers + sh_scheme_services(scheme, &side->config.scheme, workers);
     side->hosts = sh_alloc((size_t)side->endpoints, sizeof *side->hosts);

@@ -46,6 +46,11 @@ sh_status sh_mesh_check(const sh_mesh_shape *shape, int ranks);
 enum { SH_MESH_TEXT = 96 };
 const char *sh_mesh_text(const sh_mesh_shape *shape, char text_out[SH_MESH_TEXT]);
 
+/* From "data=2,pipe=4". Dimensions that are left out are 1, but data takes what is left of
+ * `workers`; 0 workers: as many as the sizes make. Fails with SH_E_USAGE where the text is not
+ * valid, or its sizes do not multiply to the workers. */
+sh_status sh_mesh_parse(const char *text, int64_t workers, sh_mesh_shape *shape_out);
+
 sh_mesh_place sh_mesh_place_of(const sh_mesh_shape *shape, int rank);
 int sh_mesh_rank_at(const sh_mesh_shape *shape, const sh_mesh_place *place);
 

@@ -17,7 +17,7 @@ typedef struct slot {
     sh_arena memory;  // of its executors, which take turns
     sh_executor *executors[SIZES_MOST];
     sh_executor *now;  // of the micro-batch that is in the slot
-    char *received;    // inputs, then gradients that nobody wants
+    char *received;    // inputs
     size_t received_bytes;
     sh_message sent[2][PORTS_MOST];
 } slot;
@@ -63,19 +63,13 @@ static void count_live(const sh_pipeline *pipeline, int rank, int *most) {
 
 static size_t aligned(size_t bytes) { return sh_round_up(bytes, SH_ALIGN); }
 
-/* Inputs of stages behind the first arrive in messages; gradients go back but for tokens. */
 static size_t port_bytes(const sh_value *value) { return aligned(value->count * sizeof(float)); }
 
 static size_t received_bytes_of(const sh_executor *executor) {
     size_t bytes = 0;
     for (size_t i = 0; i < executor->inputs.count; i++)
         bytes += port_bytes(executor->inputs.items[i].value);
-    size_t gradient = 0;  // room for the largest gradient that this stage has no use for
-    for (size_t i = 0; i < executor->outputs.count; i++) {
-        size_t own = port_bytes(executor->outputs.items[i].value);
-        if (own > gradient) gradient = own;
-    }
-    return bytes + gradient;
+    return bytes;
 }
 
 static sh_status make_executor(sh_pipe_worker *w, const chunk *c, int64_t size,
@@ -238,14 +232,9 @@ static char *input_at(const slot *s, const sh_executor *executor, size_t port) {
     return base + offset;
 }
 
-/* Behind the inputs there is room for a gradient that nobody wants. */
-static char *unwanted_at(const slot *s, const sh_executor *executor) {
-    return input_at(s, executor, executor->inputs.count);
-}
-
-/* The stage behind hands out the gradients of all its inputs but tokens, whether this stage has a
- * parameter before them or not. */
-static bool comes_back(const sh_port *port) { return !port->value->tokens; }
+/* Both sides of a border agree on which values have a gradient: those with a parameter before them.
+ */
+static bool comes_back(const sh_port *port) { return port->value->grad != NULL; }
 
 static sh_status take_executor(sh_pipe_worker *w, const chunk *c, int micro) {
     slot *s = slot_of(c, micro);
@@ -283,7 +272,7 @@ static void copy_gradient(const chunk *c, int micro) {
     const sh_executor *to = slot_of(c, micro)->now, *from = slot_of(c + 1, micro)->now;
     for (size_t i = 0; i < to->outputs.count; i++) {
         const sh_value *value = to->outputs.items[i].value;
-        if (value->grad != NULL && comes_back(&to->outputs.items[i]))
+        if (comes_back(&to->outputs.items[i]))
             memcpy(value->grad, from->inputs.items[i].value->grad, value->count * sizeof(float));
     }
 }
@@ -326,8 +315,8 @@ static sh_status receive_gradient(sh_pipe_worker *w, const chunk *c, const sh_pi
     for (size_t i = 0; i < s->now->outputs.count; i++) {
         const sh_port *port = &s->now->outputs.items[i];
         if (!comes_back(port)) continue;
-        void *to = port->value->grad != NULL ? (void *)port->value->grad : unwanted_at(s, s->now);
-        SH_TRY(receive_port(w, GRADIENT, action, c->stage, i, to, port->value->count));
+        SH_TRY(
+            receive_port(w, GRADIENT, action, c->stage, i, port->value->grad, port->value->count));
     }
     return SH_OK;
 }

@@ -9,6 +9,7 @@
 #include "codec/codec.h"
 #include "comm/schedule.h"
 #include "data/parts.h"
+#include "run/layout.h"
 
 static const char *kernels_choice(size_t index) {
     static const char *const names[] = {"measure", "direct", "default"};
@@ -64,6 +65,9 @@ static const sh_option step_rows[] = {
     SH_INT_ROW(sh_config, workers, "workers", "1", 1, 100000,
                "workers that share every batch; under mpirun, its ranks", .letter = 'n',
                .group = "Workers", .value = "N"),
+    SH_TEXT_ROW(sh_config, layout, "layout", NULL,
+                "what workers share: data=4 (the batch), pipe=2 (the layers); default: the batch",
+                .group = "Workers", .value = "LAYOUT"),
     SH_INT_ROW(sh_config, threads, "threads", "0", 0, 1024,
                "threads per worker; 0: its part of the cores, and one in simulate",
                .group = "Workers", .value = "N"),
@@ -166,6 +170,7 @@ static const part parts[] = {
     {OWN_TABLE(step_rows), NULL, 0, NULL},
     {&sh_sync_table, NULL, offsetof(sh_config, scheme), "Workers"},
     {NULL, sh_sync_own_at, offsetof(sh_config, scheme.own), "Workers"},
+    {&sh_pipe_table, NULL, offsetof(sh_config, pipe), "Pipeline"},
     {OWN_TABLE(sum_rows), NULL, 0, NULL},
     {&sh_codec_table, NULL, offsetof(sh_config, codec), "Workers"},
     {NULL, sh_codec_own_at, offsetof(sh_config, codec.own), "Workers"},
@@ -273,7 +278,7 @@ sh_status sh_config_check(const sh_config *config) {
         return sh_error_hint(
             "add 'data: mnist' to the run file or --data mnist; 'shoal list data'");
     }
-    if (config->workers > config->batch) {
+    if (!sh_config_pipes(config) && config->workers > config->batch) {
         SH_FAIL(SH_E_USAGE, "a batch of %ld has no work for %ld workers", (long)config->batch,
                 (long)config->workers);
         return sh_error_hint("use a larger batch (--batch), or fewer workers (-n %ld)",
@@ -308,5 +313,6 @@ sh_status sh_config_check(const sh_config *config) {
         return sh_error_hint("use --accumulate %ld or less, or a larger --batch",
                              (long)config->batch);
     }
+    SH_TRY(sh_layout_check(config));
     return sh_config_check_out(config);
 }

@@ -11,6 +11,14 @@
 #include "optim/schedule.h"
 #include "sync/sync.h"
 
+/* The rows of the group "Pipeline". */
+typedef struct sh_pipe_options {
+    char *schedule;         // as sh_pipeline_init reads it
+    int64_t micro_batches;  // 0: four for each stage
+    char *cut;              // first layers of the stages; NULL: by what layers take
+    double memory_mb;       // of a stage, for cutting; 0: no bound
+} sh_pipe_options;
+
 typedef struct sh_config {
     sh_node *model;
     sh_data_options data;
@@ -25,6 +33,8 @@ typedef struct sh_config {
     int64_t workers, threads;
     char *transport;         // auto, shm, mpi
     sh_sync_options scheme;  // how workers agree on the parameters
+    char *layout;            // how the workers form a mesh; NULL: all along data
+    sh_pipe_options pipe;
     char *allreduce;         // auto, or a schedule's name
     double bucket_mb;        // 0: the measured default
     sh_codec_settings codec;

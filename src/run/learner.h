@@ -89,8 +89,10 @@ struct sh_learner_kind {
     /* Collective, at the end of a run that went well, or before the team changes: nothing is under
      * way any more. */
     sh_status (*finish)(sh_learner *learner);
+    /* Frees `own`, also where begin or a step failed. NULL: there is nothing to free. */
+    void (*close)(sh_learner *learner);
 };
 
-extern const sh_learner_kind sh_learner_net;
+extern const sh_learner_kind sh_learner_net, sh_learner_pipe;
 
 #endif

@@ -1,4 +1,5 @@
 /* What a worker asks of its env (run/team.h) about the team it is in. */
+#include "run/layout.h"
 #include "run/regroup.h"
 
 bool sh_regroup_possible(const shoal_run *run) {
@@ -6,6 +7,7 @@ bool sh_regroup_possible(const shoal_run *run) {
     sh_scheme scheme;
     if (env->regroup == NULL || run->model.blocks.weights == NULL) return false;
     if (run->config.exact) return false;  // its bits do not depend on who dies
+    if (sh_config_pipes(&run->config)) return false;  // nobody else has the dead stage
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->survives;
 }
 

@@ -131,6 +131,8 @@ int sh_run_threads(const shoal_run *run);
  * makes them first and measures; the others take its choices. Collective. */
 sh_status sh_run_prepare_team(shoal_run *run, bool evaluates);
 sh_status sh_run_prepare(shoal_run *run, bool evaluates);
+/* Those of evaluation alone. */
+sh_status sh_run_prepare_evaluation(shoal_run *run);
 /* One batch of so many samples, of all workers, is done: the position moves past it (position.c).
  */
 void sh_run_step_done(shoal_run *run, int64_t samples);

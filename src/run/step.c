@@ -64,14 +64,17 @@ static sh_status check_meetings(const shoal_run *run) {
     return SH_OK;
 }
 
+sh_status sh_run_prepare_evaluation(shoal_run *run) {
+    SH_TRY(prepare_eval(run, run->data.test));
+    return prepare_eval(run, run->data.validation);
+}
+
 sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
     SH_TRY(check_meetings(run));
     if (run->config.exact) return sh_exact_prepare(run, evaluates);
     size_t sizes[2], count = sh_loader_sizes(run->loader, sizes);
     for (size_t i = 0; i < count; i++) SH_TRY(prepare_batch(run, (int64_t)sizes[i]));
-    if (!evaluates) return SH_OK;
-    SH_TRY(prepare_eval(run, run->data.test));
-    return prepare_eval(run, run->data.validation);
+    return evaluates ? sh_run_prepare_evaluation(run) : SH_OK;
 }
 
 sh_status sh_run_prepare_team(shoal_run *run, bool evaluates) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "run/layout.h"
 #include "run/run.h"
 
 enum { TEXT_MOST = 1 << 26 };   // bytes of a text that rank 0 sends around
@@ -85,6 +86,7 @@ static const sh_shared *mapped_weights(const sh_team *team) {
 
 static bool sums_steps(const shoal_run *run, int workers) {
     sh_scheme scheme;
+    if (sh_config_pipes(&run->config)) return false;  // stages have parameters of their own
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK &&
            !sh_scheme_acts(scheme, &run->config.scheme, workers);
 }

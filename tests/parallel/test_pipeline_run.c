@@ -279,8 +279,9 @@ static const char resnet_like[] =
     "dense]";
 static const char gpt[] = "{name: gpt, layers: 3, heads: 2, width: 8, dropout: 0.1}";
 
+/* The first stage may have no parameter at all: nothing comes back to it. */
 TEST(pipeline_run, an_mlp_has_the_bits_of_one_worker) {
-    check_all((trial){.model = mlp, .input = RIG_VECTOR(10), .batch = 13}, 4);
+    check_all((trial){.model = mlp, .input = RIG_IMAGE(1, 4, 3), .batch = 13}, 4);
 }
 
 TEST(pipeline_run, lenet_with_dropout_has_the_bits_of_one_worker) {

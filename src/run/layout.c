@@ -1,0 +1,103 @@
+#include "run/layout.h"
+
+#include <string.h>
+
+#include "codec/codec.h"
+#include "data/parts.h"
+#include "parallel/pipeline.h"
+
+sh_status sh_config_mesh(const sh_config *config, int64_t workers, sh_mesh_shape *shape_out) {
+    if (config->layout != NULL && *config->layout != '\0')
+        return sh_mesh_parse(config->layout, workers, shape_out);
+    *shape_out = sh_mesh_of_data(workers > 0 ? (int)workers : 1);
+    return SH_OK;
+}
+
+/* Asked of configs that were checked: an error is told there, so that none is noted here. */
+bool sh_config_pipes(const sh_config *config) {
+    const char *at = config->layout != NULL ? strstr(config->layout, "pipe=") : NULL;
+    return at != NULL && strcmp(at, "pipe=1") != 0 && strncmp(at, "pipe=1,", 7) != 0;
+}
+
+bool sh_config_mails(const sh_config *config) {
+    sh_scheme scheme;
+    if (sh_config_pipes(config)) return true;
+    return sh_scheme_parse(config->scheme.name, &scheme) == SH_OK && scheme.kind->family->mails;
+}
+
+sh_status sh_layout_workers(const sh_config *config, int64_t *workers_out) {
+    sh_mesh_shape shape;
+    *workers_out = config->workers;
+    if (config->workers > 1 || config->layout == NULL) return SH_OK;
+    SH_TRY(sh_config_mesh(config, 0, &shape));
+    *workers_out = sh_mesh_ranks(&shape);
+    return SH_OK;
+}
+
+static sh_status refuse_with(const char *other, const char *why) {
+    SH_FAIL(SH_E_USAGE, "layout pipe does not go with %s: %s", other, why);
+    return sh_error_hint("leave out one of the two");
+}
+
+/* What sums or shares gradients of the whole net has nothing to work on where workers have
+ * different layers. */
+static sh_status check_others(const sh_config *config) {
+    sh_codec codec;
+    SH_TRY(sh_codec_parse(config->compress, &codec));
+    if (strcmp(config->scheme.name, "bsp") != 0)
+        return refuse_with("--sync", "its workers have different layers and step together");
+    if (config->exact) return refuse_with("--exact", "shards of a batch are computed whole");
+    if (codec.kind != NULL) return refuse_with("--compress", "no gradient of the net is sent");
+    if (config->shard_optimizer)
+        return refuse_with("--shard-optimizer", "a worker keeps the state of its stages anyway");
+    if (config->balance) return refuse_with("--balance", "each worker takes the whole batch");
+    if (config->sync_batchnorm)
+        return refuse_with("--sync-batchnorm", "statistics are those of a micro-batch");
+    if (config->elastic) return refuse_with("--elastic", "a stage cannot be left out");
+    if (sh_part_named(config->data.train))
+        return refuse_with("data in parts", "each worker takes the whole batch");
+    return SH_OK;
+}
+
+static sh_status check_parts(const sh_config *config) {
+    int64_t parts = config->pipe.micro_batches;
+    if (config->accumulate > 1) {
+        SH_FAIL(SH_E_USAGE, "a pipeline's parts of a batch are its micro-batches");
+        return sh_error_hint("--micro-batches %ld instead of --accumulate",
+                             (long)config->accumulate);
+    }
+    if (parts <= config->batch) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "a batch of %ld cannot be cut into %ld micro-batches", (long)config->batch,
+            (long)parts);
+    return sh_error_hint("--micro-batches %ld, or a larger --batch", (long)config->batch);
+}
+
+static sh_status check_pipe(const sh_config *config, const sh_mesh_shape *shape) {
+    sh_pipeline pipeline;
+    SH_TRY(sh_pipeline_init(&pipeline, config->pipe.schedule, shape->size[SH_AXIS_PIPE], 1));
+    if (pipeline.schedule->needs_rollback || pipeline.schedule->splits) {
+        SH_FAIL(SH_E_UNSUPPORTED, "schedule '%s' is explained and timed, but not run",
+                pipeline.schedule->name);
+        return sh_error_hint("--pipe-schedule 1f1b");
+    }
+    SH_TRY(check_parts(config));
+    return check_others(config);
+}
+
+sh_status sh_layout_check(const sh_config *config) {
+    sh_mesh_shape shape;
+    // One worker is what a run has that says nothing: then the layout tells how many.
+    SH_TRY(sh_config_mesh(config, config->workers > 1 ? config->workers : 0, &shape));
+    if (shape.size[SH_AXIS_TENSOR] > 1 || shape.size[SH_AXIS_SPACE] > 1) {
+        SH_FAIL(SH_E_UNSUPPORTED, "layout '%s': tensor and space are not run yet", config->layout);
+        return sh_error_hint("shoal explain cost --layout %s", config->layout);
+    }
+    if (shape.size[SH_AXIS_PIPE] == 1) return SH_OK;
+    if (shape.size[SH_AXIS_DATA] > 1) {
+        SH_FAIL(SH_E_UNSUPPORTED, "layout '%s': pipelines are not run beside each other yet",
+                config->layout);
+        return sh_error_hint("--layout pipe=%d -n %d", shape.size[SH_AXIS_PIPE],
+                             shape.size[SH_AXIS_PIPE]);
+    }
+    return check_pipe(config, &shape);
+}

@@ -1,0 +1,19 @@
+/* The layout of a run: which dimensions its workers form a mesh along, and what goes with it. */
+#ifndef SH_RUN_LAYOUT_H
+#define SH_RUN_LAYOUT_H
+
+#include "parallel/mesh.h"
+#include "run/config.h"
+
+/* The mesh that the config asks for. `workers` as in sh_mesh_parse. */
+sh_status sh_config_mesh(const sh_config *config, int64_t workers, sh_mesh_shape *shape_out);
+/* Its workers have different layers; false where the layout is not valid. */
+bool sh_config_pipes(const sh_config *config);
+/* Its workers send mail: they need a transport for it. */
+bool sh_config_mails(const sh_config *config);
+/* Refuses layouts that are not valid, do not fit the workers, or do not go with the rest. */
+sh_status sh_layout_check(const sh_config *config);
+/* Workers of the run: as many as it says, or, where it says nothing, as its layout needs. */
+sh_status sh_layout_workers(const sh_config *config, int64_t *workers_out);
+
+#endif
