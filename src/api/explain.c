@@ -12,6 +12,7 @@
 #include "host/launch.h"
 #include "api/sink.h"
 #include "shoal/tools.h"
+#include "run/layout.h"
 #include "run/parts.h"
 
 static const sh_op *op_of(const sh_executor *executor, const sh_layer *layer) {
@@ -209,6 +210,19 @@ static sh_status fix_kernels(sh_config *config) {
 }
 
 /* `kernels`: as that run recorded them; NULL: there was none, or they are unknown. */
+/* The table is that of the whole net, whose stages do the same to one micro-batch after the other.
+ */
+static void see_as_one(sh_config *config, FILE *file) {
+    sh_mesh_shape shape;
+    if (!sh_config_pipes(config) || sh_config_mesh(config, 0, &shape) != SH_OK) return;
+    fprintf(file, "layout %s: all stages of the pipeline together, as one worker would be\n",
+            config->layout);
+    config->accumulate = sh_config_micros(config, shape.size[SH_AXIS_PIPE]);
+    config->workers = 1;
+    sh_free(config->layout);
+    config->layout = NULL;
+}
+
 static sh_status explain_one(sh_config *config, const char *folder, const char *kernels,
                              const shoal_hooks *hooks, FILE *file) {
     int recorded = kernels != NULL ? sh_choices_threads(kernels, strlen(kernels)) : 0;
@@ -217,6 +231,7 @@ static sh_status explain_one(sh_config *config, const char *folder, const char *
             recorded > 0 ? recorded : sh_threads_each(config, (int)config->workers, sh_cores());
     int threads = (int)config->threads;
     if (config->exact) SH_TRY(fix_kernels(config));
+    see_as_one(config, file);
     shoal_run *run = NULL;
     SH_TRY(sh_run_open(config, hooks, NULL, &run));
     sh_status status = SH_OK;

@@ -6,6 +6,8 @@
 #include "data/parts.h"
 #include "parallel/pipeline.h"
 
+enum { MICROS_PER_STAGE = 4 };
+
 sh_status sh_config_mesh(const sh_config *config, int64_t workers, sh_mesh_shape *shape_out) {
     if (config->layout != NULL && *config->layout != '\0')
         return sh_mesh_parse(config->layout, workers, shape_out);
@@ -23,6 +25,12 @@ bool sh_config_mails(const sh_config *config) {
     sh_scheme scheme;
     if (sh_config_pipes(config)) return true;
     return sh_scheme_parse(config->scheme.name, &scheme) == SH_OK && scheme.kind->family->mails;
+}
+
+int64_t sh_config_micros(const sh_config *config, int stages) {
+    int64_t micros = config->pipe.micro_batches;
+    if (micros == 0) micros = MICROS_PER_STAGE * (int64_t)stages;
+    return micros < config->batch ? micros : config->batch;
 }
 
 sh_status sh_layout_workers(const sh_config *config, int64_t *workers_out) {

@@ -11,6 +11,8 @@ sh_status sh_config_mesh(const sh_config *config, int64_t workers, sh_mesh_shape
 bool sh_config_pipes(const sh_config *config);
 /* Its workers send mail: they need a transport for it. */
 bool sh_config_mails(const sh_config *config);
+/* Micro-batches of a whole batch, for so many stages. */
+int64_t sh_config_micros(const sh_config *config, int stages);
 /* Refuses layouts that are not valid, do not fit the workers, or do not go with the rest. */
 sh_status sh_layout_check(const sh_config *config);
 /* Workers of the run: as many as it says, or, where it says nothing, as its layout needs. */

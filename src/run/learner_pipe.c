@@ -21,8 +21,6 @@
 #include "run/run.h"
 #include "sync/mail.h"
 
-enum { MICROS_PER_STAGE = 4 };
-
 typedef struct pipe_own {
     sh_pipeline pipeline;
     sh_pipe_worker *worker;
@@ -203,9 +201,8 @@ static sh_status make_pipeline(shoal_run *run, pipe_own *own) {
     SH_TRY(sh_config_mesh(&run->config, run->team.ranks, &shape));
     int ranks = shape.size[SH_AXIS_PIPE];
     SH_TRY(sh_pipeline_init(&own->pipeline, run->config.pipe.schedule, ranks, 1));
-    int64_t micros = run->config.pipe.micro_batches, stages = sh_pipeline_stages(&own->pipeline);
-    if (micros == 0) micros = MICROS_PER_STAGE * stages;
-    if (micros > run->config.batch) micros = run->config.batch;
+    int stages = sh_pipeline_stages(&own->pipeline);
+    int64_t micros = sh_config_micros(&run->config, stages);
     own->pipeline.micros = (int)micros;
     own->cut = sh_alloc((size_t)stages + 1, sizeof *own->cut);
     own->begin = sh_alloc((size_t)micros + 1, sizeof *own->begin);

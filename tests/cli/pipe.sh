@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 . "$SRC/tests/cli/lib.sh"
 
-common=(--model mlp --data digits --kernels default --threads 1 --optimizer momentum --quiet)
+loud=(--model mlp --data digits --kernels default --threads 1 --optimizer momentum)
+common=("${loud[@]}" --quiet)
 pipe=(--layout pipe=2 --micro-batches 4)
 same_checkpoint() { # FOLDER FOLDER STEP
     local file
@@ -34,12 +35,12 @@ case_short_batches_and_uneven_micro_batches_work() {
 
 # More micro-batches than the short batch of an epoch has samples, and more stages than micro-batches.
 case_any_number_of_micro_batches_works() {
-    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 31 --epochs 1 --accumulate 20 --out one
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 31 --epochs 1 --accumulate 20 --out alone
     expect_exit 0 "$SHOAL" train "${common[@]}" --batch 31 --epochs 1 --layout pipe=3 --micro-batches 20 --out many
-    same_checkpoint one many 49
-    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 50 --steps 30 --accumulate 2 --out two
+    same_checkpoint alone many 49
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 50 --steps 30 --accumulate 2 --out alone2
     expect_exit 0 "$SHOAL" train "${common[@]}" --batch 50 --steps 30 --layout pipe=3 --micro-batches 2 --out few
-    same_checkpoint two few 30
+    same_checkpoint alone2 few 30
 }
 
 case_a_run_resumes_with_another_layout() {
@@ -53,10 +54,10 @@ case_a_run_resumes_with_another_layout() {
 
 # The cut that a run prints is the cut that it takes.
 case_the_cut_is_printed_and_read_back() {
-    expect_exit 0 "$SHOAL" train "${common[@]/--quiet/}" --batch 50 --steps 30 "${pipe[@]}" --out free
+    expect_exit 0 "$SHOAL" train "${loud[@]}" --batch 50 --steps 30 "${pipe[@]}" --out free
     cut=$(sed -nE 's/.*; --cut ([a-z0-9,]+)$/\1/p' stderr | head -n 1)
     [ -n "$cut" ] || fail "no cut is printed: $(cat stderr)"
-    expect_exit 0 "$SHOAL" train "${common[@]/--quiet/}" --batch 50 --steps 30 "${pipe[@]}" --cut "$cut" --out given
+    expect_exit 0 "$SHOAL" train "${loud[@]}" --batch 50 --steps 30 "${pipe[@]}" --cut "$cut" --out given
     expect_text "; --cut $cut" stderr
     same_checkpoint free given 30
     expect_exit 0 "$SHOAL" train "${common[@]}" --batch 50 --steps 30 "${pipe[@]}" --cut fc1 --out first
@@ -67,22 +68,22 @@ case_the_cut_is_printed_and_read_back() {
 case_a_gpt_with_tied_embeddings_follows_one_worker() {
     gpt=(--model "{name: gpt, layers: 3, heads: 2, width: 16, dropout: 0.1}" --data synthetic:tokens=31,context=16,count=4000
         --threads 1 --optimizer adamw --lr 1e-3 --clip-norm 1 --batch 12 --steps 20 --quiet)
-    expect_exit 0 "$SHOAL" train "${gpt[@]}" --accumulate 3 --out one
-    expect_exit 0 "$SHOAL" train "${gpt[@]}" --layout pipe=2 --micro-batches 3 --out two
-    awk -v a="$(train_loss one)" -v b="$(train_loss two)" 'BEGIN { d = a - b; exit !(d * d < 1e-8 * a * a) }' ||
-        fail "loss $(train_loss two) instead of $(train_loss one)"
+    expect_exit 0 "$SHOAL" train "${gpt[@]}" --accumulate 3 --out gpt1
+    expect_exit 0 "$SHOAL" train "${gpt[@]}" --layout pipe=2 --micro-batches 3 --out gpt2
+    awk -v a="$(train_loss gpt1)" -v b="$(train_loss gpt2)" 'BEGIN { d = a - b; exit !(d * d < 1e-8 * a * a) }' ||
+        fail "loss $(train_loss gpt2) instead of $(train_loss gpt1)"
 }
 
 # A stage that dies cannot be replaced by the others: the run starts again from its checkpoint.
 case_a_run_goes_on_from_its_checkpoint_when_a_stage_dies() {
-    "$SHOAL" train "${common[@]}" --batch 50 --epochs 400 --checkpoint-every 100 "${pipe[@]}" --out killed >log 2>&1 &
+    "$SHOAL" train "${common[@]}" --batch 50 --epochs 200 --checkpoint-every 100 "${pipe[@]}" --out killed >log 2>&1 &
     run=$!
     wait_until has_checkpoint killed || fail "no checkpoint: $(cat log)"
     kill -KILL "$(pgrep -P "$run" | tail -n 1)"
     wait "$run" || fail "$(cat log)"
     expect_text "restart 1 of 3" log
-    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 50 --epochs 400 --checkpoint-every 100 "${pipe[@]}" --out whole
-    same_checkpoint whole killed 12000
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 50 --epochs 200 --checkpoint-every 100 "${pipe[@]}" --out whole
+    same_checkpoint whole killed 6000
 }
 
 case_what_does_not_go_along_is_refused() {
