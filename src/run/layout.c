@@ -8,6 +8,22 @@
 
 enum { MICROS_PER_STAGE = 4 };
 
+static const sh_option pipe_rows[] = {
+    SH_TEXT_ROW(sh_pipe_options, schedule, "pipe.schedule", "1f1b",
+                "order of the micro-batches: naive, gpipe, 1f1b, interleaved:V; see 'shoal explain "
+                "pipeline'",
+                .flag = "pipe-schedule", .value = "SCHEDULE"),
+    SH_INT_ROW(sh_pipe_options, micro_batches, "pipe.micro_batches", "0", 0, SH_PIPE_MICROS_MOST,
+               "parts of a batch; 0: four for each stage", .flag = "micro-batches", .value = "M"),
+    SH_TEXT_ROW(sh_pipe_options, cut, "pipe.cut", NULL,
+                "first layer of each stage but the first; default: by what the layers take",
+                .flag = "cut", .value = "LAYER,..."),
+    SH_REAL_ROW(sh_pipe_options, memory_mb, "pipe.memory_mb", "0", 0, 1e9,
+                "most memory of a stage, when stages are cut; 0: no bound", .flag = "stage-mb",
+                .value = "MIB"),
+};
+const sh_option_table sh_pipe_table = {pipe_rows, SH_COUNT(pipe_rows)};
+
 sh_status sh_config_mesh(const sh_config *config, int64_t workers, sh_mesh_shape *shape_out) {
     if (config->layout != NULL && *config->layout != '\0')
         return sh_mesh_parse(config->layout, workers, shape_out);
@@ -51,8 +67,10 @@ static sh_status refuse_with(const char *other, const char *why) {
  * different layers. */
 static sh_status check_others(const sh_config *config) {
     sh_codec codec;
-    SH_TRY(sh_codec_parse(config->compress, &codec));
-    if (strcmp(config->scheme.name, "bsp") != 0)
+    sh_scheme scheme;
+    SH_TRY(sh_codec_make(&config->codec, &codec));
+    SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
+    if (!scheme.kind->family->together)
         return refuse_with("--sync", "its workers have different layers and step together");
     if (config->exact) return refuse_with("--exact", "shards of a batch are computed whole");
     if (codec.kind != NULL) return refuse_with("--compress", "no gradient of the net is sent");

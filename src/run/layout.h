@@ -5,6 +5,9 @@
 #include "parallel/mesh.h"
 #include "run/config.h"
 
+/* The rows of sh_pipe_options. */
+extern const sh_option_table sh_pipe_table;
+
 /* The mesh that the config asks for. `workers` as in sh_mesh_parse. */
 sh_status sh_config_mesh(const sh_config *config, int64_t workers, sh_mesh_shape *shape_out);
 /* Its workers have different layers; false where the layout is not valid. */
