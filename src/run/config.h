@@ -35,8 +35,8 @@ typedef struct sh_config {
     sh_sync_options scheme;  // how workers agree on the parameters
     char *layout;            // how the workers form a mesh; NULL: all along data
     sh_pipe_options pipe;
-    char *allreduce;         // auto, or a schedule's name
-    double bucket_mb;        // 0: the measured default
+    char *allreduce;   // auto, or a schedule's name
+    double bucket_mb;  // 0: the measured default
     sh_codec_settings codec;
     bool balance;          // shares of the batch follow the workers' speed
     bool sync_batchnorm;   // statistics of the whole batch
