@@ -295,6 +295,8 @@ typedef struct shoal_fed_options {
     double held_out;       /* part of a client's data on which it tests the model it received */
     double server_lr, server_momentum, server_beta2, server_tau;
     const char *privacy; /* "epsilon=8,delta=1e-5,clip=1": a budget; NULL: none */
+    bool secure;         /* sums by secure aggregation: simulated clients only */
+    double secure_clip;  /* values are cut to it; 0: 1 */
     bool equal_weights;  /* a client's samples do not matter */
 } shoal_fed_options;
 

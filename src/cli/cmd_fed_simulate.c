@@ -29,6 +29,10 @@ static const sh_option rows[] = {
      .most = 0.99, .value = "PART", .help = "part of the asked clients that never answer"},
     {.key = "held-out", .type = SH_OPTION_REAL, AT(fed.held_out), .initial = "0", .most = 0.9,
      .value = "PART", .help = "part of a client's data that tests the model it receives"},
+    {.key = "secure", .type = SH_OPTION_BOOL, AT(fed.secure), .initial = "false",
+     .help = "secure aggregation: the server learns sums alone"},
+    {.key = "secure-clip", .type = SH_OPTION_REAL, AT(fed.secure_clip), .initial = "1",
+     .least = 1e-6, .most = 1024, .help = "values of an update are cut to it, then rounded to 20 bits"},
     {.key = "json", .type = SH_OPTION_BOOL, AT(json), .initial = "false",
      .help = "print the result as JSON"},
     // clang-format on

@@ -95,6 +95,10 @@ sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client
 /* A client's update. A fault of the update is a receipt; a failure is the server's. */
 sh_status sh_fed_server_take(sh_fed_server *server, int64_t now_ms, size_t client,
                              const sh_fed_update *update, sh_fed_receipt *receipt_out);
+/* The sum of the updates of those in `came` (a flag for each client, all of them asked), of which
+ * secure aggregation told nothing else: integers, in units of `unit`. Every client counts alike. */
+void sh_fed_server_take_sum(sh_fed_server *server, const bool *came, const int32_t *sum,
+                            double unit);
 /* Lets time pass: closes or restarts a round whose deadline is over. */
 sh_status sh_fed_server_tick(sh_fed_server *server, int64_t now_ms);
 

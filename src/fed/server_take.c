@@ -145,3 +145,24 @@ sh_status sh_fed_server_take(sh_fed_server *server, int64_t now_ms, size_t clien
     *receipt_out = receipt;
     return SH_OK;
 }
+
+void sh_fed_server_take_sum(sh_fed_server *server, const bool *came, const int32_t *sum,
+                            double unit) {
+    const uint64_t weight = (uint64_t)1 << 16;
+    sh_fed_open_round *open = &server->open;
+    SH_ASSERT(open->collecting && open->folded == 0 && server->vectors == 1);
+    for (size_t i = 0; i < server->count; i++)
+        open->sum.total[i] += (__int128)llrint((double)sum[i] * unit * 0x1p40) * (int64_t)weight;
+    for (size_t c = 0; c < server->member_count; c++) {
+        sh_fed_member *member = &server->members[c];
+        if (!came[c]) continue;
+        SH_ASSERT(member->selected && !member->folded);
+        member->folded = true;
+        member->base = server->round;
+        member->samples = 0;
+        member->loss = member->accuracy = NAN;
+        open->folded++;
+        open->weights += weight;
+        open->weighted_steps += (unsigned __int128)weight << 16;
+    }
+}

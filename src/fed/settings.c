@@ -29,6 +29,30 @@ static sh_status check_private(const sh_fed_settings *settings) {
         "one client moves by no more than the clip");
 }
 
+/* The server sees one sum of integers, in which every client counts alike. */
+static sh_status check_secure(const sh_fed_settings *settings) {
+    const sh_fed_rule *rule = settings->server.rule.rule;
+    const char *other = NULL, *why = "";
+    if (rule->combine != NULL) {
+        other = rule->name;
+        why = ", which needs every update by itself";
+    } else if (rule->buffered) {
+        other = rule->name;
+        why = ", whose updates are of different rounds";
+    } else if (rule->controls || rule->per_step) {
+        other = rule->name;
+    } else if (settings->server.privacy.on) {
+        other = "--private";
+        why = ": its noise is added by a server that sees the sum";
+    } else if (settings->held_out > 0) {
+        other = "--held-out";
+        why = ": what a client tells of itself is no sum";
+    }
+    if (!settings->secure || other == NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "--secure does not go with %s%s", other, why);
+    return sh_error_hint("leave one of them out");
+}
+
 static sh_status check(const sh_fed_settings *settings) {
     const sh_fed_options *server = &settings->server;
     if (server->clients_min < 1 || server->clients_min > (int64_t)settings->clients) {
@@ -39,6 +63,8 @@ static sh_status check(const sh_fed_settings *settings) {
     if (settings->local_epochs < 1 || settings->local_steps < 0 || server->rounds < 1)
         return SH_FAIL(SH_E_USAGE, "rounds and local epochs are counted from 1");
     SH_TRY(check_private(settings));
+    SH_TRY(check_secure(settings));
+    SH_TRY(check_part("secure-clip", settings->secure_clip, 1e-6, 1024));
     SH_TRY(check_part("fraction", server->fraction, 1e-6, 1));
     SH_TRY(check_part("over", server->over, 1, 100));
     SH_TRY(check_part("quorum", server->quorum, 0.01, 1));
@@ -69,6 +95,8 @@ sh_status sh_fed_settings_make(const shoal_fed_options *options, uint64_t seed,
         .partition = options->partition != NULL ? options->partition : "iid",
         .dropout = or_initial(options->dropout, 0),
         .held_out = or_initial(options->held_out, 0),
+        .secure = options->secure,
+        .secure_clip = or_initial(options->secure_clip, 1),
         .local_epochs = or_count(options->local_epochs, 1),
         .local_steps = options->local_steps,
     };

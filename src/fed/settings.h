@@ -10,6 +10,8 @@ typedef struct sh_fed_settings {
     size_t clients;
     const char *partition;
     double dropout, held_out;
+    bool secure;
+    double secure_clip;  // values are cut to it before they are rounded
     int64_t local_epochs, local_steps;
 } sh_fed_settings;
 

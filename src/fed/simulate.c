@@ -90,7 +90,9 @@ static sh_status begin(sh_fed_simulation *s) {
 static sh_status train(sh_fed_simulation *s) {
     SH_TRY(begin(s));
     while (!sh_fed_server_view(s->server, s->now_ms).over && !s->reached) {
-        if (s->flight_count > 0)
+        if (s->settings.secure)
+            SH_TRY(sh_fed_simulate_secure(s));
+        else if (s->flight_count > 0)
             SH_TRY(sh_fed_simulate_arrival(s));
         else
             SH_TRY(sh_fed_simulate_round(s));

@@ -1,5 +1,6 @@
 /* Between the files of `shoal fed simulate`: simulate.c is the run, simulate_round.c lets clients
- * train and answer, simulate_report.c evaluates and writes what came of a round. */
+ * train and answer, simulate_secure.c does that with
+ * secure aggregation, simulate_report.c evaluates and writes what came of a round. */
 #ifndef SH_FED_SIMULATE_INTERNAL_H
 #define SH_FED_SIMULATE_INTERNAL_H
 
@@ -34,6 +35,11 @@ typedef struct sh_fed_simulation {
 
 /* Lets one round of questions and answers pass; several are needed where clients drop out. */
 sh_status sh_fed_simulate_round(sh_fed_simulation *simulation);
+/* The same with secure aggregation. */
+sh_status sh_fed_simulate_secure(sh_fed_simulation *simulation);
+/* A client trains the server's model; what it would send. */
+sh_status sh_fed_simulate_train(sh_fed_simulation *simulation, const sh_fed_task *task,
+                                size_t client, float *values_out, sh_fed_update *update_out);
 /* fedbuff: lets one update arrive. */
 sh_status sh_fed_simulate_arrival(sh_fed_simulation *simulation);
 

@@ -58,9 +58,8 @@ static sh_status train_on(sh_fed_simulation *s, const sh_dataset *data, const sh
     return sh_fed_local_train(s->run, data, &options, model, values_out, trained_out);
 }
 
-/* The client trains the server's model; what it would send. */
-static sh_status train_client(sh_fed_simulation *s, const sh_fed_task *task, size_t client,
-                              float *values_out, sh_fed_update *update_out) {
+sh_status sh_fed_simulate_train(sh_fed_simulation *s, const sh_fed_task *task, size_t client,
+                                float *values_out, sh_fed_update *update_out) {
     size_t held = held_out(s, client), size = sh_fed_partition_size(&s->partition, client);
     const float *model = sh_fed_server_model(s->server);
     double accuracy;
@@ -125,7 +124,7 @@ sh_status sh_fed_simulate_round(sh_fed_simulation *s) {
         SH_TRY(sh_fed_server_ask(s->server, s->now_ms, c, &task));
         if (task.round != closed + 1) return SH_OK;  // enough have answered
         if (task.action != SH_FED_TRAIN || drops_out(s, &task, c)) continue;
-        SH_TRY(train_client(s, &task, c, s->values, &update));
+        SH_TRY(sh_fed_simulate_train(s, &task, c, s->values, &update));
         SH_TRY(deliver(s, c, &update));
     }
     s->now_ms += s->settings.server.deadline_ms;
@@ -145,7 +144,7 @@ static sh_status begin_flight(sh_fed_simulation *s, sh_fed_flight *flight, uint6
         if (!flies) SH_TRY(sh_fed_server_ask(s->server, s->now_ms, client, &task));
     }
     if (task.action != SH_FED_TRAIN) return SH_OK;  // all have answered since the newest model
-    SH_TRY(train_client(s, &task, client, flight->values, &flight->update));
+    SH_TRY(sh_fed_simulate_train(s, &task, client, flight->values, &flight->update));
     rng = draw(s, DRAW_TIME, number);
     flight->arrives_ms = s->now_ms + 1 + (int64_t)(1000 * exp(0.5 * (double)sh_rng_normal(&rng)));
     flight->client = client;

@@ -55,6 +55,19 @@ case_a_privacy_budget_is_kept() {
     expect_text "no privacy budget"
 }
 
+case_secure_sums_need_no_trust_in_the_server() {
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 10 --rounds 8 --secure --dropout 0.2 --out s --json
+    grep -qE '"rounds":8,' stdout || fail "$(cat stdout)"
+    expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 10 --rounds 8 --secure --dropout 0.2 --out t
+    expect_same s/checkpoints/model-00000008.safetensors t/checkpoints/model-00000008.safetensors
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --secure --rule krum --out u
+    expect_text "--secure does not go with krum, which needs every update by itself"
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --secure --private epsilon=8,delta=1e-5 --out u
+    expect_text "--secure does not go with --private"
+    expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --secure --clients 2 --out u
+    expect_text "3 to 1024 take part"
+}
+
 case_misuse_is_told_with_the_next_step() {
     expect_exit 2 "$SHOAL" fed
     expect_text "say what to do"

@@ -62,6 +62,28 @@ TEST(federated, averaging_of_one_full_local_step_is_a_step_on_the_union_of_the_d
     shoal_config_destroy(config);
 }
 
+/* The same with secure aggregation, to the quantisation step: 2 of them a round and value, of which
+ * a mean of clients that count alike has no more. */
+TEST(federated, secure_sums_give_the_model_of_plain_ones_to_the_quantisation_step) {
+    shoal_fed_options options = {.clients = 8, .rounds = 1, .equal_weights = true};
+    char *plain = NULL, *secure = NULL;
+    float *a, *b;
+    size_t count;
+    shoal_config *config = config_of("fed-plain");
+    CHECK_OK((sh_status)shoal_fed_simulate(config, NULL, &options, &plain, NULL));
+    weights_of(config, plain, &a, &count);
+    options.secure = true;
+    CHECK_OK((sh_status)shoal_config_set(config, "out", sh_test_folder("fed-secure")));
+    CHECK_OK((sh_status)shoal_fed_simulate(config, NULL, &options, &secure, NULL));
+    weights_of(config, secure, &b, &count);
+    double most = 0;
+    for (size_t i = 0; i < count; i++) most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    assert_true(most > 0 && most < 1.0 / ((1 << 19) - 1) + 1e-7);
+    shoal_free(plain);
+    shoal_free(secure);
+    shoal_config_destroy(config);
+}
+
 static shoal_fed_result simulate(const shoal_fed_options *options) {
     shoal_fed_result result;
     char *folder = NULL;
@@ -101,10 +123,20 @@ TEST(federated, the_same_seed_gives_the_same_bits_and_dropouts_leave_rounds_with
     assert_true(a.updates < 8 * 6);
 }
 
+TEST(federated, secure_rounds_go_on_where_clients_drop_out_at_any_step) {
+    shoal_fed_options options = {.clients = 12, .rounds = 15, .secure = true, .dropout = 0.3};
+    shoal_fed_result result = simulate(&options);
+    assert_int_equal(result.rounds, 15);
+    assert_true(result.updates < 15 * 12 && result.updates > 15 * 6);
+    assert_true(result.test_accuracy > 0.8);
+}
+
 TEST(federated, options_that_cannot_be_are_refused_by_name) {
     shoal_config *config = config_of("fed-refused");
     shoal_fed_options many = {.clients = 3, .clients_min = 4}, rule = {.rule = "fedavgx"},
-                      part = {.fraction = 2};
+                      part = {.fraction = 2}, robust = {.rule = "median", .secure = true};
+    CHECK_FAILS(SH_E_USAGE, "every update by itself",
+                (sh_status)shoal_fed_simulate(config, NULL, &robust, NULL, NULL));
     CHECK_FAILS(SH_E_USAGE, "at least 4",
                 (sh_status)shoal_fed_simulate(config, NULL, &many, NULL, NULL));
     CHECK_FAILS(SH_E_USAGE, "fedavgx",

@@ -1,0 +1,15 @@
+#include "fed/quantise.h"
+
+#include <math.h>
+
+void sh_fed_quantise(const float *values, size_t count, double clip, sh_rng *rng, uint32_t *out) {
+    const double steps = SH_FED_LEVELS / clip;
+    for (size_t i = 0; i < count; i++) {
+        double value = (double)values[i];
+        if (!(value < clip)) value = clip;  // NaN, too: its update was refused before
+        if (value < -clip) value = -clip;
+        double scaled = value * steps, below = floor(scaled);
+        int32_t level = (int32_t)below + ((double)sh_rng_uniform(rng) < scaled - below);
+        out[i] = (uint32_t)level;
+    }
+}
