@@ -294,6 +294,8 @@ typedef struct shoal_fed_options {
     int64_t local_steps;   /* instead of epochs, unless 0 */
     double held_out;       /* part of a client's data on which it tests the model it received */
     double server_lr, server_momentum, server_beta2, server_tau;
+    const char
+        *personalise;    /* "finetune" or "head": each client's own model at the end; NULL: none */
     const char *privacy; /* "epsilon=8,delta=1e-5,clip=1": a budget; NULL: none */
     bool secure;         /* sums by secure aggregation: simulated clients only */
     double secure_clip;  /* values are cut to it; 0: 1 */
@@ -305,7 +307,8 @@ typedef struct shoal_fed_result {
     int64_t updates, sent_bytes;     /* that were counted; models down and updates up */
     double test_loss, test_accuracy; /* of the last evaluation; NaN: there was none */
     int64_t target_round;            /* the first that reached the config's target; 0: none */
-    double epsilon;                  /* spent of the privacy budget; 0: there is none */
+    double shared_accuracy, personal_accuracy; /* on held-out data of clients; NaN: unknown */
+    double epsilon;                            /* spent of the privacy budget; 0: there is none */
 } shoal_fed_result;
 
 /* Federated training with simulated clients in one process: the training data of the config is
@@ -343,14 +346,17 @@ SHOAL_API shoal_status shoal_fed_clients(const char *folder, bool json, const sh
 SHOAL_API shoal_status shoal_fed_status(const char *folder, bool json, const shoal_sink *sink);
 
 typedef struct shoal_fed_join_options {
-    const char *url;   /* "https://host:8443" */
-    const char *token; /* NULL: the folder holds a certificate already */
-    const char *ca;    /* "sha256:HEX"; NULL: the folder holds the authority's certificate */
+    const char *url;         /* "https://host:8443" */
+    const char *token;       /* NULL: the folder holds a certificate already */
+    const char *ca;          /* "sha256:HEX"; NULL: the folder holds the authority's certificate */
+    const char *personalise; /* "finetune" or "head": personal.safetensors at the end; NULL: none */
+    double patience_minutes; /* gives up when the server does not answer for so long; 0: 60 */
 } shoal_fed_join_options;
 
 typedef struct shoal_fed_joined {
     int64_t counted, dropped; /* updates that became part of a round, and that did not */
     int64_t sent_bytes, received_bytes;
+    double shared_accuracy, personal_accuracy; /* on held-out data; NaN: unknown */
 } shoal_fed_joined;
 
 /* A client: trains on the config's data until the training is over. What the server decides (model,

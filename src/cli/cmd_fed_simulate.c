@@ -8,7 +8,7 @@
 
 typedef struct simulate_options {
     shoal_fed_options fed;
-    char *rule, *partition, *privacy;
+    char *rule, *partition, *privacy, *personalise;
     bool json;
 } simulate_options;
 
@@ -29,6 +29,8 @@ static const sh_option rows[] = {
      .most = 0.99, .value = "PART", .help = "part of the asked clients that never answer"},
     {.key = "held-out", .type = SH_OPTION_REAL, AT(fed.held_out), .initial = "0", .most = 0.9,
      .value = "PART", .help = "part of a client's data that tests the model it receives"},
+    {.key = "personalise", .type = SH_OPTION_STRING, AT(personalise), .value = "HOW",
+     .help = "each client's own model at the end, measured on what it holds out: finetune or head"},
     {.key = "secure", .type = SH_OPTION_BOOL, AT(fed.secure), .initial = "false",
      .help = "secure aggregation: the server learns sums alone"},
     {.key = "secure-clip", .type = SH_OPTION_REAL, AT(fed.secure_clip), .initial = "1",
@@ -67,6 +69,10 @@ static void print_json(const char *folder, const shoal_fed_result *done) {
     sh_json_number(stdout, done->test_loss);
     printf(",\"test_accuracy\":");
     sh_json_number(stdout, done->test_accuracy);
+    printf(",\"shared_accuracy\":");
+    sh_json_number(stdout, done->shared_accuracy);
+    printf(",\"personal_accuracy\":");
+    sh_json_number(stdout, done->personal_accuracy);
     printf(",\"epsilon\":");
     sh_json_number(stdout, done->epsilon > 0 ? done->epsilon : NAN);
     printf(",\"target_round\":%lld}\n", (long long)done->target_round);
@@ -81,6 +87,9 @@ static void print_summary(const char *folder, const shoal_fed_result *done) {
     printf("sent           %.1f MB\n", (double)done->sent_bytes / 1e6);
     if (!isnan(done->test_loss)) printf("test loss      %.4f\n", done->test_loss);
     if (!isnan(done->test_accuracy)) printf("test accuracy  %.4f\n", done->test_accuracy);
+    if (!isnan(done->personal_accuracy))
+        printf("own data       %.4f with the shared model, %.4f with personal ones\n",
+               done->shared_accuracy, done->personal_accuracy);
     if (done->epsilon > 0) printf("privacy        epsilon %.4f spent\n", done->epsilon);
     if (done->target_round > 0)
         printf("target         round %lld\n", (long long)done->target_round);
@@ -92,6 +101,7 @@ static shoal_status run_simulate(sh_args *args) {
     CLI_TRY(sh_args_config(args, base));
     options->fed.rule = options->rule;
     options->fed.privacy = options->privacy;
+    options->fed.personalise = options->personalise;
     options->fed.partition = options->partition;
     view v = {.args = args, .shown = {.args = args}};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;

@@ -6,7 +6,8 @@
 #include "cli/common.h"
 
 typedef struct join_options {
-    char *ca;
+    char *ca, *personalise;
+    double patience;
 } join_options;
 
 static const sh_option rows[] = {
@@ -15,6 +16,19 @@ static const sh_option rows[] = {
      .at = offsetof(join_options, ca),
      .value = "sha256:HEX",
      .help = "fingerprint of the server's authority, as the join line has it"},
+    {.key = "personalise",
+     .type = SH_OPTION_STRING,
+     .at = offsetof(join_options, personalise),
+     .value = "HOW",
+     .help = "a model of your own beside the shared one at the end: finetune or head"},
+    {.key = "patience",
+     .type = SH_OPTION_REAL,
+     .at = offsetof(join_options, patience),
+     .initial = "60",
+     .least = 0.01,
+     .most = 1e6,
+     .value = "MINUTES",
+     .help = "gives up when the server does not answer for so long"},
 };
 
 typedef struct view {
@@ -43,7 +57,9 @@ static shoal_status run_join(sh_args *args) {
     CLI_TRY(sh_args_config(args, NULL));
     shoal_fed_join_options options = {.url = args->operands[0],
                                       .token = args->operand_count > 1 ? args->operands[1] : NULL,
-                                      .ca = o->ca};
+                                      .ca = o->ca,
+                                      .personalise = o->personalise,
+                                      .patience_minutes = o->patience};
     view v = {.args = args};
     shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
     shoal_fed_joined joined;
@@ -53,6 +69,10 @@ static shoal_status run_join(sh_args *args) {
         printf("counted        %lld updates\ndropped        %lld\nsent           %.1f MB\n",
                (long long)joined.counted, (long long)joined.dropped,
                (double)joined.sent_bytes / 1e6);
+    if (status == SHOAL_OK && !isnan(joined.personal_accuracy))
+        sh_fprintf(stdout,
+                   "own data       %.4f with the shared model, %.4f with the personal one\n",
+                   joined.shared_accuracy, joined.personal_accuracy);
     if (status == SHOAL_E_INTERRUPTED)
         sh_say(args, "stopped; the same command goes on, and needs no token any more");
     return status;

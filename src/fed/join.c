@@ -35,11 +35,15 @@ static bool wait_until(const sh_fed_joining *j, int64_t at_ms) {
     return !stops((void *)(uintptr_t)j->hooks);
 }
 
+static bool is_patience_over(const sh_fed_joining *j) {
+    return now_ms() - j->heard_ms > j->patience_ms;
+}
+
 /* The server may not be up yet, or be started again: asked until it answers. */
 static sh_status text_patiently(sh_fed_joining *j, const char *path, char **text_out) {
     for (int64_t pause = 500;; pause = pause < 30000 ? 2 * pause : pause) {
         sh_status status = sh_fed_join_text(j, path, text_out);
-        if (status != SH_E_IO) return status;
+        if (status != SH_E_IO || is_patience_over(j)) return status;
         SH_WARN(&j->log, "%s; trying again", sh_error_last()->text);
         if (!wait_until(j, now_ms() + pause)) return SH_FAIL(SH_E_INTERRUPTED, "stopped");
     }
@@ -62,8 +66,7 @@ static sh_status open_run(sh_fed_joining *j, const sh_config *config) {
     sh_free(facts);
     SH_TRY(status);
     SH_TRY(sh_run_part(j->run, "train", &j->train));
-    if (!isnan(mine.data.hold_out) && j->run->data.validation != NULL)
-        j->held_out = j->run->data.validation;
+    if (j->run->config.data.hold_out > 0) j->held_out = j->run->data.validation;
     return SH_OK;
 }
 
@@ -206,6 +209,12 @@ static sh_status loop(sh_fed_joining *j) {
     while (j->client.step != SH_FED_FINISH) {
         if (!wait_until(j, j->client.at_ms)) return SH_FAIL(SH_E_INTERRUPTED, "stopped");
         sh_status status = step(j);
+        if (status == SH_OK) j->heard_ms = now_ms();
+        if (status == SH_E_IO && is_patience_over(j))
+            return sh_error_hint(
+                "the server has not answered for %.0f minutes; the same command "
+                "goes on when it is back",
+                (double)j->patience_ms / 60000);
         if (status == SH_E_IO) {
             SH_WARN(&j->log, "%s; trying again", sh_error_last()->text);
             sh_fed_client_on_failure(&j->client, now_ms());
@@ -232,10 +241,31 @@ static sh_status keep_model(sh_fed_joining *j) {
     return status;
 }
 
+/* The client's own model, beside the shared one. */
+static sh_status make_personal(sh_fed_joining *j, sh_fed_personalise way) {
+    sh_fed_local_options options = {.epochs = j->run->config.epochs,
+                                    .steps = j->run->config.steps,
+                                    .round = j->client.task.round,
+                                    .client = j->drawn};
+    sh_fed_personal own;
+    if (way == SH_FED_SHARED_ONLY) return SH_OK;
+    SH_TRY(sh_fed_personal_make(j->run, way, j->train, j->held_out, &options, j->received,
+                                j->update, &own));
+    j->result.shared_accuracy = own.shared;
+    j->result.personal_accuracy = own.personal;
+    char *path = sh_path_join(j->folder, "personal.safetensors");
+    if (path == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a path");
+    sh_status status = (sh_status)shoal_run_save(j->run, path);
+    sh_free(path);
+    return status;
+}
+
 static sh_status join(sh_fed_joining *j, const sh_config *config,
                       const shoal_fed_join_options *options) {
     sh_http_session_options server = {
         .base = options->url, .stop = stops, .stop_self = (void *)(uintptr_t)j->hooks};
+    sh_fed_personalise way;
+    SH_TRY(sh_fed_personalise_parse(options->personalise, &way));
     SH_TRY(sh_fed_enrol(j->folder, &server, options->token, options->ca, &j->identity));
     server.authority = j->identity.authority;
     server.certificate = server.key = j->identity.client;
@@ -250,7 +280,8 @@ static sh_status join(sh_fed_joining *j, const sh_config *config,
     sh_fed_client_init(&j->client, (uint64_t)now_ms(), (uint64_t)getpid());
     j->drawn = sh_rng_u32(&j->client.rng);
     SH_TRY(loop(j));
-    return keep_model(j);
+    SH_TRY(keep_model(j));
+    return make_personal(j, way);
 }
 
 shoal_status shoal_fed_join(const shoal_config *config, const shoal_hooks *hooks,
@@ -261,6 +292,10 @@ shoal_status shoal_fed_join(const shoal_config *config, const shoal_hooks *hooks
     SHOAL_TAKE(shoal_hooks, whole, hooks);
     sh_fed_joining j = {.hooks = &whole};
     j.log = (sh_log){.line = pass_line, .self = (void *)(uintptr_t)j.hooks};
+    j.patience_ms =
+        (int64_t)(60000 * (options->patience_minutes > 0 ? options->patience_minutes : 60));
+    j.heard_ms = now_ms();
+    j.result.shared_accuracy = j.result.personal_accuracy = NAN;
     j.folder = config->config.out != NULL ? config->config.out : "federated";
     sh_status status = join(&j, &config->config, options);
     const sh_error error = *sh_error_last();

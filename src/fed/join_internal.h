@@ -4,7 +4,7 @@
 
 #include "fed/client.h"
 #include "fed/enrol.h"
-#include "fed/local.h"
+#include "fed/personal.h"
 #include "shoal/tools.h"
 
 typedef struct sh_fed_joining {
@@ -24,8 +24,9 @@ typedef struct sh_fed_joining {
     sh_fed_update made;  // the held update
     float *control;      // (params) scaffold: the client's own; NULL: not needed
     shoal_fed_joined result;
-    int refused;     // updates in a row
-    uint32_t drawn;  // keys the order of this client's samples
+    int refused;                    // updates in a row
+    int64_t patience_ms, heard_ms;  // how long to wait for a server, and when it was there last
+    uint32_t drawn;                 // keys the order of this client's samples
 } sh_fed_joining;
 
 /* Each is one step of the client's state machine. SH_E_IO: the network, or a server that is not

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/rng.h"
 
 sh_status sh_fed_local_prepare(shoal_run *run, int64_t rounds) {
@@ -48,9 +49,23 @@ static double clip(shoal_run *run) {
     return sh_clip_norm(gradients, params, run->config.clip_norm, &run->stats.grad_norm);
 }
 
+/* What the optimizer leaves as it is: a flag for each parameter, or NULL for none. */
+static sh_status find_frozen(const shoal_run *run, bool **frozen_out) {
+    const sh_net *net = run->model.net;
+    bool *frozen = sh_alloc(net->params.count + 1, sizeof *frozen);
+    if (frozen == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a client");
+    for (size_t i = 0; i < net->params.count; i++) frozen[i] = true;
+    size_t last = net->layer_count;
+    while (last > 0 && net->layers[last - 1]->param_count == 0) last--;
+    for (int i = 0; last > 0 && i < net->layers[last - 1]->param_count; i++)
+        frozen[net->layers[last - 1]->params[i]] = false;
+    *frozen_out = frozen;
+    return SH_OK;
+}
+
 static sh_status take_step(shoal_run *run, const sh_batch *batch,
-                           const sh_fed_local_options *options, const float *model, double lr,
-                           int64_t step, sh_loss_result *total) {
+                           const sh_fed_local_options *options, const float *model,
+                           const bool *frozen, double lr, int64_t step, sh_loss_result *total) {
     sh_loss_result result;
     sh_replica alone = {.ranks = 1, .params = &run->model.net->params};
     SH_TRY(sh_run_gradient(run, &alone, batch, SH_MEAN_GLOBAL, &result));
@@ -61,7 +76,9 @@ static sh_status take_step(shoal_run *run, const sh_batch *batch,
     sh_optim_step update = {.params = params,
                             .count = params->count,
                             .high = params->total,
-                            .unused = run->drops_paths ? run->model.param_unused : NULL,
+                            .unused = frozen != NULL     ? frozen
+                                      : run->drops_paths ? run->model.param_unused
+                                                         : NULL,
                             .weights = run->model.blocks.weights,
                             .gradients = run->model.blocks.gradients,
                             .gradient_scale = (float)clip(run),
@@ -73,14 +90,15 @@ static sh_status take_step(shoal_run *run, const sh_batch *batch,
 
 /* Batches until epochs or steps are done. */
 static sh_status train(shoal_run *run, sh_loader *loader, const sh_fed_local_options *options,
-                       const float *model, double lr, sh_fed_trained *trained) {
+                       const float *model, const bool *frozen, double lr, sh_fed_trained *trained) {
     sh_loss_result total = {0};
     while (options->steps == 0 || trained->steps < options->steps) {
         const sh_batch *batch;
         SH_TRY(sh_loader_next(loader, &batch));
         if (batch == NULL) break;
         trained->steps++;
-        sh_status status = take_step(run, batch, options, model, lr, trained->steps, &total);
+        sh_status status =
+            take_step(run, batch, options, model, frozen, lr, trained->steps, &total);
         sh_loader_release(loader, batch);
         SH_TRY(status);
         run->at.samples_here += (int64_t)batch->count;
@@ -137,8 +155,11 @@ sh_status sh_fed_local_train(shoal_run *run, const sh_dataset *data,
     for (int i = 0; i < run->optim.slot_count; i++)
         memset(run->optim.slots[i], 0, run->optim.total * sizeof(float));
     SH_TRY(sh_loader_create(data, &loading, &loader));
-    sh_status status = train(run, loader, options, model, lr, &trained);
+    bool *frozen = NULL;
+    sh_status status = options->head_only ? find_frozen(run, &frozen) : SH_OK;
+    if (status == SH_OK) status = train(run, loader, options, model, frozen, lr, &trained);
     sh_loader_destroy(loader);
+    sh_free(frozen);
     SH_TRY(status);
     trained.effective_steps = effective_steps(run, trained.steps);
     take_difference(run, options, model, trained.effective_steps * lr, update_out);

@@ -10,6 +10,7 @@ typedef struct sh_fed_local_options {
     int64_t steps;   // instead, unless 0
     uint64_t round;  // from 1; with `client` it keys the order of samples and all other draws
     uint64_t client;
+    bool head_only;               // of the parameters only those of the last layer that has any
     double proximal;              // pull to the received model (fedprox); 0: none
     const float *server_control;  // scaffold: the server's control variates, behind its model,
     const float *own_control;     // and the client's (params); NULL: none

@@ -16,7 +16,7 @@
 #include "fed/shared_config.h"
 #include "run/need.h"
 
-enum { TICK_MS = 50, LINGER_MS = 15000, UPLOAD_IDLE_MS = 300000 };
+enum { TICK_MS = 50, LINGER_MS = 60000, REVOKED_MS = 1000, UPLOAD_IDLE_MS = 300000 };
 
 /* sh_fed_commit, called under the lock by whichever thread closed the round. */
 static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_report *report) {
@@ -223,8 +223,22 @@ static sh_status begin(sh_fed_serving *s) {
     return invite(s);
 }
 
-/* One look at the clock. True in `*over_out`: the last round is closed. */
-static sh_status tick(sh_fed_serving *s, bool *over_out) {
+static void take_revoked(void *self, const sh_fed_client_row *client) {
+    sh_fed_serving *s = self;
+    bool known = (size_t)client->number <= sh_fed_server_clients(s->server);
+    if (client->revoked && known) sh_fed_server_revoke(s->server, (size_t)client->number - 1);
+}
+
+/* Another process may have revoked somebody: no round waits for it any longer. */
+static sh_status look_for_revoked(sh_fed_serving *s, int64_t now_ms) {
+    if (now_ms < s->looked_ms + REVOKED_MS) return SH_OK;
+    s->looked_ms = now_ms;
+    return sh_fed_store_clients(s->store, take_revoked, s);
+}
+
+/* One look at the clock. True in `*over_out`: the last round is closed; in `*told_out`: all who are
+ * present know it. */
+static sh_status tick(sh_fed_serving *s, bool *over_out, bool *told_out) {
     int64_t now = sh_fed_now_ms();
     pthread_mutex_lock(&s->lock);
     sh_status status = s->failed.code;
@@ -232,8 +246,11 @@ static sh_status tick(sh_fed_serving *s, bool *over_out) {
         status = sh_fed_server_tick(s->server, now);
     else
         sh_error_adopt(&s->failed);
+    if (status == SH_OK) status = look_for_revoked(s, now);
     sh_fed_uploads_expire(&s->uploads, now - UPLOAD_IDLE_MS);
-    *over_out = sh_fed_server_view(s->server, now).over;
+    sh_fed_view view = sh_fed_server_view(s->server, now);
+    *over_out = view.over;
+    *told_out = view.untold == 0;
     bool news = s->report_count > 0;
     pthread_mutex_unlock(&s->lock);
     if (status == SH_OK && news) status = sh_fed_serve_report(s);
@@ -244,20 +261,22 @@ static bool stops(const shoal_run *run) {
     return run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
 }
 
-/* After the last round, clients hear that it is over for a while. */
+/* After the last round the server stays until all who are present have heard that it is over, and
+ * then as long as they may take to fetch the last model. */
 static sh_status loop(sh_fed_serving *s) {
-    bool over = false;
-    int64_t end_ms = 0;
-    while (!over || sh_fed_now_ms() < end_ms) {
-        bool was = over;
-        SH_TRY(tick(s, &over));
-        if (over && !was)
-            end_ms = sh_fed_now_ms() + fmin(LINGER_MS, 4 * (double)s->settings.server.poll_ms);
-        if (stops(s->run) && !over)
+    bool over = false, told = false;
+    int64_t over_ms = 0, told_ms = 0;
+    for (;;) {
+        SH_TRY(tick(s, &over, &told));
+        int64_t now = sh_fed_now_ms();
+        if (!over && stops(s->run))
             return SH_FAIL(SH_E_INTERRUPTED, "stopped; the same command goes on");
+        if (!over || over_ms == 0) over_ms = now;
+        if (!over || !told || told_ms == 0) told_ms = now;
+        bool fetched = now - told_ms >= 2000 + s->settings.server.poll_ms;
+        if (over && (fetched || now - over_ms >= LINGER_MS || stops(s->run))) return SH_OK;
         usleep(TICK_MS * 1000);
     }
-    return SH_OK;
 }
 
 static sh_status save(sh_fed_serving *s) {
@@ -297,7 +316,7 @@ shoal_status shoal_fed_serve(const shoal_config *config, const shoal_hooks *hook
     sh_fed_serving s = {.options = options};
     SHOAL_TRY(sh_fed_settings_make(&options->fed, (uint64_t)config->config.seed, &s.settings));
     s.settings.server.deadline_ms = (int64_t)(options->deadline_s * 1000);
-    s.settings.server.presence_ms = 30000 + 10 * options->poll_ms;
+    s.settings.server.presence_ms = 5000 + 10 * options->poll_ms;
     s.settings.server.poll_ms = options->poll_ms;
     s.settings.server.late_rounds = options->late_rounds;
     if (options->late_rounds > 0 && s.settings.server.privacy.on)

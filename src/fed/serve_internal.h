@@ -40,6 +40,7 @@ typedef struct sh_fed_serving {
     size_t report_count;
     sh_error failed;  // the state machine or its store: the server ends
     int64_t received_bytes;
+    int64_t looked_ms;  // for revoked clients
 } sh_fed_serving;
 
 /* Real time for rounds, and the time of day. */

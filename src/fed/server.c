@@ -127,10 +127,12 @@ sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client
                         .holds = member->folded,
                         .takes_late = server->options.late_rounds > 0};
     memcpy(task.model, sh_fed_hash_of(server, server->round), SH_FED_HASH);
-    if (server->over)
+    if (server->over) {
         task.action = SH_FED_OVER;
-    else if (trains(server, member))
+        server->members[client].told = true;
+    } else if (trains(server, member)) {
         task.action = SH_FED_TRAIN;
+    }
     *task_out = task;
     return SH_OK;
 }
@@ -146,6 +148,13 @@ size_t sh_fed_count_present(const sh_fed_server *server, int64_t now_ms) {
     return present;
 }
 
+static size_t count_untold(const sh_fed_server *server, int64_t now_ms) {
+    size_t untold = 0;
+    for (size_t i = 0; i < server->member_count; i++)
+        untold += sh_fed_present(server, &server->members[i], now_ms) && !server->members[i].told;
+    return untold;
+}
+
 sh_fed_view sh_fed_server_view(const sh_fed_server *server, int64_t now_ms) {
     return (sh_fed_view){.closed = server->round - 1,
                          .attempt = server->attempt,
@@ -157,7 +166,8 @@ sh_fed_view sh_fed_server_view(const sh_fed_server *server, int64_t now_ms) {
                          .target = server->open.target,
                          .counted = server->open.folded,
                          .restarted = server->restarted,
-                         .epsilon = sh_fed_spent(server)};
+                         .epsilon = sh_fed_spent(server),
+                         .untold = server->over ? count_untold(server, now_ms) : 0};
 }
 
 const sh_fed_options *sh_fed_server_options(const sh_fed_server *server) {

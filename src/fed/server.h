@@ -110,6 +110,7 @@ typedef struct sh_fed_view {
     size_t clients, present, selected, target, counted;
     uint64_t restarted;  // rounds begun again
     double epsilon;      // spent so far
+    size_t untold;       // present clients that have not heard that it is over
 } sh_fed_view;
 
 sh_fed_view sh_fed_server_view(const sh_fed_server *server, int64_t now_ms);

@@ -10,6 +10,7 @@ typedef struct sh_fed_member {
     uint64_t counted;  // the last round whose model its update went into
     uint64_t base;     // while `folded`: the round that its update was trained in
     bool revoked, selected, folded;
+    bool told;         // that the training is over
     uint64_t samples;  // of the folded update, like the next three
     double loss, accuracy;
     float *held;  // robust rules: the update itself

@@ -110,6 +110,7 @@ sh_status sh_fed_settings_make(const shoal_fed_options *options, uint64_t seed,
         SH_TRY(sh_fed_privacy_parse(options->privacy, s.server.fraction < 1 ? s.server.fraction : 1,
                                     s.server.rounds, &s.server.privacy));
     sh_fed_privacy_seed_key(&s.server.privacy, seed);
+    SH_TRY(sh_fed_personalise_parse(options->personalise, &s.personalise));
     SH_TRY(check(&s));
     *settings_out = s;
     return SH_OK;

@@ -2,6 +2,7 @@
 #ifndef SH_FED_SETTINGS_H
 #define SH_FED_SETTINGS_H
 
+#include "fed/personal.h"
 #include "fed/server.h"
 #include "shoal/tools.h"
 
@@ -10,6 +11,7 @@ typedef struct sh_fed_settings {
     size_t clients;
     const char *partition;
     double dropout, held_out;
+    sh_fed_personalise personalise;
     bool secure;
     double secure_clip;  // values are cut to it before they are rounded
     int64_t local_epochs, local_steps;

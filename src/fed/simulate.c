@@ -72,6 +72,10 @@ static sh_status begin(sh_fed_simulation *s) {
     run->stats.start_ns = run->stats.loop_ns = sh_run_now(run);
     SH_TRY(sh_data_need_targets(run->data.test, "test"));
     SH_TRY(sh_fed_local_prepare(run, s->settings.server.rounds));
+    if (s->settings.personalise != SH_FED_SHARED_ONLY && s->settings.held_out == 0) {
+        SH_FAIL(SH_E_USAGE, "personal models are measured on what clients hold out");
+        return sh_error_hint("add --held-out 0.2");
+    }
     SH_TRY(sh_fed_partition_make(run->data.train, s->settings.partition, s->settings.clients,
                                  (uint64_t)run->config.seed, &s->partition));
     SH_TRY(make_server(s));
@@ -106,7 +110,10 @@ shoal_status shoal_fed_simulate(const shoal_config *config, const shoal_hooks *h
     SHOAL_NEED(config);
     SHOAL_NEED(options);
     SHOAL_TAKE(shoal_hooks, whole, hooks);
-    sh_fed_simulation s = {.result = {.test_loss = NAN, .test_accuracy = NAN}};
+    sh_fed_simulation s = {.result = {.test_loss = NAN,
+                                      .test_accuracy = NAN,
+                                      .shared_accuracy = NAN,
+                                      .personal_accuracy = NAN}};
     if (folder_out != NULL) *folder_out = NULL;
     SHOAL_TRY(check_config(&config->config));
     SHOAL_TRY(sh_fed_settings_make(options, (uint64_t)config->config.seed, &s.settings));

@@ -46,6 +46,8 @@ sh_status sh_fed_simulate_arrival(sh_fed_simulation *simulation);
 /* sh_fed_commit: evaluates the new model, writes metrics and tells the progress. */
 sh_status sh_fed_simulate_report(void *self, const sh_fed_server *server,
                                  const sh_fed_report *report);
+/* Every client's own model, measured beside the shared one. */
+sh_status sh_fed_simulate_personal(sh_fed_simulation *simulation);
 sh_status sh_fed_simulate_end(sh_fed_simulation *simulation);
 
 #endif

@@ -110,6 +110,7 @@ sh_status sh_fed_simulate_report(void *self, const sh_fed_server *server,
 
 sh_status sh_fed_simulate_end(sh_fed_simulation *s) {
     shoal_run *run = s->run;
+    if (s->settings.personalise != SH_FED_SHARED_ONLY) SH_TRY(sh_fed_simulate_personal(s));
     s->result.restarted = (int64_t)sh_fed_server_view(s->server, s->now_ms).restarted;
     sh_fed_local_set(run, sh_fed_server_model(s->server));
     SH_TRY(sh_run_save(run));

@@ -171,3 +171,41 @@ sh_status sh_fed_simulate_arrival(sh_fed_simulation *s) {
     if ((double)sh_rng_uniform(&rng) < s->settings.dropout) return SH_OK;
     return deliver(s, first->client, &first->update);
 }
+
+static sh_status personalise_one(sh_fed_simulation *s, size_t client, sh_fed_personal *out) {
+    size_t held = held_out(s, client), size = sh_fed_partition_size(&s->partition, client);
+    sh_fed_local_options options = {.epochs = s->settings.local_epochs,
+                                    .steps = s->settings.local_steps,
+                                    .round = (uint64_t)s->settings.server.rounds,
+                                    .client = client};
+    sh_dataset *train = NULL, *test = NULL;
+    SH_TRY(sh_fed_partition_open(&s->partition, &s->run->data, client, held, size - held, &train));
+    sh_status status = sh_fed_partition_open(&s->partition, &s->run->data, client, 0, held, &test);
+    if (status == SH_OK)
+        status = sh_fed_personal_make(s->run, s->settings.personalise, train, test, &options,
+                                      sh_fed_server_model(s->server), s->values, out);
+    sh_dataset_destroy(train);
+    sh_dataset_destroy(test);
+    return status;
+}
+
+sh_status sh_fed_simulate_personal(sh_fed_simulation *s) {
+    double shared = 0, personal = 0, weights = 0;
+    for (size_t c = 0; c < s->settings.clients; c++) {
+        sh_fed_personal own;
+        double weight = (double)held_out(s, c);
+        if (weight == 0) continue;  // it holds nothing out to measure on
+        SH_TRY(personalise_one(s, c, &own));
+        shared += weight * own.shared;
+        personal += weight * own.personal;
+        weights += weight;
+    }
+    s->result.shared_accuracy = shared / weights;
+    s->result.personal_accuracy = personal / weights;
+    const sh_metric fields[] = {
+        {"step", SH_METRIC_INT, .i = s->run->at.step},
+        {"shared_accuracy", SH_METRIC_REAL, .r = s->result.shared_accuracy},
+        {"personal_accuracy", SH_METRIC_REAL, .r = s->result.personal_accuracy},
+    };
+    return sh_metrics_write(s->run->files.metrics, "personal", fields, SH_COUNT(fields));
+}

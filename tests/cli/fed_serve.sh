@@ -57,7 +57,7 @@ case_three_clients_train_one_model() {
     local clients=()
     for i in 1 2 3; do
         # shellcheck disable=SC2046 # a line is words
-        join "c$i" $(invitation srv $i)
+        join "c$i" $(invitation srv $i) --hold-out 0.2 --personalise finetune
         clients+=("$client")
     done
     for i in 0 1 2; do end_well "${clients[$i]}" "c$((i + 1))"; done
@@ -65,6 +65,8 @@ case_three_clients_train_one_model() {
     for i in 1 2 3; do
         expect_text "counted        5 updates" "c$i.out"
         expect_file "c$i/model.safetensors"
+        expect_file "c$i/personal.safetensors"
+        expect_text "with the personal one" "c$i.out"
         [ "$(stat -c %a "c$i/client.pem")" = 600 ] || fail "others can read the key"
     done
     cmp c1/model.safetensors c2/model.safetensors || fail "the clients have different models"
@@ -124,6 +126,22 @@ case_a_killed_client_comes_back_without_a_token() {
     end_well "$first" a
     end_well "$server" srv
     [ "$("$SHOAL" fed clients srv | wc -l)" -eq 2 ] || fail "it became another client"
+}
+
+# Nobody waits for ever: neither a client without a server, nor a round for one who is revoked.
+case_waits_end() {
+    serve srv --listen 127.0.0.1:0 --min-clients 2 --rounds 1000000
+    # shellcheck disable=SC2046
+    join a $(invitation srv 1) --patience 0.02
+    local first=$client
+    # shellcheck disable=SC2046
+    join b $(invitation srv 2)
+    await_round srv 2
+    kill -KILL "$server" "$client"
+    code=0
+    wait "$first" || code=$?
+    [ "$code" -eq 1 ] || fail "exit $code: $(cat a.err)"
+    expect_text "has not answered" a.err
 }
 
 case_strangers_are_kept_out() {

@@ -131,6 +131,22 @@ TEST(federated, secure_rounds_go_on_where_clients_drop_out_at_any_step) {
     assert_true(result.test_accuracy > 0.8);
 }
 
+/* Two classes a client: who trains the shared model on its own few classes knows these better. */
+TEST(federated, personal_models_know_their_own_data_better) {
+    static const char *const ways[] = {"finetune", "head"};
+    for (int i = 0; i < 2; i++) {
+        shoal_fed_options options = {.clients = 10,
+                                     .rounds = 6,
+                                     .partition = "shards:2",
+                                     .held_out = 0.3,
+                                     .local_epochs = 2,
+                                     .personalise = ways[i]};
+        shoal_fed_result result = simulate(&options);
+        assert_true(result.shared_accuracy > 0.1);
+        assert_true(result.personal_accuracy > result.shared_accuracy + 0.05);
+    }
+}
+
 TEST(federated, options_that_cannot_be_are_refused_by_name) {
     shoal_config *config = config_of("fed-refused");
     shoal_fed_options many = {.clients = 3, .clients_min = 4}, rule = {.rule = "fedavgx"},
