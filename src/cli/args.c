@@ -6,12 +6,8 @@
 #include "cli/common.h"
 
 static const sh_option common_rows[] = {
-    {.key = "quiet",
-     .letter = 'q',
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(sh_args, quiet),
-     .initial = "false",
-     .help = "no words on stderr but warnings and errors"},
+    SH_BOOL_ROW(sh_args, quiet, "quiet", "false", "no words on stderr but warnings and errors",
+                .letter = 'q'),
 };
 static const sh_option_table common_table = {common_rows, SH_COUNT(common_rows)};
 

@@ -16,32 +16,10 @@ typedef struct bench_options {
 } bench_options;
 
 static const sh_option rows[] = {
-    {.key = "warmup",
-     .type = SH_OPTION_INT,
-     .at = offsetof(bench_options, warmup),
-     .initial = "5",
-     .least = 0,
-     .most = 1e9,
-     .help = "steps before the measured ones"},
-    {.key = "bench-steps",
-     .type = SH_OPTION_INT,
-     .at = offsetof(bench_options, steps),
-     .initial = "100000",
-     .least = 1,
-     .most = 1e9,
-     .help = "measured steps, at most"},
-    {.key = "seconds",
-     .type = SH_OPTION_REAL,
-     .at = offsetof(bench_options, seconds),
-     .initial = "5",
-     .least = 0.001,
-     .most = 1e6,
-     .help = "measured time, at most"},
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(bench_options, json),
-     .initial = "false",
-     .help = "the result as one line of JSON"},
+    SH_INT_ROW(bench_options, warmup, "warmup", "5", 0, 1e9, "steps before the measured ones"),
+    SH_INT_ROW(bench_options, steps, "bench-steps", "100000", 1, 1e9, "measured steps, at most"),
+    SH_REAL_ROW(bench_options, seconds, "seconds", "5", 0.001, 1e6, "measured time, at most"),
+    SH_BOOL_ROW(bench_options, json, "json", "false", "the result as one line of JSON"),
 };
 
 typedef struct measured {

@@ -13,21 +13,18 @@ typedef struct compare_options {
     sh_world world;
 } compare_options;
 
-#define AT(field) .at = offsetof(compare_options, field)
-
 static const sh_option rows[] = {
-    // clang-format off
-    {.key = "sync", .type = SH_OPTION_STRING, AT(sync), .value = "SCHEMES",
-     .help = "schemes, separated by commas: bsp,local:8; 'shoal list sync'"},
-    {.key = "compress", .type = SH_OPTION_STRING, AT(compress), .value = "CODECS",
-     .help = "codecs, separated by commas: none,topk:1%; 'shoal list codecs'"},
-    {.key = "workers", .letter = 'n', .type = SH_OPTION_STRING, AT(workers), .value = "NUMBERS",
-     .help = "numbers of workers, separated by commas: 1,2,4"},
-    {.key = "json", .type = SH_OPTION_BOOL, AT(json), .initial = "false",
-     .help = "print the rows and their curves as JSON"},
-    {.key = "simulate", .type = SH_OPTION_BOOL, AT(simulate), .initial = "false",
-     .help = "simulated workers on a virtual clock; the flags below describe their world"},
-    // clang-format on
+    SH_TEXT_ROW(compare_options, sync, "sync", NULL,
+                "schemes, separated by commas: bsp,local:8; 'shoal list sync'", .value = "SCHEMES"),
+    SH_TEXT_ROW(compare_options, compress, "compress", NULL,
+                "codecs, separated by commas: none,topk:1%; 'shoal list codecs'",
+                .value = "CODECS"),
+    SH_TEXT_ROW(compare_options, workers, "workers", NULL,
+                "numbers of workers, separated by commas: 1,2,4", .letter = 'n',
+                .value = "NUMBERS"),
+    SH_BOOL_ROW(compare_options, json, "json", "false", "print the rows and their curves as JSON"),
+    SH_BOOL_ROW(compare_options, simulate, "simulate", "false",
+                "simulated workers on a virtual clock; the flags below describe their world"),
     SH_WORLD_ROWS(compare_options),
 };
 

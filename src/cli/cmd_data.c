@@ -8,11 +8,7 @@ typedef struct data_options {
 } data_options;
 
 static const sh_option rows[] = {
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(data_options, json),
-     .initial = "false",
-     .help = "info as one JSON object per part"},
+    SH_BOOL_ROW(data_options, json, "json", "false", "info as one JSON object per part"),
 };
 
 static shoal_status get(sh_args *args, const char *name, const shoal_hooks *hooks) {

@@ -6,11 +6,7 @@ typedef struct doctor_options {
 } doctor_options;
 
 static const sh_option rows[] = {
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(doctor_options, json),
-     .initial = "false",
-     .help = "one JSON object"},
+    SH_BOOL_ROW(doctor_options, json, "json", "false", "one JSON object"),
 };
 
 static shoal_status run_doctor(sh_args *args) {

@@ -10,11 +10,7 @@ typedef struct eval_options {
 
 static const sh_option rows[] = {
     SH_SAVED_ROWS,
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(eval_options, json),
-     .initial = "false",
-     .help = "the result as one line of JSON"},
+    SH_BOOL_ROW(eval_options, json, "json", "false", "the result as one line of JSON"),
 };
 
 static void print_json(const char *checkpoint, const char *part, const shoal_result *result) {

@@ -8,21 +8,12 @@ typedef struct cost_options {
 } cost_options;
 
 static const sh_option rows[] = {
-    {.key = "layout",
-     .type = SH_OPTION_STRING,
-     .at = offsetof(cost_options, layout),
-     .value = "LAYOUT",
-     .help = "data=64,tensor=8, space=4x2, or '{conv: space=4, dense: tensor=4}'; default: data"},
-    {.key = "link",
-     .type = SH_OPTION_STRING,
-     .at = offsetof(cost_options, link),
-     .value = "RATE,LATENCY",
-     .help = "between workers; default 1Gbit,50us"},
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(cost_options, json),
-     .initial = "false",
-     .help = "one JSON object"},
+    SH_TEXT_ROW(cost_options, layout, "layout", NULL,
+                "data=64,tensor=8, space=4x2, or '{conv: space=4, dense: tensor=4}'; default: data",
+                .value = "LAYOUT"),
+    SH_TEXT_ROW(cost_options, link, "link", NULL, "between workers; default 1Gbit,50us",
+                .value = "RATE,LATENCY"),
+    SH_BOOL_ROW(cost_options, json, "json", "false", "one JSON object"),
 };
 
 static shoal_status run_cost(sh_args *args) {

@@ -9,24 +9,11 @@ typedef struct gossip_options {
 } gossip_options;
 
 static const sh_option rows[] = {
-    {.key = "graph",
-     .type = SH_OPTION_STRING,
-     .at = offsetof(gossip_options, graph),
-     .value = "NAME",
-     .help = "ring, torus, exponential or complete; default ring"},
-    {.key = "ranks",
-     .letter = 'n',
-     .type = SH_OPTION_INT,
-     .at = offsetof(gossip_options, ranks),
-     .least = 2,
-     .most = 4096,
-     .value = "N",
-     .help = "workers; default 4"},
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(gossip_options, json),
-     .initial = "false",
-     .help = "one JSON object"},
+    SH_TEXT_ROW(gossip_options, graph, "graph", NULL,
+                "ring, torus, exponential or complete; default ring", .value = "NAME"),
+    SH_INT_ROW(gossip_options, ranks, "ranks", NULL, 2, 4096, "workers; default 4", .letter = 'n',
+               .value = "N"),
+    SH_BOOL_ROW(gossip_options, json, "json", "false", "one JSON object"),
 };
 
 static shoal_status run_gossip(sh_args *args) {

@@ -9,22 +9,11 @@ typedef struct export_options {
 } export_options;
 
 static const sh_option rows[] = {
-    {.key = "c",
-     .type = SH_OPTION_STRING,
-     .at = offsetof(export_options, c),
-     .value = "FILE.c",
-     .help = "C99 source without dependencies, and a header beside it"},
-    {.key = "onnx",
-     .type = SH_OPTION_STRING,
-     .at = offsetof(export_options, onnx),
-     .value = "FILE.onnx",
-     .help = "ONNX, operator set 17"},
-    {.key = "name",
-     .type = SH_OPTION_STRING,
-     .at = offsetof(export_options, name),
-     .value = "NAME",
-     .initial = "model",
-     .help = "what the names in the file begin with: NAME_run, NAME.h"},
+    SH_TEXT_ROW(export_options, c, "c", NULL,
+                "C99 source without dependencies, and a header beside it", .value = "FILE.c"),
+    SH_TEXT_ROW(export_options, onnx, "onnx", NULL, "ONNX, operator set 17", .value = "FILE.onnx"),
+    SH_TEXT_ROW(export_options, name, "name", "model",
+                "what the names in the file begin with: NAME_run, NAME.h", .value = "NAME"),
 };
 
 static shoal_status check_options(const export_options *options) {

@@ -11,33 +11,14 @@ typedef struct admin_options {
     double hours;
 } admin_options;
 
-#define AT(field) .at = offsetof(admin_options, field)
-
 static const sh_option show_rows[] = {
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     AT(json),
-     .initial = "false",
-     .help = "one JSON object a line"},
+    SH_BOOL_ROW(admin_options, json, "json", "false", "one JSON object a line"),
 };
 
 static const sh_option invite_rows[] = {
-    {.key = "count",
-     .type = SH_OPTION_INT,
-     AT(count),
-     .initial = "1",
-     .least = 1,
-     .most = 100000,
-     .value = "N",
-     .help = "clients to invite"},
-    {.key = "token-hours",
-     .type = SH_OPTION_REAL,
-     AT(hours),
-     .initial = "24",
-     .least = 1e-4,
-     .most = 8760,
-     .value = "HOURS",
-     .help = "how long an invitation holds"},
+    SH_INT_ROW(admin_options, count, "count", "1", 1, 100000, "clients to invite", .value = "N"),
+    SH_REAL_ROW(admin_options, hours, "token-hours", "24", 1e-4, 8760,
+                "how long an invitation holds", .value = "HOURS"),
 };
 
 static shoal_status run_status(sh_args *args) {

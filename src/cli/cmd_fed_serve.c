@@ -12,30 +12,27 @@ typedef struct serve_options {
     double token_hours, deadline_s;
 } serve_options;
 
-#define AT(field) .at = offsetof(serve_options, field)
-
 static const sh_option rows[] = {
     // One option, one paragraph.
-    // clang-format off
-    {.key = "listen", .type = SH_OPTION_STRING, AT(listen), .initial = ":8443",
-     .value = "[HOST]:PORT", .help = "where to listen"},
-    {.key = "host", .type = SH_OPTION_STRING, AT(host), .value = "NAME",
-     .help = "the name or address by which clients reach this machine; default its own name"},
-    {.key = "min-clients", .type = SH_OPTION_INT, AT(fed.clients_min), .initial = "2", .least = 1,
-     .most = 262144, .value = "N", .help = "clients in a round, at least"},
-    {.key = "invite", .type = SH_OPTION_INT, AT(invitations), .initial = "-1", .least = -1,
-     .most = 262144, .value = "N",
-     .help = "clients to invite at the start, less those who are there; -1: --min-clients"},
-    {.key = "token-hours", .type = SH_OPTION_REAL, AT(token_hours), .initial = "24",
-     .least = 1e-4, .most = 8760, .value = "HOURS", .help = "how long an invitation holds"},
-    {.key = "deadline", .type = SH_OPTION_REAL, AT(deadline_s), .initial = "600", .least = 0.1,
-     .most = 1e7, .value = "SECONDS", .help = "of a round"},
-    {.key = "poll-ms", .type = SH_OPTION_INT, AT(poll_ms), .initial = "1000", .least = 10,
-     .most = 3600000, .value = "MS", .help = "waiting clients ask again after this"},
-    {.key = "late-rounds", .type = SH_OPTION_INT, AT(late_rounds), .initial = "0", .most = 63,
-     .value = "N", .help = "updates of so many closed rounds are still taken, with less weight"},
+    SH_TEXT_ROW(serve_options, listen, "listen", ":8443", "where to listen",
+                .value = "[HOST]:PORT"),
+    SH_TEXT_ROW(serve_options, host, "host", NULL,
+                "the name or address by which clients reach this machine; default its own name",
+                .value = "NAME"),
+    SH_INT_ROW(serve_options, fed.clients_min, "min-clients", "2", 1, 262144,
+               "clients in a round, at least", .value = "N"),
+    SH_INT_ROW(serve_options, invitations, "invite", "-1", -1, 262144,
+               "clients to invite at the start, less those who are there; -1: --min-clients",
+               .value = "N"),
+    SH_REAL_ROW(serve_options, token_hours, "token-hours", "24", 1e-4, 8760,
+                "how long an invitation holds", .value = "HOURS"),
+    SH_REAL_ROW(serve_options, deadline_s, "deadline", "600", 0.1, 1e7, "of a round",
+                .value = "SECONDS"),
+    SH_INT_ROW(serve_options, poll_ms, "poll-ms", "1000", 10, 3600000,
+               "waiting clients ask again after this", .value = "MS"),
+    SH_INT_ROW(serve_options, late_rounds, "late-rounds", "0", 0, 63,
+               "updates of so many closed rounds are still taken, with less weight", .value = "N"),
     SH_FED_ROWS(serve_options),
-    // clang-format on
 };
 
 typedef struct view {

@@ -8,11 +8,8 @@ typedef struct list_options {
 } list_options;
 
 static const sh_option rows[] = {
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(list_options, json),
-     .initial = "false",
-     .help = "one JSON object: a list of {name, help} per kind"},
+    SH_BOOL_ROW(list_options, json, "json", "false",
+                "one JSON object: a list of {name, help} per kind"),
 };
 
 typedef struct printer {

@@ -14,17 +14,11 @@ typedef struct predict_options {
 
 static const sh_option rows[] = {
     SH_SAVED_ROWS,
-    {.key = "output",
-     .letter = 'o',
-     .type = SH_OPTION_STRING,
-     .at = offsetof(predict_options, output),
-     .value = "FILE",
-     .help = "FILE.csv, or FILE.npy: float32 (samples, outputs); default CSV to stdout"},
-    {.key = "classes",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(predict_options, classes),
-     .initial = "false",
-     .help = "CSV: the likeliest class alone, without the scores"},
+    SH_TEXT_ROW(predict_options, output, "output", NULL,
+                "FILE.csv, or FILE.npy: float32 (samples, outputs); default CSV to stdout",
+                .letter = 'o', .value = "FILE"),
+    SH_BOOL_ROW(predict_options, classes, "classes", "false",
+                "CSV: the likeliest class alone, without the scores"),
 };
 
 /* Rows come one after the other; where they go is decided once. */

@@ -12,17 +12,11 @@ typedef struct report_options {
 } report_options;
 
 static const sh_option rows[] = {
-    {.key = "out",
-     .letter = 'o',
-     .type = SH_OPTION_STRING,
-     .at = offsetof(report_options, out),
-     .value = "FILE",
-     .help = "where the page goes; default report.html in the (first) run's folder"},
-    {.key = "quick",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(report_options, quick),
-     .initial = "false",
-     .help = "leave out what asks the checkpoint again: confusion matrix, worst mistakes"},
+    SH_TEXT_ROW(report_options, out, "out", NULL,
+                "where the page goes; default report.html in the (first) run's folder",
+                .letter = 'o', .value = "FILE"),
+    SH_BOOL_ROW(report_options, quick, "quick", "false",
+                "leave out what asks the checkpoint again: confusion matrix, worst mistakes"),
 };
 
 static shoal_status run_report(sh_args *args) {

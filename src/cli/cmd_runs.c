@@ -8,11 +8,7 @@ typedef struct runs_options {
 } runs_options;
 
 static const sh_option rows[] = {
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(runs_options, json),
-     .initial = "false",
-     .help = "as JSON"},
+    SH_BOOL_ROW(runs_options, json, "json", "false", "as JSON"),
 };
 
 static shoal_status run_runs(sh_args *args) {

@@ -16,17 +16,9 @@ typedef struct simulate_options {
 
 static const sh_option rows[] = {
     SH_WORLD_ROWS(simulate_options),
-    {.key = "numerics",
-     .type = SH_OPTION_STRING,
-     .at = offsetof(simulate_options, numerics),
-     .initial = "on",
-     .value = "on|off",
-     .help = "off: nothing is computed, only time passes"},
-    {.key = "json",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(simulate_options, json),
-     .initial = "false",
-     .help = "print the result as JSON"},
+    SH_TEXT_ROW(simulate_options, numerics, "numerics", "on",
+                "off: nothing is computed, only time passes", .value = "on|off"),
+    SH_BOOL_ROW(simulate_options, json, "json", "false", "print the result as JSON"),
 };
 
 typedef struct view {

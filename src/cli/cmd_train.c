@@ -13,11 +13,8 @@ typedef struct train_options {
 } train_options;
 
 static const sh_option rows[] = {
-    {.key = "help-markdown",
-     .type = SH_OPTION_BOOL,
-     .at = offsetof(train_options, help_markdown),
-     .initial = "false",
-     .help = "print the options of a run as a Markdown table, and end"},
+    SH_BOOL_ROW(train_options, help_markdown, "help-markdown", "false",
+                "print the options of a run as a Markdown table, and end"),
 };
 
 /* What the hooks see of a training run. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "sync/cost.h"
 #include "sync/list.h"
 #include "tensor/kernels/vector.h"
 
@@ -406,6 +407,13 @@ static void bsp_saved(sh_sync *sync) {
     }
 }
 
+/* Messages of a codec are summed like gradients, or gathered. */
+static sh_sync_cost bsp_cost(const sh_sync_load *load) {
+    double bytes = sh_codec_message_bytes(load->codec, load->params);
+    bool gathers = load->codec->kind != NULL && load->codec->kind->gathers;
+    return gathers ? sh_cost_gather(load, bytes) : sh_cost_sum(load, bytes);
+}
+
 static const sh_sync_family bsp_family = {
     .together = true,
     .open = bsp_open,
@@ -416,6 +424,7 @@ static const sh_sync_family bsp_family = {
     .create = bsp_create,
     .destroy = bsp_destroy,
     .step = bsp_step,
+    .cost = bsp_cost,
 };
 
 const sh_sync_kind sh_sync_bsp = {

@@ -11,6 +11,7 @@
  * a is the model at every meeting; v belongs to checkpoints. Through a codec the outer gradient d
  * is the mean of what it lets through of a - w_j (sync/delta.h). */
 #include "base/memory.h"
+#include "sync/cost.h"
 #include "sync/list.h"
 #include "sync/local.h"
 #include "tensor/kernels/vector.h"
@@ -96,11 +97,16 @@ static sh_status diloco_check(sh_scheme scheme, const sh_sync_options *common,
     return sh_delta_check(scheme, terms);
 }
 
+static sh_sync_cost diloco_cost(const sh_sync_load *load) {
+    return sh_cost_model_mean(load, load->scheme.amount, SH_MOMENTUM_KEEP);
+}
+
 static const sh_sync_family diloco_family = {
     .create = diloco_create,
     .destroy = diloco_destroy,
     .step = diloco_step,
     .meet = diloco_meet,
+    .cost = diloco_cost,
 };
 
 const sh_sync_kind sh_sync_diloco = {

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "sync/cost.h"
 #include "sync/choco.h"
 #include "sync/list.h"
 #include "tensor/kernels/vector.h"
@@ -176,12 +177,23 @@ static sh_status gossip_check(sh_scheme scheme, const sh_sync_options *options,
     return sh_choco_check(scheme, terms);
 }
 
+/* A model to each neighbour, one after the other over the worker's link. */
+static sh_sync_cost gossip_cost(const sh_sync_load *load) {
+    sh_graph graph;
+    if (sh_graph_find(graph_name(load->options), load->workers, &graph) != SH_OK)
+        return (sh_sync_cost){0};
+    double bytes = sh_cost_model_bytes(load);
+    return (sh_sync_cost){.sent_bytes = (double)load->workers * graph.degree * bytes,
+                          .seconds = load->link.alpha_s + graph.degree * bytes * load->link.beta_s};
+}
+
 static const sh_sync_family gossip_family = {
     .mails = true,
     .create = gossip_create,
     .destroy = gossip_destroy,
     .step = gossip_step,
     .meet = gossip_meet,
+    .cost = gossip_cost,
 };
 
 const sh_sync_kind sh_sync_gossip = {

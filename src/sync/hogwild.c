@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "sync/cost.h"
 #include "sync/list.h"
 
 /* In rank 0's shared memory, before the weights; a line of its own for everything that is written
@@ -254,12 +255,19 @@ static sh_status hogwild_meet(sh_sync *sync) {
     return sh_engine_barrier(replica->engine);
 }
 
+/* The workers share memory: nothing is sent. */
+static sh_sync_cost hogwild_cost(const sh_sync_load *load) {
+    (void)load;
+    return (sh_sync_cost){0};
+}
+
 static const sh_sync_family hogwild_family = {
     .free = true,
     .create = hogwild_create,
     .destroy = hogwild_destroy,
     .step = hogwild_step,
     .meet = hogwild_meet,
+    .cost = hogwild_cost,
 };
 
 const sh_sync_kind sh_sync_hogwild = {

@@ -13,6 +13,7 @@
  * (`average`, the default: the state then belongs to the averaged model, at twice or three times
  * the bytes), each worker keeps its own (`keep`, the default where a codec saves bytes), or all
  * start anew (`reset`). */
+#include "sync/cost.h"
 #include "sync/local.h"
 
 #include "base/memory.h"
@@ -105,11 +106,17 @@ static sh_status local_check(sh_scheme scheme, const sh_sync_options *options,
     return sh_delta_check(scheme, terms);
 }
 
+/* Post-local's first part, where models are averaged every step, is left out. */
+static sh_sync_cost local_cost(const sh_sync_load *load) {
+    return sh_cost_model_mean(load, load->scheme.amount, SH_MOMENTUM_AVERAGE);
+}
+
 static const sh_sync_family local_family = {
     .create = local_create,
     .destroy = local_destroy,
     .step = local_step,
     .meet = local_meet,
+    .cost = local_cost,
 };
 
 const sh_sync_kind sh_sync_local = {

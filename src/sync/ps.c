@@ -1,5 +1,6 @@
 /* Synchronous parameter servers: the servers take the gradients of all workers, and their mean is
  * the update of the step (Li et al. 2014). With sums in the order of ranks, so a run repeats. */
+#include "sync/cost.h"
 #include "sync/ps.h"
 
 #include <string.h>
@@ -92,6 +93,26 @@ static sh_ps_policy policy_of(sh_scheme scheme, const sh_sync_options *options, 
         .group = workers, .rounds = true, .slack = -1, .rate = 1, .per = 1, .period = 1};
 }
 
+/* A push and a pull in a step or a period of some; what a worker has to do with the server beside
+ * it takes no link. The servers' links are shared by all workers. */
+static sh_sync_cost ps_cost(const sh_sync_load *load) {
+    const struct sh_ps_policy policy =
+        load->scheme.kind->policy(load->scheme, load->options, load->workers);
+    int servers = sh_ps_services(load->scheme, load->options, load->workers);
+    const sh_codec pull_codec = sh_ps_pull_codec(load->codec);
+    double model = sh_codec_message_bytes(&pull_codec, load->params);
+    double push = sh_codec_message_bytes(load->codec, load->params);
+    double pulls = 1.0 / (policy.period > 1 ? (double)policy.period : 1);
+    double pushes = policy.elastic > 0      ? pulls
+                    : policy.push_every > 1 ? 1.0 / (double)policy.push_every
+                                            : 1;
+    double per_worker = push * pushes + model * pulls;
+    double crowd = (double)load->workers / servers;
+    return (sh_sync_cost){.sent_bytes = load->workers * per_worker,
+                          .seconds = (pushes + pulls) * load->link.alpha_s +
+                                     per_worker * (crowd > 1 ? crowd : 1) * load->link.beta_s};
+}
+
 const sh_sync_family sh_ps_family = {
     .free = true,
     .mails = true,
@@ -103,6 +124,7 @@ const sh_sync_family sh_ps_family = {
     .serve = sh_ps_serve,
     .snapshot_bytes = sh_ps_snapshot_bytes,
     .restore = sh_ps_restore,
+    .cost = ps_cost,
 };
 
 const sh_sync_kind sh_sync_ps = {

@@ -32,6 +32,8 @@
 #include "sync/statistics.h"
 
 typedef struct sh_sync_kind sh_sync_kind;
+typedef struct sh_sync_load sh_sync_load;  // sync/cost.h
+typedef struct sh_sync_cost sh_sync_cost;
 
 /* The rows of the group "Schemes" in the options of a run. */
 typedef struct sh_sync_options {
@@ -306,6 +308,9 @@ typedef struct sh_sync_family {
     sh_status (*snapshot_bytes)(const sh_service *like, int index, size_t *bytes_out);
     sh_status (*restore)(const sh_service *like, int index, const void *snapshot, float *weights,
                          sh_optim *optim, sh_recovered *recovered_out);
+    /* What a step of several workers sends and how long that takes (sync/cost.h); NULL: there is no
+     * closed form. */
+    sh_sync_cost (*cost)(const sh_sync_load *load);
 } sh_sync_family;
 
 struct sh_sync_kind {
