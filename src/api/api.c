@@ -117,16 +117,16 @@ static sh_status take_hooks(shoal_run *run, const shoal_hooks *hooks) {
     if (hooks != NULL) run->hooks = *hooks;
     run->log = (sh_log){.line = hook_line, .self = run};
     const char *data = run->hooks.data_folder, *cache = run->hooks.cache_folder;
-    run->data_folder = data != NULL ? sh_strdup(data) : NULL;
-    run->cache_folder = cache != NULL ? sh_strdup(cache) : NULL;
-    bool failed =
-        (data != NULL && run->data_folder == NULL) || (cache != NULL && run->cache_folder == NULL);
+    run->folders.data = data != NULL ? sh_strdup(data) : NULL;
+    run->folders.cache = cache != NULL ? sh_strdup(cache) : NULL;
+    bool failed = (data != NULL && run->folders.data == NULL) ||
+                  (cache != NULL && run->folders.cache == NULL);
     return failed ? SH_FAIL(SH_E_MEMORY, "out of memory for names") : SH_OK;
 }
 
 static sh_data_options data_options(const shoal_run *run) {
     sh_data_options options = run->config.data;
-    options.folder = run->data_folder;
+    options.folder = run->folders.data;
     options.seed = (uint64_t)run->config.seed;
     options.ignore = &run->config.loss.ignore_index;
     options.parts = (int)run->config.workers;
@@ -207,6 +207,7 @@ static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
     // The run file tells how many parts data has.
     if (run->team.engine != NULL) run->config.workers = run->team.ranks;
     if (status == SH_OK) status = take_hooks(run, hooks);
+    if (status == SH_OK && run->team.engine != NULL) status = sh_team_form(&run->team);
     if (status == SH_OK && known == NULL) status = open_data(run);
     if (status == SH_OK) status = build_model(run, env != NULL);
     if (status != SH_OK)
@@ -266,8 +267,8 @@ void shoal_run_close(shoal_run *run) {
     close_files(run);
     sh_config_fini(&run->config);
     sh_free(run->files.folder);
-    sh_free(run->data_folder);
-    sh_free(run->cache_folder);
+    sh_free(run->folders.data);
+    sh_free(run->folders.cache);
     sh_free(run);
 }
 
@@ -320,8 +321,8 @@ static sh_status hand_momentum_over(shoal_run *run) {
     SH_TRY(sh_codec_make(&run->config.codec, &codec));
     if (run->team.engine == NULL || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
     SH_TRY(sh_scheme_check_momentum(run));
-    run->codec_momentum = run->optim.options.momentum;
-    run->codec_nesterov = run->optim.kind->nesterov;
+    run->codec_momentum.momentum = run->optim.options.momentum;
+    run->codec_momentum.nesterov = run->optim.kind->nesterov;
     sh_optim_options plain = run->config.optim;
     plain.name = (char *)(uintptr_t)sh_optim_plain()->name;
     plain.lr = run->optim.options.lr;
@@ -448,6 +449,20 @@ shoal_status shoal_run_save(const shoal_run *run, const char *path) {
     return (shoal_status)sh_model_save(&run->model, &run->data, path);
 }
 
+typedef struct predicting {
+    void (*row)(void *user, int64_t index, const float *output, int64_t width);
+    void *user;
+    int64_t index;
+} predicting;
+
+static void predict_batch(void *user, const sh_batch *batch, sh_executor *executor) {
+    predicting *p = user;
+    int64_t width = (int64_t)(executor->output->count / batch->count);
+    const float *output = executor->output->data;
+    for (size_t i = 0; i < batch->count; i++)
+        p->row(p->user, p->index++, output + (int64_t)i * width, width);
+}
+
 shoal_status shoal_run_predict(shoal_run *run, const char *part,
                                void (*row)(void *user, int64_t index, const float *output,
                                            int64_t width),
@@ -461,22 +476,9 @@ shoal_status shoal_run_predict(shoal_run *run, const char *part,
     if (options.batch > dataset->info.count) options.batch = dataset->info.count;
     sh_loader *loader = NULL;
     SHOAL_TRY(sh_loader_create(dataset, &options, &loader));
-    sh_status status = SH_OK;
-    int64_t index = 0;
-    for (;;) {
-        const sh_batch *batch;
-        sh_executor *executor;
-        SH_TRY_OUT(sh_loader_next(loader, &batch));
-        if (batch == NULL) break;
-        SH_TRY_OUT(sh_model_executor(&run->model, (int64_t)batch->count, false, &executor));
-        sh_step_context step = {.seed = (uint64_t)run->config.seed};
-        SH_TRY_OUT(sh_executor_forward(executor, &step, batch->x));
-        int64_t width = (int64_t)(executor->output->count / batch->count);
-        for (size_t i = 0; i < batch->count; i++)
-            row(user, index++, (const float *)executor->output->data + (int64_t)i * width, width);
-        sh_loader_release(loader, batch);
-    }
-out:
+    predicting p = {.row = row, .user = user};
+    sh_status status =
+        sh_model_forward_all(&run->model, (uint64_t)run->config.seed, loader, predict_batch, &p);
     sh_loader_destroy(loader);
     return (shoal_status)status;
 }

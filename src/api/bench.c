@@ -56,7 +56,7 @@ static sh_status check_scheme(const shoal_run *run) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
     bool acts = sh_scheme_acts(scheme, &run->config.scheme, run->team.ranks);
-    if (run->team.engine == NULL || !acts) return SH_OK;
+    if (run->team.group == NULL || !acts) return SH_OK;
     SH_FAIL(SH_E_USAGE, "in scheme '%s' workers do not step together, and this times steps",
             scheme.kind->name);
     return sh_error_hint("use --sync bsp here; 'shoal compare' compares schemes");

@@ -58,7 +58,7 @@ static void print_remembered(const shoal_run *run, int workers, int nodes, FILE 
     sh_costs costs;
     sh_places *places = NULL;
     char name[SH_COSTS_KEY], link[3 * SH_UNIT_TEXT];
-    if (!sh_costs_recall(run->cache_folder, workers, nodes, &costs, name)) return;
+    if (!sh_costs_recall(run->folders.cache, workers, nodes, &costs, name)) return;
     int *node = sh_alloc((size_t)workers, sizeof *node);
     for (int i = 0; node != NULL && i < workers; i++) node[i] = (int)((int64_t)i * nodes / workers);
     if (node != NULL && sh_places_create(node, workers, &places) == SH_OK) {

@@ -245,9 +245,7 @@ static shoal_status look(shoal_model *model, const void *x, const void *y, int64
                          sh_executor **executor_out) {
     SHOAL_TRY(check_batch(model, x, y, count));
     SHOAL_TRY(scale_batch(model, &x, count));
-    SHOAL_TRY(sh_model_executor(&model->model, count, false, executor_out));
-    sh_step_context context = {.seed = model->seed};
-    return (shoal_status)sh_executor_forward(*executor_out, &context, x);
+    return (shoal_status)sh_model_forward(&model->model, model->seed, x, count, executor_out);
 }
 
 shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,
@@ -260,11 +258,8 @@ shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void 
     sh_executor *executor;
     SHOAL_TRY(look(model, x, y, count, &executor));
     sh_loss_result result = sh_executor_loss(executor, y, 1.0);
-    bool classes = model->model.loss.kind->classes;
-    double counted = (double)result.counted;
-    const shoal_result found = {.loss = result.sum / counted,
-                                .accuracy = classes ? (double)result.correct / counted : NAN,
-                                .samples = count};
+    const shoal_result found = sh_result_of(&model->model.loss, result.sum, (double)result.counted,
+                                            (double)result.correct, count);
     sh_struct_give(&found, sizeof found, result_out);
     return SHOAL_OK;
 }

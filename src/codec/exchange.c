@@ -96,9 +96,9 @@ static sh_status share_messages(sh_exchange *exchange) {
     for (size_t i = 0; i < exchange->options.bucket_count; i++)
         bytes += room_of(exchange, &exchange->buckets[i]);
     if (bytes == 0) return SH_OK;
-    SH_TRY(sh_engine_share(exchange->options.engine, bytes, &exchange->shared));
+    SH_TRY(sh_group_share(exchange->options.group, bytes, &exchange->shared));
     exchange->shares = true;
-    char *at = exchange->shared.base[exchange->rank];
+    char *at = sh_group_memory(exchange->options.group, &exchange->shared);
     for (size_t i = 0; i < exchange->options.bucket_count; i++) {
         exchange->buckets[i].messages = at;
         at += room_of(exchange, &exchange->buckets[i]);
@@ -107,15 +107,9 @@ static sh_status share_messages(sh_exchange *exchange) {
 }
 
 static sh_status group_later_rounds(sh_exchange *exchange) {
-    int ranks = exchange->codec.ranks;
-    if (exchange->codec.kind == NULL || exchange->codec.kind->rounds == 1 || ranks == 1)
-        return SH_OK;
-    int *members = sh_alloc((size_t)ranks, sizeof *members);
-    if (members == NULL) return out_of_memory();
-    for (int i = 0; i < ranks; i++) members[i] = i;
-    sh_status status = sh_group_create(exchange->options.engine, members, ranks, &exchange->later);
-    sh_free(members);
-    return status;
+    bool later = exchange->codec.kind != NULL && exchange->codec.kind->rounds > 1;
+    if (!later || exchange->codec.ranks == 1) return SH_OK;
+    return sh_group_twin(exchange->options.group, &exchange->later);
 }
 
 static sh_status take_buckets(sh_exchange *exchange) {
@@ -147,9 +141,9 @@ sh_status sh_exchange_create(const sh_exchange_options *options, sh_exchange **e
     if (exchange == NULL) return out_of_memory();
     exchange->options = *options;
     exchange->codec = *options->codec;
-    exchange->codec.ranks = sh_engine_ranks(options->engine);
+    exchange->codec.ranks = sh_group_ranks(options->group);
     exchange->options.codec = &exchange->codec;
-    exchange->rank = sh_engine_rank(options->engine);
+    exchange->rank = sh_group_rank(options->group);
     sh_status status = build(exchange);
     exchange->options.buckets = NULL;  // the caller's
     if (status != SH_OK)
@@ -162,7 +156,7 @@ sh_status sh_exchange_create(const sh_exchange_options *options, sh_exchange **e
 void sh_exchange_destroy(sh_exchange *exchange) {
     if (exchange == NULL) return;
     sh_group_destroy(exchange->later);
-    if (exchange->shares) sh_engine_unshare(exchange->options.engine, &exchange->shared);
+    if (exchange->shares) sh_group_unshare(exchange->options.group, &exchange->shared);
     sh_arena_fini(&exchange->arena);
     sh_param_list_fini(&exchange->factors);
     sh_free(exchange->order);
@@ -200,7 +194,7 @@ sh_status sh_exchange_settle(sh_exchange *exchange) {
                         .op = SH_MEAN,
                         .step = exchange->step + 1,
                         .bucket = -1};
-        SH_TRY(sh_engine_run(exchange->options.engine, &call));
+        SH_TRY(sh_group_run(exchange->options.group, &call));
     }
     return SH_OK;
 }

@@ -31,7 +31,7 @@ typedef struct sh_exchange_bucket {
 } sh_exchange_bucket;
 
 typedef struct sh_exchange_options {
-    sh_engine *engine;
+    sh_group *group;
     const sh_codec *codec;        // copied; kind NULL: a plain all-reduce of floats
     const sh_param_list *params;  // kept
     float *gradients;             // the whole block; kept. NULL: timing only

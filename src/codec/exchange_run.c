@@ -54,7 +54,8 @@ static sh_call call_of(const sh_exchange *exchange, const sh_coded_bucket *bucke
     const sh_codec_kind *kind = exchange->codec.kind;
     sh_call call = {.what = SH_ALLREDUCE,
                     .op = SH_SUM,
-                    .group = bucket->round > 0 ? exchange->later : NULL,
+                    .group = bucket->round > 0 && exchange->later != NULL ? exchange->later
+                                                                          : exchange->options.group,
                     .step = exchange->step + 1,
                     .bucket = (int)index};
     if (kind == NULL) {
@@ -68,7 +69,7 @@ static sh_call call_of(const sh_exchange *exchange, const sh_coded_bucket *bucke
         return call;
     }
     call.data = bucket->messages;
-    call.shared = exchange->shares ? &exchange->shared : NULL;
+    call.shared = exchange->shares ? sh_group_mapped(&exchange->shared) : NULL;
     call.dtype = kind->gathers ? SH_DTYPE_BYTE : kind->dtype;
     call.count = bucket->message_bytes / sh_dtype_bytes(call.dtype);
     if (kind->gathers) {
@@ -102,7 +103,7 @@ static void start_round(sh_exchange *exchange, size_t index) {
     }
     bucket->call = call_of(exchange, bucket, index);
     bucket->phase = SH_BUCKET_TRAVELS;
-    sh_status status = sh_engine_start(exchange->options.engine, &bucket->call);
+    sh_status status = sh_group_start(bucket->call.group, &bucket->call);
     if (status != SH_OK) end(bucket, status);
 }
 
@@ -150,7 +151,7 @@ static sh_status decode(sh_exchange *exchange, const sh_coded_bucket *bucket) {
 /* The bucket's call is finished. */
 static void arrive(sh_exchange *exchange, sh_coded_bucket *bucket) {
     const sh_codec_kind *kind = exchange->codec.kind;
-    sh_status status = sh_engine_wait(exchange->options.engine, &bucket->call);  // at once
+    sh_status status = sh_group_wait(exchange->options.group, &bucket->call);  // at once
     exchange->stats.sent_bytes += bucket->call.sent_bytes;
     if (status == SH_OK && kind != NULL && exchange->options.gradients != NULL) {
         int64_t begin = now(exchange);
@@ -180,7 +181,7 @@ static void drive(sh_exchange *exchange) {
         size_t index = exchange->order[place];
         sh_coded_bucket *bucket = &exchange->buckets[index];
         if (bucket->phase == SH_BUCKET_TRAVELS &&
-            sh_engine_test(exchange->options.engine, &bucket->call))
+            sh_group_test(exchange->options.group, &bucket->call))
             arrive(exchange, bucket);
         if (bucket->phase == SH_BUCKET_WAITS && has_turn(exchange, place))
             start_round(exchange, index);
@@ -208,10 +209,9 @@ sh_status sh_exchange_wait(sh_exchange *exchange, size_t index) {
     const sh_coded_bucket *bucket = &exchange->buckets[index];
     while (!sh_exchange_test(exchange, index)) {
         sh_coded_bucket *first = first_under_way(exchange);
-        sh_status status = sh_engine_wait(exchange->options.engine, &first->call);
+        sh_status status = sh_group_wait(exchange->options.group, &first->call);
         // A time-out leaves the call under way; whoever waits is told.
-        if (status != SH_OK && !sh_engine_test(exchange->options.engine, &first->call))
-            return status;
+        if (status != SH_OK && !sh_group_test(exchange->options.group, &first->call)) return status;
     }
     return bucket->status == SH_OK ? SH_OK : sh_error_adopt(&bucket->error);
 }

@@ -112,6 +112,8 @@ bool sh_engine_maps(const sh_engine *engine);
 /* Ranks of the run, in the order of the group; all ranks of the group create it in the same order.
  * Ranks outside it get NULL. */
 sh_status sh_group_create(sh_engine *engine, const int *ranks, int count, sh_group **group_out);
+/* Another group of the same ranks, whose calls have an order of their own. Collective over them. */
+sh_status sh_group_twin(const sh_group *group, sh_group **twin_out);
 void sh_group_destroy(sh_group *group);
 /* The group of all ranks, in their order; the engine's own. */
 sh_group *sh_engine_world(const sh_engine *engine);
@@ -121,8 +123,21 @@ int sh_group_ranks(const sh_group *group);
 sh_engine *sh_group_engine(const sh_group *group);
 /* Starts the call, or runs it, among the ranks of the group. */
 sh_status sh_group_start(sh_group *group, sh_call *call);
+bool sh_group_test(sh_group *group, sh_call *call);
+sh_status sh_group_wait(sh_group *group, sh_call *call);
 sh_status sh_group_run(sh_group *group, sh_call *call);
 sh_status sh_group_barrier(sh_group *group);
+/* Collective over the group: memory of each of its ranks, as sh_engine_share. Where it is not all
+ * of the engine's ranks nobody maps it, and calls copy what lies in it through memory of the
+ * engine's. */
+sh_status sh_group_share(sh_group *group, size_t bytes, sh_shared *shared_out);
+void sh_group_unshare(sh_group *group, sh_shared *shared);
+/* This rank's part. */
+void *sh_group_memory(const sh_group *group, const sh_shared *shared);
+/* For sh_call.shared: NULL where nobody maps it. */
+const sh_shared *sh_group_mapped(const sh_shared *shared);
+/* As sh_engine_maps, between the ranks of the group. */
+bool sh_group_maps(const sh_group *group);
 
 /* The schedule that an all-reduce of so many bytes would take, and what it should cost. */
 const sh_algorithm *sh_engine_choice(const sh_engine *engine, const sh_group *group, size_t bytes,

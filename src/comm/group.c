@@ -187,6 +187,16 @@ sh_status sh_group_create(sh_engine *engine, const int *ranks, int count, sh_gro
     return SH_OK;
 }
 
+sh_status sh_group_twin(const sh_group *group, sh_group **twin_out) {
+    size_t count = (size_t)group->ranks;
+    int *ranks = sh_alloc(count, sizeof *ranks);
+    if (ranks == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a group of %zu ranks", count);
+    for (size_t i = 0; i < count; i++) ranks[i] = sh_group_member(group, (int)i);
+    sh_status status = sh_group_create(group->engine, ranks, (int)count, twin_out);
+    sh_free(ranks);
+    return status;
+}
+
 static sh_status destroy(sh_engine *engine, void *argument) {
     (void)engine;
     sh_group_free(argument);
@@ -218,4 +228,57 @@ sh_status sh_group_run(sh_group *group, sh_call *call) {
 sh_status sh_group_barrier(sh_group *group) {
     sh_call call = SH_CALL(.what = SH_BARRIER);
     return sh_group_run(group, &call);
+}
+
+bool sh_group_test(sh_group *group, sh_call *call) { return sh_engine_test(group->engine, call); }
+
+sh_status sh_group_wait(sh_group *group, sh_call *call) {
+    return sh_engine_wait(group->engine, call);
+}
+
+/* ---- Memory of a group ------------------------------------------------------------------------
+ */
+
+static bool is_whole(const sh_group *group) { return group == group->engine->world; }
+
+static sh_status take_private(const sh_group *group, size_t bytes, sh_shared *shared_out) {
+    const sh_transport *transport = group->engine->transport;
+    char **base = sh_alloc((size_t)transport->ranks, sizeof *base);
+    char *own = sh_alloc(bytes > 0 ? bytes : 1, 1);
+    if (base == NULL || own == NULL) {
+        sh_free(base);
+        sh_free(own);
+        return SH_FAIL(SH_E_MEMORY, "out of memory for %zu bytes of a group", bytes);
+    }
+    base[transport->rank] = own;
+    *shared_out = (sh_shared){.bytes = bytes, .base = base};
+    return SH_OK;
+}
+
+sh_status sh_group_share(sh_group *group, size_t bytes, sh_shared *shared_out) {
+    if (is_whole(group)) return sh_engine_share(group->engine, bytes, shared_out);
+    return take_private(group, bytes, shared_out);
+}
+
+void sh_group_unshare(sh_group *group, sh_shared *shared) {
+    if (shared->base == NULL) return;
+    if (shared->own != NULL) {
+        sh_engine_unshare(group->engine, shared);
+        return;
+    }
+    sh_free(shared->base[group->engine->transport->rank]);
+    sh_free(shared->base);
+    *shared = (sh_shared){0};
+}
+
+void *sh_group_memory(const sh_group *group, const sh_shared *shared) {
+    return shared->base[group->engine->transport->rank];
+}
+
+const sh_shared *sh_group_mapped(const sh_shared *shared) {
+    return shared->base != NULL && shared->own != NULL ? shared : NULL;
+}
+
+bool sh_group_maps(const sh_group *group) {
+    return is_whole(group) && sh_engine_maps(group->engine);
 }

@@ -63,7 +63,7 @@ void sh_exact_destroy(sh_exact *exact) {
     sh_cuts_fini(&exact->sums);
     sh_cuts_fini(&exact->updates);
     sh_arena_fini(&exact->blocks);
-    if (exact->common != NULL) sh_engine_unshare(exact->run->team.engine, &exact->shared);
+    if (exact->common != NULL) sh_group_unshare(exact->run->team.group, &exact->shared);
     sh_free(exact->lanes);
     sh_free(exact->own);
     sh_free(exact->gradients);
@@ -112,12 +112,12 @@ static sh_status take_lists(sh_exact *exact) {
 /* Collective. */
 static sh_status take_common(sh_exact *exact) {
     sh_team *team = &exact->run->team;
-    if (team->engine == NULL) return SH_OK;
+    if (team->group == NULL) return SH_OK;
     const sh_net *net = exact->run->model.net;
     size_t bytes = (net->params.total + net->states.total) * sizeof(int64_t);
     SH_TRY(sh_memory_check("the sum of all shards", bytes));
-    SH_TRY(sh_engine_share(team->engine, bytes, &exact->shared));
-    exact->common = (int64_t *)exact->shared.base[team->rank];
+    SH_TRY(sh_group_share(team->group, bytes, &exact->shared));
+    exact->common = sh_group_memory(team->group, &exact->shared);
     return SH_OK;
 }
 
@@ -270,11 +270,7 @@ static shoal_result add_up(const shoal_run *run, const batch_result *results, si
         total.counted += results[i].counted;
         total.correct += results[i].correct;
     }
-    return (shoal_result){
-        .loss = total.sum / total.counted,
-        .accuracy = run->model.loss.kind->classes ? total.correct / total.counted : NAN,
-        .samples = samples,
-    };
+    return sh_result_of(&run->model.loss, total.sum, total.counted, total.correct, samples);
 }
 
 static sh_status count_batches(const sh_exact *exact, const sh_dataset *dataset,

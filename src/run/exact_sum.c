@@ -77,7 +77,7 @@ static sh_status explain_loss(sh_exact *exact, const sh_exact_batch *batch, int 
     words said = {0};
     if (owner == team->rank) {
         sh_status status = sh_exact_explain(exact, batch, &exact->own[shard - exact->first]);
-        if (team->engine == NULL) return status;
+        if (team->group == NULL) return status;
         const sh_error *error = sh_error_last();
         memcpy(said.text, error->text, sizeof said.text);
         memcpy(said.hint, error->hint, sizeof said.hint);
@@ -89,7 +89,7 @@ static sh_status explain_loss(sh_exact *exact, const sh_exact_batch *batch, int 
                     .root = owner,
                     .step = exact->run->at.step,
                     .bucket = -1};
-    SH_TRY(sh_engine_run(team->engine, &call));
+    SH_TRY(sh_group_run(team->group, &call));
     SH_FAIL(SH_E_NUMERIC, "%.*s", (int)sizeof said.text - 1, said.text);
     return sh_error_hint("%.*s", (int)sizeof said.hint - 1, said.hint);
 }
@@ -294,10 +294,11 @@ sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_res
 }
 
 sh_fixed_gradient sh_exact_describe(sh_exact *exact) {
-    return (sh_fixed_gradient){.sums = exact->common,
-                               .shared = exact->common != NULL ? &exact->shared : NULL,
-                               .notes = exact->notes,
-                               .sum = fixed_sum,
-                               .mean = fixed_mean,
-                               .self = exact};
+    return (sh_fixed_gradient){
+        .sums = exact->common,
+        .shared = exact->common != NULL ? sh_group_mapped(&exact->shared) : NULL,
+        .notes = exact->notes,
+        .sum = fixed_sum,
+        .mean = fixed_mean,
+        .self = exact};
 }

@@ -404,7 +404,7 @@ sh_status sh_run_save_together(shoal_run *run) {
 }
 
 void sh_run_load_kernels(shoal_run *run) {
-    char *path = sh_choices_path(run->cache_folder);
+    char *path = sh_choices_path(run->folders.cache);
     sh_mapped file;
     if (path != NULL && sh_file_exists(path) && sh_file_map(path, &file) == SH_OK) {
         if (sh_tuner_load(run->model.tuner, path, (const char *)file.data, file.bytes, true) !=
@@ -416,9 +416,9 @@ void sh_run_load_kernels(shoal_run *run) {
 }
 
 void sh_run_save_kernels(shoal_run *run) {
-    char *path = sh_tuner_changed(run->model.tuner) ? sh_choices_path(run->cache_folder) : NULL;
+    char *path = sh_tuner_changed(run->model.tuner) ? sh_choices_path(run->folders.cache) : NULL;
     char *text = path != NULL ? sh_tuner_print(run->model.tuner, false) : NULL;
-    if (text != NULL && (sh_make_folders(run->cache_folder) != SH_OK ||
+    if (text != NULL && (sh_make_folders(run->folders.cache) != SH_OK ||
                          sh_file_write(path, text, strlen(text)) != SH_OK))
         SH_WARN(&run->log, "kernel choices are not remembered: %s", sh_error_last()->text);
     sh_free(text);

@@ -228,7 +228,7 @@ static sh_status interrupted(shoal_run *run, bool saved) {
 
 /* Alone it asks; in a team all have agreed during the step. */
 static bool wants_stop(const shoal_run *run) {
-    if (run->team.engine != NULL) return run->team.stops;
+    if (run->team.group != NULL) return run->team.stops;
     return run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
 }
 

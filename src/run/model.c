@@ -134,6 +134,38 @@ sh_status sh_model_executor(sh_model *model, int64_t batch, bool training,
     return SH_OK;
 }
 
+sh_status sh_model_forward(sh_model *model, uint64_t seed, const void *x, int64_t count,
+                           sh_executor **executor_out) {
+    SH_TRY(sh_model_executor(model, count, false, executor_out));
+    sh_step_context step = {.seed = seed};
+    return sh_executor_forward(*executor_out, &step, x);
+}
+
+sh_status sh_model_forward_all(sh_model *model, uint64_t seed, sh_loader *loader,
+                               void (*visit)(void *user, const sh_batch *batch,
+                                             sh_executor *executor),
+                               void *user) {
+    for (;;) {
+        const sh_batch *batch;
+        sh_executor *executor = NULL;
+        SH_TRY(sh_loader_next(loader, &batch));
+        if (batch == NULL) return SH_OK;
+        sh_status status = SH_OK;
+        if (batch->count > 0)
+            status = sh_model_forward(model, seed, batch->x, (int64_t)batch->count, &executor);
+        if (status == SH_OK) visit(user, batch, executor);
+        sh_loader_release(loader, batch);
+        SH_TRY(status);
+    }
+}
+
+shoal_result sh_result_of(const sh_loss *loss, double sum, double counted, double correct,
+                          int64_t samples) {
+    return (shoal_result){.loss = sum / counted,
+                          .accuracy = loss->kind->classes ? correct / counted : NAN,
+                          .samples = samples};
+}
+
 sh_status sh_model_explain_bad(const sh_model *model, sh_executor *executor,
                                const sh_step_context *step, const void *x, double loss) {
     const sh_op *op = sh_executor_first_bad(executor, step, x);

@@ -3,7 +3,9 @@
 #define SH_RUN_MODEL_H
 
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "nn/executor.h"
+#include "shoal/shoal.h"
 
 enum { SH_EXECUTORS_MOST = 16 };
 
@@ -59,6 +61,19 @@ sh_status sh_model_take_gradients(sh_model *model);
 /* The executor of a batch size, made on first use; memory may move then, never later. */
 sh_status sh_model_executor(sh_model *model, int64_t batch, bool training,
                             sh_executor **executor_out);
+
+/* Forward over `count` samples, not for training; the outputs are the executor's. */
+sh_status sh_model_forward(sh_model *model, uint64_t seed, const void *x, int64_t count,
+                           sh_executor **executor_out);
+/* The same over all batches of a loader, in their order: `visit` sees each, with the executor that
+ * holds its outputs; NULL: this worker has no sample of it. */
+sh_status sh_model_forward_all(sh_model *model, uint64_t seed, sh_loader *loader,
+                               void (*visit)(void *user, const sh_batch *batch,
+                                             sh_executor *executor),
+                               void *user);
+/* What sums over so many samples say of a model with this loss. */
+shoal_result sh_result_of(const sh_loss *loss, double sum, double counted, double correct,
+                          int64_t samples);
 
 /* The loss of a step came out as no number: fails and names the first layer that is to blame. */
 sh_status sh_model_explain_bad(const sh_model *model, sh_executor *executor,

@@ -80,7 +80,7 @@ static void take_position(shoal_run *run, const position *at) {
 /* A block becomes its mean over those whose `part` of it is 1; `parts` of them. */
 static sh_status agree_on(shoal_run *run, float *block, size_t count, bool part, double parts) {
     float *spare = run->team.spare;
-    if (run->team.engine == NULL || count == 0) return SH_OK;
+    if (run->team.group == NULL || count == 0) return SH_OK;
     if (part)
         memcpy(spare, block, count * sizeof *block);
     else
@@ -92,7 +92,7 @@ static sh_status agree_on(shoal_run *run, float *block, size_t count, bool part,
                     .op = SH_SUM,
                     .step = run->at.step,
                     .bucket = -1};
-    SH_TRY(sh_engine_run(run->team.engine, &call));
+    SH_TRY(sh_group_run(run->team.group, &call));
     if (parts > 1) sh_vector()->scale(spare, (float)(1 / parts), count);
     memcpy(block, spare, count * sizeof *block);
     return SH_OK;
@@ -147,18 +147,19 @@ static sh_status tell_team(shoal_run *run, double holders, int64_t lost) {
 
 /* ---- Regrouping ---- */
 
-static void take_env(shoal_run *run, const sh_worker_env *env) {
+static sh_status take_env(shoal_run *run, const sh_worker_env *env) {
     sh_team *team = &run->team;
     team->env.engine = team->engine = env->engine;
     team->env.board = team->board = env->board;
-    team->rank = env->engine != NULL ? sh_engine_rank(env->engine) : 0;
-    team->ranks = env->engine != NULL ? sh_engine_ranks(env->engine) : 1;
     team->stops = team->regroups = false;
+    return sh_team_form(team);
 }
 
 /* All that belongs to the generation that ends. */
 static void leave(shoal_run *run) {
     sh_scheme_leave(run);
+    sh_mesh_fini(&run->team.mesh);
+    run->team.group = NULL;
     run->team.engine = NULL;
     sh_run_drop_sparse(run);
     sh_loader_destroy(run->loader);
@@ -231,8 +232,8 @@ sh_status sh_regroup(shoal_run *run) {
         sh_worker_env next = *env;
         sh_status status = env->regroup->next(env->self, &next);
         if (status == SH_OK) {
-            take_env(run, &next);
-            status = join(run);
+            status = take_env(run, &next);
+            if (status == SH_OK) status = join(run);
         }
         if (status == SH_OK) sh_regroup_ready(run);
         if (status != SH_E_PEER) return status;

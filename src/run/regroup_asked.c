@@ -17,7 +17,7 @@ bool sh_regroup_wished(const shoal_run *run) {
 }
 
 bool sh_regroup_lets_join(const shoal_run *run) {
-    return run->team.engine != NULL ? run->team.regroups : sh_regroup_wished(run);
+    return run->team.group != NULL ? run->team.regroups : sh_regroup_wished(run);
 }
 
 bool sh_regroup_gone(const shoal_run *run) {

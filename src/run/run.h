@@ -36,6 +36,17 @@ typedef struct sh_scheme_counts {
     uint64_t dropped;        // gradients, by that service
 } sh_scheme_counts;
 
+/* Copies of the hooks'; NULL: as there. */
+typedef struct sh_run_folders {
+    char *data, *cache;
+} sh_run_folders;
+
+/* Momentum that a codec applies instead of the optimizer. */
+typedef struct sh_codec_momentum {
+    double momentum;
+    bool nesterov;
+} sh_codec_momentum;
+
 /* One sample of a dataset, in bytes, and the rows it gives the loss. */
 typedef struct sh_sample_sizes {
     size_t x_bytes, y_bytes;
@@ -87,8 +98,8 @@ typedef struct sh_run_results {
 struct shoal_run {
     sh_config config;
     shoal_hooks hooks;
-    char *data_folder, *cache_folder;  // copies of the hooks'
-    sh_log log;                        // to the hooks, and into the run's log once it has a folder
+    sh_run_folders folders;
+    sh_log log;  // to the hooks, and into the run's log once it has a folder
     const sh_clock *clock;
     sh_data data;
     sh_learner learner;
@@ -108,8 +119,7 @@ struct shoal_run {
     sh_length length;
     sh_run_stats stats;
     sh_run_results results;
-    double codec_momentum;  // that the codec applies instead of the optimizer
-    bool codec_nesterov;
+    sh_codec_momentum codec_momentum;
     bool drops_paths;  // a step may leave parameters unused
     bool briefed;      // servers on ranks of their own have begun (server.h)
 };

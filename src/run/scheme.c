@@ -127,7 +127,7 @@ sh_status sh_scheme_open(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme = sh_alloc(1, sizeof *s);
     if (s == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
     const sh_team *team = &run->team;
-    s->sync = (sh_sync){.scheme = sh_scheme_of(asked, options, team->ranks, team->engine != NULL),
+    s->sync = (sh_sync){.scheme = sh_scheme_of(asked, options, team->ranks, team->group != NULL),
                         .options = options,
                         .replica = &s->replica};
     SH_TRY(sh_team_codec(run, &s->codec));
@@ -182,7 +182,7 @@ static sh_status wait_for_control(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     // A peer that still waits for mail would not come.
     if (family_of(s)->settle != NULL) SH_TRY(family_of(s)->settle(&s->sync));
-    return sh_engine_wait(run->team.engine, &s->control);
+    return sh_group_wait(run->team.group, &s->control);
 }
 
 /* Free workers learn from a service that they are to stop; in lockstep they agree now and then,
@@ -201,7 +201,7 @@ static sh_status agree_to_stop(shoal_run *run, bool *stops_out) {
                            .step = run->at.step,
                            .bucket = -1};
     s->asks = !*stops_out;
-    return s->asks ? sh_engine_start(run->team.engine, &s->control) : SH_OK;
+    return s->asks ? sh_group_start(run->team.group, &s->control) : SH_OK;
 }
 
 static sh_status lockstep(shoal_run *run, bool *meets_out) {
@@ -329,7 +329,7 @@ sh_status sh_scheme_meet(shoal_run *run, double *used_inout) {
                     .dtype = SH_DTYPE_F64,
                     .op = SH_MAX,
                     .bucket = -1};
-    SH_TRY(sh_engine_run(run->team.engine, &call));
+    SH_TRY(sh_group_run(run->team.group, &call));
     s->replica.all.done = (int64_t)most[0];
     run->team.stops = most[1] > 0;
     run->team.regroups = most[2] > 0;
@@ -394,7 +394,8 @@ void sh_scheme_saved(shoal_run *run) {
 void sh_scheme_leave(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     run->counts = sh_scheme_count(run);
-    if (run->team.engine != NULL) sh_engine_abandon(run->team.engine);  // calls may be in `s`
+    if (run->team.group != NULL)
+        sh_engine_abandon(sh_group_engine(run->team.group));  // calls may be in `s`
     if (s == NULL) return;
     s->sync.failed = s->sync.failed || s->created;
     atomic_store_explicit(&s->quits, true, memory_order_relaxed);

@@ -184,7 +184,7 @@ void scheme_fill_replica(shoal_run *run) {
     bool together = sh_scheme_is_together(run);
     replica->rank = team->rank;
     replica->ranks = team->ranks;
-    replica->engine = team->engine;
+    replica->group = team->group;
     replica->mail = (sh_mail){.workers = team->ranks, .apart = sh_sync_apart(&run->config.scheme)};
     replica->clock = run->clock;
     replica->params = &run->model.net->params;

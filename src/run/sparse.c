@@ -33,7 +33,7 @@ static bool fits(const shoal_run *run) {
                  config->clip_value <= 0 && !run->data.train->info.ignores;
     return sh_view_source(run->data.train)->sparse.rows > 0 && run->data.normal.count == 0 &&
            is_one_dense_layer(run->model.net) && is_plain_sgd(run) && plain &&
-           (run->team.engine == NULL || hogwild);
+           (run->team.group == NULL || hogwild);
 }
 
 sh_status sh_run_begin_sparse(shoal_run *run) {

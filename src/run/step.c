@@ -51,7 +51,7 @@ static sh_status prepare_eval(shoal_run *run, const sh_dataset *dataset) {
 }
 
 static bool sums_batchnorms(const shoal_run *run) {
-    return run->config.sync_batchnorm && run->team.engine != NULL;
+    return run->config.sync_batchnorm && run->team.group != NULL;
 }
 
 /* All workers meet in every synchronised batchnorm: none may skip it. */
@@ -79,10 +79,10 @@ sh_status sh_run_prepare(shoal_run *run, bool evaluates) {
 
 sh_status sh_run_prepare_team(shoal_run *run, bool evaluates) {
     sh_team *team = &run->team;
-    if (team->engine == NULL) return sh_run_prepare(run, evaluates);
+    if (team->group == NULL) return sh_run_prepare(run, evaluates);
     if (run->config.exact) {  // nothing is measured
         SH_TRY(sh_run_prepare(run, evaluates));
-        return sh_engine_barrier(team->engine);
+        return sh_group_barrier(team->group);
     }
     if (sh_team_leads(team)) SH_TRY(sh_run_prepare(run, evaluates));
     SH_TRY(sh_team_broadcast_kernels(run));
@@ -90,7 +90,7 @@ sh_status sh_run_prepare_team(shoal_run *run, bool evaluates) {
         sh_tuner_forbid(run->model.tuner);
         SH_TRY(sh_run_prepare(run, evaluates));
     }
-    return sh_engine_barrier(team->engine);
+    return sh_group_barrier(team->group);
 }
 
 sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info) {
@@ -264,6 +264,11 @@ static sh_status mean_rows(shoal_run *run, const sh_replica *replica, const sh_b
     return hidden && replica->hooks.begins != NULL ? count_parts(run, batch, rows_out) : SH_OK;
 }
 
+static sh_peers peers_of(const shoal_run *run) {
+    sh_group *group = run->team.group;
+    return (sh_peers){.engine = group != NULL ? sh_group_engine(group) : NULL, .group = group};
+}
+
 sh_status sh_run_gradient(shoal_run *run, sh_replica *replica, const sh_batch *batch, sh_mean mean,
                           sh_loss_result *result_out) {
     double rows;
@@ -271,7 +276,7 @@ sh_status sh_run_gradient(shoal_run *run, sh_replica *replica, const sh_batch *b
     gradient_pass pass = {
         .run = run,
         .replica = replica,
-        .peers = {.engine = run->team.engine},
+        .peers = peers_of(run),
         .may_break_off = replica->hooks.unwanted != NULL && run->team.env.spend == NULL,
         .in_time = run->team.env.spend != NULL && replica->hooks.begins != NULL};
     if (batch->count == 0)
@@ -283,44 +288,37 @@ sh_status sh_run_gradient(shoal_run *run, sh_replica *replica, const sh_batch *b
     return SH_OK;
 }
 
+/* What this worker has found of a dataset. */
+typedef struct evaluating {
+    shoal_run *run;
+    sh_loss_result total;
+    int64_t samples;  // of all workers
+} evaluating;
+
+static void evaluate_batch(void *user, const sh_batch *batch, sh_executor *executor) {
+    evaluating *e = user;
+    sh_team_beat(&e->run->team);
+    e->samples += (int64_t)batch->whole;
+    if (executor == NULL) return;
+    sh_loss_result result = sh_executor_loss(executor, batch->y, 0.0);
+    add_loss(&e->total, &result);
+}
+
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out) {
     if (run->config.exact) return sh_exact_evaluate(run, dataset, result_out);
     sh_loader_options options = {.batch = (size_t)eval_batch(run),
                                  .share = sh_team_share(&run->team),
                                  .epochs = 1,
                                  .depth = run->team.env.spend != NULL ? 0 : 2};
+    evaluating e = {.run = run};
     sh_loader *loader = NULL;
     SH_TRY(sh_loader_create(dataset, &options, &loader));
-    sh_loss_result total = {0};
-    int64_t samples = 0;
-    sh_status status = SH_OK;
-    for (;;) {
-        const sh_batch *batch;
-        sh_executor *executor;
-        SH_TRY_OUT(sh_loader_next(loader, &batch));
-        if (batch == NULL) break;
-        sh_team_beat(&run->team);
-        samples += (int64_t)batch->whole;
-        if (batch->count > 0) {
-            SH_TRY_OUT(sh_model_executor(&run->model, (int64_t)batch->count, false, &executor));
-            sh_step_context step = {.seed = (uint64_t)run->config.seed};
-            SH_TRY_OUT(sh_executor_forward(executor, &step, batch->x));
-            sh_loss_result result = sh_executor_loss(executor, batch->y, 0.0);
-            total.sum += result.sum;
-            total.counted += result.counted;
-            total.correct += result.correct;
-        }
-        sh_loader_release(loader, batch);
-    }
-    double sums[] = {total.sum, (double)total.counted, (double)total.correct};
-    SH_TRY_OUT(sh_team_sum(&run->team, sums, SH_COUNT(sums)));
-    bool classes = run->model.loss.kind->classes;
-    *result_out = (shoal_result){
-        .loss = sums[0] / sums[1],
-        .accuracy = classes ? sums[2] / sums[1] : NAN,
-        .samples = samples,
-    };
-out:
+    sh_status status =
+        sh_model_forward_all(&run->model, (uint64_t)run->config.seed, loader, evaluate_batch, &e);
     sh_loader_destroy(loader);
+    double sums[] = {e.total.sum, (double)e.total.counted, (double)e.total.correct};
+    if (status == SH_OK) status = sh_team_sum(&run->team, sums, SH_COUNT(sums));
+    if (status == SH_OK)
+        *result_out = sh_result_of(&run->model.loss, sums[0], sums[1], sums[2], e.samples);
     return status;
 }

@@ -12,8 +12,21 @@ enum { TEXT_MOST = 1 << 26 };   // bytes of a text that rank 0 sends around
 enum { FOLDER_MOST = 4096 };    // PATH_MAX
 enum { FUSE_LEAST = 8 << 20 };  // bytes of parameters, measured (docs/data-parallel.md)
 
+sh_status sh_team_form(sh_team *team) {
+    sh_engine *engine = team->engine;
+    const int ranks = engine != NULL ? sh_engine_ranks(engine) : 1;
+    const bool given = team->env.mesh.size[SH_AXIS_DATA] > 0;
+    const sh_mesh_shape shape = given ? team->env.mesh : sh_mesh_of_data(ranks);
+    SH_TRY(sh_mesh_init(&shape, engine, &team->mesh));
+    const sh_dimension *data = &team->mesh.along[SH_AXIS_DATA];
+    team->group = data->group;
+    team->rank = data->at;
+    team->ranks = data->size;
+    return SH_OK;
+}
+
 sh_batch_share sh_team_share(const sh_team *team) {
-    if (team->engine == NULL) return (sh_batch_share){0};
+    if (team->group == NULL) return (sh_batch_share){0};
     uint32_t rank = (uint32_t)team->rank;
     return (sh_batch_share){.low = rank, .high = rank + 1, .of = (uint32_t)team->ranks};
 }
@@ -21,21 +34,21 @@ sh_batch_share sh_team_share(const sh_team *team) {
 /* A step that this rank has finished does not tell: outside of bulk-synchronous training it may be
  * ahead of rank 0. */
 static bool is_written(sh_team *team) {
-    if (team->writes && sh_engine_test(team->engine, &team->written)) team->writes = false;
+    if (team->writes && sh_group_test(team->group, &team->written)) team->writes = false;
     return !team->writes;
 }
 
 static sh_status await_written(sh_team *team) {
     if (is_written(team)) return SH_OK;
     team->writes = false;
-    return sh_engine_wait(team->engine, &team->written);
+    return sh_group_wait(team->group, &team->written);
 }
 
 /* Rank 0 knows when it writes; the barrier, which waits for all, tells the others. */
 static void set_wait_limits(sh_team *team, sh_phase phase, int64_t now_ns) {
     team->wait_limits->writes = !is_written(team) && !sh_team_leads(team);
     double limit_s = sh_wait_limits_turn(team->wait_limits, phase, now_ns);
-    if (limit_s > 0) sh_engine_set_timeout(team->engine, (int64_t)(limit_s * 1e9));
+    if (limit_s > 0) sh_engine_set_timeout(sh_group_engine(team->group), (int64_t)(limit_s * 1e9));
 }
 
 void sh_team_phase(sh_team *team, sh_phase phase, int64_t step) {
@@ -58,12 +71,12 @@ void sh_team_saved(const sh_team *team, int64_t step) {
 
 sh_status sh_team_wrote(sh_team *team, int64_t step) {
     if (sh_team_leads(team)) sh_team_phase(team, SH_PHASE_STEP, step);
-    if (team->engine == NULL) return SH_OK;
-    if (team->wait_limits == NULL) return sh_engine_barrier(team->engine);
+    if (team->group == NULL) return SH_OK;
+    if (team->wait_limits == NULL) return sh_group_barrier(team->group);
     SH_TRY(await_written(team));
     team->written = (sh_call){.what = SH_BARRIER, .step = step, .bucket = -1};
     team->writes = true;
-    return sh_engine_start(team->engine, &team->written);
+    return sh_group_start(team->group, &team->written);
 }
 
 void sh_team_beat(const sh_team *team) {
@@ -74,14 +87,14 @@ void sh_team_beat(const sh_team *team) {
 
 static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
     sh_team *team = self;
-    SH_TRY(sh_engine_share(team->engine, bytes, &team->gradients));
-    *memory_out = team->gradients.base[team->rank];
+    SH_TRY(sh_group_share(team->group, bytes, &team->blocks.gradients));
+    *memory_out = sh_group_memory(team->group, &team->blocks.gradients);
     return SH_OK;
 }
 
 /* The memory that holds the parameters; NULL: they are private. */
 static const sh_shared *mapped_weights(const sh_team *team) {
-    return team->weights.base != NULL ? &team->weights : NULL;
+    return sh_group_mapped(&team->blocks.weights);
 }
 
 static bool sums_steps(const shoal_run *run, int workers) {
@@ -93,19 +106,19 @@ static bool sums_steps(const shoal_run *run, int workers) {
 
 /* Where peers sum gradients they map them; a scheme sends what it wants them to have. */
 void sh_team_attach(shoal_run *run) {
-    if (run->team.engine == NULL || !sums_steps(run, run->team.ranks)) return;
+    if (run->team.group == NULL || !sums_steps(run, run->team.ranks)) return;
     run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
 }
 
 static sh_status broadcast(sh_team *team, void *data, size_t bytes, const sh_shared *shared) {
-    if (team->engine == NULL) return SH_OK;
+    if (team->group == NULL) return SH_OK;
     sh_call call = {.what = SH_BROADCAST,
                     .data = data,
                     .count = bytes,
                     .dtype = SH_DTYPE_BYTE,
                     .shared = shared,
                     .bucket = -1};
-    return bytes > 0 ? sh_engine_run(team->engine, &call) : SH_OK;
+    return bytes > 0 ? sh_group_run(team->group, &call) : SH_OK;
 }
 
 sh_status sh_team_broadcast(sh_team *team, void *data, size_t bytes) {
@@ -132,14 +145,14 @@ sh_status sh_team_tell(sh_team *team, const char *text, char **text_out) {
 }
 
 static sh_status reduce(sh_team *team, double *values, size_t count, sh_reduce_op op) {
-    if (team->engine == NULL) return SH_OK;
+    if (team->group == NULL) return SH_OK;
     sh_call call = {.what = SH_ALLREDUCE,
                     .data = values,
                     .count = count,
                     .dtype = SH_DTYPE_F64,
                     .op = op,
                     .bucket = -1};
-    return sh_engine_run(team->engine, &call);
+    return sh_group_run(team->group, &call);
 }
 
 sh_status sh_team_sum(sh_team *team, double *values, size_t count) {
@@ -186,7 +199,7 @@ typedef struct position {
 
 /* In the optimizer's state that all workers share, one block over the parts of all ranks. */
 static bool is_common(const sh_team *team, const float *values) {
-    const sh_shared *slots = &team->slots;
+    const sh_shared *slots = &team->blocks.slots;
     if (slots->base == NULL) return false;
     const char *at = (const char *)values, *begin = slots->base[0];
     return at >= begin && at < begin + slots->stride * (size_t)team->ranks;
@@ -194,7 +207,7 @@ static bool is_common(const sh_team *team, const float *values) {
 
 sh_status sh_team_broadcast_state(shoal_run *run) {
     sh_team *team = &run->team;
-    if (team->engine == NULL) return SH_OK;
+    if (team->group == NULL) return SH_OK;
     position at = {run->at.step, run->at.epoch, run->at.batch, run->at.samples, run->results.best};
     SH_TRY(sh_team_broadcast(team, &at, sizeof at));
     run->at.step = at.step;
@@ -219,7 +232,7 @@ sh_status sh_team_broadcast_state(shoal_run *run) {
 sh_status sh_team_broadcast_folder(shoal_run *run) {
     sh_team *team = &run->team;
     char text[FOLDER_MOST] = "";
-    if (team->engine == NULL) return SH_OK;
+    if (team->group == NULL) return SH_OK;
     if (sh_team_leads(team)) snprintf(text, sizeof text, "%s", run->files.folder);
     SH_TRY(sh_team_broadcast(team, text, sizeof text));
     text[sizeof text - 1] = '\0';
@@ -249,8 +262,8 @@ sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
     SH_TRY(sh_codec_make(&run->config.codec, codec_out));
     if (codec_out->kind == NULL) return SH_OK;
     if (codec_out->kind->owns_momentum) {
-        codec_out->options.momentum = run->codec_momentum;
-        codec_out->options.nesterov = run->codec_nesterov;
+        codec_out->options.momentum = run->codec_momentum.momentum;
+        codec_out->options.nesterov = run->codec_momentum.nesterov;
         codec_out->options.warmup_steps =
             run->config.codec.warmup >= 1
                 ? (int64_t)run->config.codec.warmup
@@ -262,10 +275,10 @@ sh_status sh_team_codec(const shoal_run *run, sh_codec *codec_out) {
 /* Peers read and write the parameters where they lie. */
 static sh_status map_weights(shoal_run *run) {
     sh_team *team = &run->team;
-    if (!sh_engine_maps(team->engine)) return SH_OK;
-    SH_TRY(sh_engine_share(team->engine, run->model.net->params.total * sizeof(float),
-                           &team->weights));
-    sh_model_move_weights(&run->model, (float *)(void *)team->weights.base[team->rank]);
+    if (!sh_group_maps(team->group)) return SH_OK;
+    SH_TRY(sh_group_share(team->group, run->model.net->params.total * sizeof(float),
+                          &team->blocks.weights));
+    sh_model_move_weights(&run->model, sh_group_memory(team->group, &team->blocks.weights));
     return SH_OK;
 }
 
@@ -286,9 +299,9 @@ static sh_status share_slots(shoal_run *run) {
     sh_team *team = &run->team;
     size_t bytes = sh_optim_floats(&run->optim) * sizeof(float), ranks = (size_t)team->ranks;
     if (bytes == 0) return SH_OK;
-    SH_TRY(sh_engine_share(team->engine, (bytes + ranks - 1) / ranks, &team->slots));
-    SH_ASSERT(team->slots.stride * ranks >= bytes);  // where sh_engine_maps
-    sh_optim_place(&run->optim, (float *)(void *)team->slots.base[0]);
+    SH_TRY(sh_group_share(team->group, (bytes + ranks - 1) / ranks, &team->blocks.slots));
+    SH_ASSERT(team->blocks.slots.stride * ranks >= bytes);  // where sh_engine_maps
+    sh_optim_place(&run->optim, (float *)(void *)team->blocks.slots.base[0]);
     return SH_OK;
 }
 
@@ -300,16 +313,16 @@ static sh_step_options step_options(const shoal_run *run) {
                              .clip_norm = config->clip_norm,
                              .clip_value = config->clip_value,
                              .drops_paths = run->drops_paths,
-                             .common_statistics = config->sync_batchnorm && team->engine != NULL,
-                             .gradients = team->gradients.base != NULL ? &team->gradients : NULL,
+                             .common_statistics = config->sync_batchnorm && team->group != NULL,
+                             .gradients = sh_group_mapped(&team->blocks.gradients),
                              .weights = mapped_weights(team)};
 }
 
 sh_status sh_team_place_blocks(shoal_run *run) {
     sh_team *team = &run->team;
-    bool sums = team->engine != NULL && sums_steps(run, team->ranks);
+    bool sums = team->group != NULL && sums_steps(run, team->ranks);
     if (sums && !team->env.timing_only) SH_TRY(map_weights(run));
-    bool takes = team->engine != NULL && !run->config.exact && !team->env.timing_only;
+    bool takes = team->group != NULL && !run->config.exact && !team->env.timing_only;
     if (takes) SH_TRY(sh_model_take_gradients(&run->model));
     team->steps = step_options(run);
     if (!sums || !takes) return SH_OK;
@@ -336,7 +349,7 @@ static sh_status others_agree(sh_team *team, const char *hash, bool *agree_out) 
 sh_status sh_team_check_replicas(shoal_run *run) {
     sh_team *team = &run->team;
     int64_t every = run->config.check_every;
-    if (team->engine == NULL || every == 0 || run->at.step % every != 0) return SH_OK;
+    if (team->group == NULL || every == 0 || run->at.step % every != 0) return SH_OK;
     char hash[SH_BLAKE2_HEX], first[SH_BLAKE2_HEX];
     sh_blake2_hex(run->model.blocks.weights, run->model.net->params.total * sizeof(float), hash);
     memcpy(first, hash, sizeof first);
@@ -360,15 +373,16 @@ sh_status sh_team_check_replicas(shoal_run *run) {
 
 void sh_team_fini(sh_team *team) {
     (void)await_written(team);  // the comm task looks at it until then
-    sh_free(team->cuts);
-    sh_free(team->speeds);
+    sh_free(team->balance.cuts);
+    sh_free(team->balance.speeds);
     sh_free(team->spare);
     sh_free(team->costs);
-    if (team->gradients.base != NULL) sh_engine_unshare(team->engine, &team->gradients);
-    if (team->weights.base != NULL) sh_engine_unshare(team->engine, &team->weights);
-    if (team->slots.base != NULL) sh_engine_unshare(team->engine, &team->slots);
-    team->cuts = NULL;
-    team->speeds = NULL;
+    if (team->blocks.gradients.base != NULL) sh_group_unshare(team->group, &team->blocks.gradients);
+    if (team->blocks.weights.base != NULL) sh_group_unshare(team->group, &team->blocks.weights);
+    if (team->blocks.slots.base != NULL) sh_group_unshare(team->group, &team->blocks.slots);
+    team->balance.cuts = NULL;
+    team->balance.speeds = NULL;
     team->spare = NULL;
     team->costs = NULL;
+    sh_mesh_fini(&team->mesh);
 }

@@ -7,6 +7,7 @@
 
 #include "comm/engine.h"
 #include "data/loader.h"
+#include "parallel/mesh.h"
 #include "parallel/peers.h"
 #include "sync/sync.h"
 #include "run/config.h"
@@ -43,6 +44,7 @@ typedef struct sh_regroup_ops {
 /* Where a worker sits. */
 struct sh_worker_env {
     sh_engine *engine;       // borrowed; NULL: it is to join a team that is under way
+    sh_mesh_shape mesh;      // of all ranks of the engine; zeros: they only share the batch
     sh_rank_status *board;   // borrowed
     int slot, slots;         // its place among those of all workers, whatever its rank
     int planned;             // workers that the run began with; 0: as many as there are
@@ -72,8 +74,24 @@ typedef struct sh_server_snapshots {
     bool counted;  // what the services counted is known from elsewhere
 } sh_server_snapshots;
 
+/* Blocks of the model that lie where the workers of one node may map them; base NULL: private. */
+typedef struct sh_team_blocks {
+    sh_shared gradients, weights;
+    sh_shared slots;  // the optimizer's state, one block behind the other
+} sh_team_blocks;
+
+/* Shares of the batch that follow speed (team_balance.c). */
+typedef struct sh_team_balance_state {
+    uint32_t *cuts;               // the shares now, and those thought of; 2 (ranks + 1)
+    double *speeds;               // (ranks)
+    int64_t samples, compute_ns;  // since the last look
+} sh_team_balance_state;
+
 typedef struct sh_team {
-    sh_engine *engine;  // NULL: the run has one worker
+    sh_engine *engine;  // of the whole run; NULL: it has one worker
+    sh_mesh mesh;       // of all its ranks
+    sh_group *group;    // its workers that hold copies of the same parameters: those along the
+                        // dimension `data`; NULL: this one alone. `rank` and `ranks` are there
     int rank, ranks;
     int threads;                  // 0: all cores
     sh_rank_status *board;        // NULL: one worker
@@ -82,14 +100,11 @@ typedef struct sh_team {
                         // files are written
     bool writes;        // it is under way
     sh_worker_env env;  // as it was given; zeros: one worker
-    sh_shared gradients, weights;  // base NULL: private
-    sh_shared slots;        // the optimizer's, one block behind the other; base NULL: private
+    sh_team_blocks blocks;
     sh_step_options steps;  // how workers that step together do it
-    uint32_t *cuts;         // balance: the shares now, and those thought of; 2 (ranks + 1)
-    double *speeds;         // (ranks)
-    int64_t balance_samples, balance_ns;  // computed since the last look
-    bool stops;                           // a rank was asked to stop: all do after this step
-    bool regroups;                        // somebody waits to join: all regroup after this step
+    sh_team_balance_state balance;
+    bool stops;                     // a rank was asked to stop: all do after this step
+    bool regroups;                  // somebody waits to join: all regroup after this step
     bool holds;                     // this worker has the model, or the whole of its part of it
     bool joined;                    // it trains in this generation
     sh_server_snapshots snapshots;  // of this generation
@@ -102,6 +117,8 @@ typedef struct sh_team {
 } sh_team;
 
 static inline bool sh_team_leads(const sh_team *team) { return team->rank == 0; }
+/* Collective over the engine: the mesh that the env asks for, and this worker's place in it. */
+sh_status sh_team_form(sh_team *team);
 /* This worker's part of every batch. */
 sh_batch_share sh_team_share(const sh_team *team);
 

@@ -25,8 +25,8 @@ static void set_share(shoal_run *run, const uint32_t *cuts) {
 static sh_status look(shoal_run *run, double *speed, uint32_t *cuts, uint32_t *now_cuts) {
     sh_team *team = &run->team;
     memset(speed, 0, (size_t)team->ranks * sizeof *speed);
-    speed[team->rank] = (double)team->balance_samples / ((double)team->balance_ns * 1e-9);
-    team->balance_samples = team->balance_ns = 0;
+    speed[team->rank] = (double)team->balance.samples / ((double)team->balance.compute_ns * 1e-9);
+    team->balance.samples = team->balance.compute_ns = 0;
     SH_TRY(sh_team_sum(team, speed, (size_t)team->ranks));
     sh_balance_cut(speed, team->ranks, (uint32_t)run->config.batch, cuts);
     double before = sh_balance_time(speed, team->ranks, now_cuts);
@@ -45,24 +45,25 @@ static sh_status look(shoal_run *run, double *speed, uint32_t *cuts, uint32_t *n
 
 sh_status sh_team_balance(shoal_run *run, int64_t samples, int64_t compute_ns) {
     sh_team *team = &run->team;
-    if (team->engine == NULL || !run->config.balance) return SH_OK;
-    team->balance_samples += samples;
-    team->balance_ns += compute_ns;
+    if (team->group == NULL || !run->config.balance) return SH_OK;
+    team->balance.samples += samples;
+    team->balance.compute_ns += compute_ns;
     // The first look has seen executors being made; it only starts the clock.
     if (run->at.step % EVERY != 0) return SH_OK;
-    if (run->at.step == EVERY || team->balance_samples == 0 || team->balance_ns == 0) {
-        team->balance_samples = team->balance_ns = 0;
+    if (run->at.step == EVERY || team->balance.samples == 0 || team->balance.compute_ns == 0) {
+        team->balance.samples = team->balance.compute_ns = 0;
         if (run->at.step == EVERY) return SH_OK;
-        team->balance_samples = team->balance_ns = 1;  // it had none: any speed keeps it in step
+        team->balance.samples = team->balance.compute_ns =
+            1;  // it had none: any speed keeps it in step
     }
     size_t ranks = (size_t)team->ranks;
-    if (team->cuts == NULL) {
-        team->cuts = sh_alloc(2 * (ranks + 1), sizeof *team->cuts);
-        team->speeds = sh_alloc(ranks, sizeof *team->speeds);
-        if (team->cuts == NULL || team->speeds == NULL)
+    if (team->balance.cuts == NULL) {
+        team->balance.cuts = sh_alloc(2 * (ranks + 1), sizeof *team->balance.cuts);
+        team->balance.speeds = sh_alloc(ranks, sizeof *team->balance.speeds);
+        if (team->balance.cuts == NULL || team->balance.speeds == NULL)
             return SH_FAIL(SH_E_MEMORY, "out of memory for shares");
         for (uint32_t r = 0; r <= ranks; r++)
-            team->cuts[r] = (uint32_t)((uint64_t)run->config.batch * r / ranks);
+            team->balance.cuts[r] = (uint32_t)((uint64_t)run->config.batch * r / ranks);
     }
-    return look(run, team->speeds, team->cuts + ranks + 1, team->cuts);
+    return look(run, team->balance.speeds, team->balance.cuts + ranks + 1, team->balance.cuts);
 }

@@ -14,6 +14,13 @@
 #include "run/costs.h"
 #include "run/run.h"
 
+static sh_engine *engine_of(const sh_team *team) { return sh_group_engine(team->group); }
+
+/* Costs are those between all ranks of an engine, which all of them measure together. */
+static bool measures(const sh_team *team) {
+    return team->group != NULL && team->group == sh_engine_world(engine_of(team));
+}
+
 /* Machines are told apart by their names; the sum is the same in any order of the ranks. */
 static double hash_host(void) {
     char name[256] = "";
@@ -30,8 +37,8 @@ static sh_status identify(shoal_run *run, char key_out[KEY_MOST], bool *measures
     sh_team *team = &run->team;
     double sums[] = {hash_host(), sh_team_leads(team) && sh_tuner_measures(run->model.tuner)};
     SH_TRY(sh_team_sum(team, sums, SH_COUNT(sums)));
-    sh_costs_key(sh_engine_transport(team->engine), team->ranks, sh_engine_nodes(team->engine),
-                 key_out);
+    sh_costs_key(sh_engine_transport(engine_of(team)), team->ranks,
+                 sh_engine_nodes(engine_of(team)), key_out);
     sh_snprintf(key_out + strlen(key_out), 32, "%.0f", sums[0]);
     *measures_out = sums[1] > 0;
     return SH_OK;
@@ -39,7 +46,7 @@ static sh_status identify(shoal_run *run, char key_out[KEY_MOST], bool *measures
 
 static void log_costs(shoal_run *run, const sh_costs *costs, const char *how) {
     char link[3 * SH_UNIT_TEXT];
-    bool between = sh_engine_nodes(run->team.engine) > 1;
+    bool between = sh_engine_nodes(engine_of(&run->team)) > 1;
     SH_INFO(&run->log, "links %s: %s %s%s%s", how,
             sh_link_text(between ? &costs->link : &costs->node_link, link),
             between ? "between nodes" : "between workers",
@@ -54,17 +61,17 @@ static sh_status agree(shoal_run *run, const char *known, sh_costs *costs_out, b
     *sound_out = sh_costs_parse(text, costs_out);
     sh_free(run->team.costs);
     run->team.costs = text;
-    return *sound_out ? sh_engine_set_costs(run->team.engine, costs_out) : SH_OK;
+    return *sound_out ? sh_engine_set_costs(engine_of(&run->team), costs_out) : SH_OK;
 }
 
 /* Whether the network is another one than that of the figures. */
 static sh_status contradicts(shoal_run *run, const char *key, const sh_costs *costs, bool *out) {
     sh_team *team = &run->team;
     double doubts = sh_team_leads(team) && sh_tuner_measured(run->model.tuner, key) &&
-                    sh_engine_nodes(team->engine) > 1;
+                    sh_engine_nodes(engine_of(team)) > 1;
     SH_TRY(sh_team_sum(team, &doubts, 1));
     sh_link link = costs->link;
-    if (doubts > 0) SH_TRY(sh_engine_probe(team->engine, &link));
+    if (doubts > 0) SH_TRY(sh_engine_probe(engine_of(team), &link));
     *out = sh_links_differ(&link, &costs->link);
     return SH_OK;
 }
@@ -73,7 +80,7 @@ static sh_status contradicts(shoal_run *run, const char *key, const sh_costs *co
 static sh_status measure(shoal_run *run, const char *key, sh_costs *costs, bool sound) {
     sh_costs found;
     char text[SH_COSTS_TEXT];
-    SH_TRY(sh_engine_calibrate(run->team.engine, &found));
+    SH_TRY(sh_engine_calibrate(engine_of(&run->team), &found));
     bool stays = sound && !sh_links_differ(&found.link, &costs->link);
     sh_costs_print(stays ? costs : &found, text);
     SH_TRY(agree(run, text, costs, &sound));
@@ -84,7 +91,7 @@ static sh_status measure(shoal_run *run, const char *key, sh_costs *costs, bool 
 
 sh_status sh_team_take_costs(shoal_run *run) {
     sh_team *team = &run->team;
-    if (team->engine == NULL) return SH_OK;
+    if (!measures(team)) return SH_OK;
     char key[KEY_MOST];
     bool measures, sound, stale = false;
     SH_TRY(identify(run, key, &measures));
@@ -98,7 +105,7 @@ sh_status sh_team_take_costs(shoal_run *run) {
 }
 
 sh_status sh_team_keep_costs(shoal_run *run) {
-    if (run->team.engine == NULL) return SH_OK;
+    if (!measures(&run->team)) return SH_OK;
     char *known = run->team.costs;  // told anew, and freed by then
     sh_costs costs;
     bool sound;

@@ -68,7 +68,7 @@ static bool first_difference(const char *first, const char *mine, char theirs_ou
 
 sh_status sh_team_compare(shoal_run *run) {
     sh_team *team = &run->team;
-    if (team->engine == NULL || team->env.spend != NULL) return SH_OK;  // simulated: one config
+    if (team->group == NULL || team->env.spend != NULL) return SH_OK;  // simulated: one config
     char *mine = facts_of(run), *first = NULL, a[FACT_MOST], b[FACT_MOST];
     if (mine == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
     sh_status status = sh_team_tell(team, mine, &first);
@@ -85,7 +85,7 @@ sh_status sh_team_compare(shoal_run *run) {
                     .dtype = SH_DTYPE_F64,
                     .op = SH_SUM,
                     .bucket = -1};
-    SH_TRY(sh_engine_run(team->engine, &call));
+    SH_TRY(sh_group_run(team->group, &call));
     if (others == 0) return SH_OK;
     if (!differs)
         return SH_FAIL(SH_E_PEER, "%.0f of %d ranks have other settings than rank 0", others,

@@ -59,7 +59,7 @@ static sh_status tell_times(const shoal_run *run, const worker_time *times, int 
 
 static sh_status report_time(shoal_run *run) {
     sh_team *team = &run->team;
-    if (team->engine == NULL) return SH_OK;
+    if (team->group == NULL) return SH_OK;
     size_t bytes = (size_t)team->ranks * sizeof(worker_time);
     worker_time *times = sh_alloc((size_t)team->ranks, sizeof *times);
     if (times == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a report");
@@ -74,7 +74,7 @@ static sh_status report_time(shoal_run *run) {
                     .dtype = SH_DTYPE_F64,
                     .op = SH_SUM,
                     .bucket = -1};
-    sh_status status = sh_engine_run(team->engine, &call);
+    sh_status status = sh_group_run(team->group, &call);
     if (status == SH_OK && sh_team_leads(team)) status = tell_times(run, times, team->ranks);
     sh_free(times);
     return status;

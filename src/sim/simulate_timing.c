@@ -73,7 +73,7 @@ static shoal_run run_for_scheme(sh_simulated_worker *worker, const sh_worker_env
     run.optim.slots[0] = run.optim.slots[1] = NULL;
     run.team = (sh_team){.engine = worker->engine,
                          .rank = worker->rank,
-                         .ranks = worker->engine != NULL ? sh_engine_ranks(worker->engine) : 1,
+                         .ranks = 1,
                          .board = env->board,
                          .env = *env};
     return run;
@@ -122,7 +122,8 @@ sh_status sh_simulate_timing(sh_simulated_worker *worker) {
     if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulated worker");
     *run = run_for_scheme(worker, &env);
     sh_simulation *s = worker->simulation;
-    sh_status status = run_to_end(run, worker->rank < 0);
+    sh_status status = sh_team_form(&run->team);
+    if (status == SH_OK) status = run_to_end(run, worker->rank < 0);
     const sh_error error = *sh_error_last();
     bool dead = sh_sim_is_dead(s->sim, worker->home);
     if (dead) sh_scheme_leave(run);

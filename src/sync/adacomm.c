@@ -66,7 +66,7 @@ static sh_status gather_loss(sh_sync *sync) {
                     .op = SH_SUM,
                     .step = sync->replica->step,
                     .bucket = -1};
-    SH_TRY(sh_engine_run(sync->replica->engine, &call));
+    SH_TRY(sh_group_run(sync->replica->group, &call));
     a->sum = a->counted = 0;
     if (!(all[1] > 0)) return SH_OK;  // short batches may have no samples that count
     if (a->state[FIRST] == 0) {

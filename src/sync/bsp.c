@@ -39,13 +39,12 @@ typedef struct bsp {
 static void sum_norms(void *self, double *values, size_t count) {
     bsp *b = self;
     sh_call call = {.what = SH_ALLREDUCE,
-                    .group = sh_reducer_group(b->reducer),
                     .data = values,
                     .count = count,
                     .dtype = SH_DTYPE_F64,
                     .op = SH_SUM,
                     .bucket = -1};
-    sh_status status = sh_engine_run(b->replica->engine, &call);
+    sh_status status = sh_group_run(sh_reducer_group(b->reducer), &call);
     if (status != SH_OK) b->status = status;  // the step fails when it ends
 }
 
@@ -153,7 +152,7 @@ static sh_status agree_on_unused(bsp *b) {
                     .op = SH_SUM,
                     .step = replica->step + 1,
                     .bucket = -1};
-    SH_TRY(sh_engine_run(replica->engine, &call));
+    SH_TRY(sh_group_run(replica->group, &call));
     for (size_t i = 0; i < params->count; i++) unused[i] = b->used[i] == 0;
     if (replica->codec->kind == NULL || sh_codec_states(replica->codec) == 0) return SH_OK;
     for (size_t i = 0; i < params->count; i++)
@@ -193,7 +192,7 @@ static sh_status begins(void *who, const sh_loss_result *losses) {
                                 .step = replica->step + 1,
                                 .bucket = -1};
     sh_reducer_begin(b->reducer, replica->step);
-    return sh_engine_start(replica->engine, &b->control_call);
+    return sh_group_start(replica->group, &b->control_call);
 }
 
 static void ready(void *who, size_t param) { sh_reducer_ready(((bsp *)who)->reducer, param); }
@@ -220,7 +219,7 @@ static sh_status add_nothing(bsp *b) {
 
 static sh_status take_control(bsp *b, sh_loss_result *total_out) {
     sh_replica *replica = b->replica;
-    SH_TRY(sh_engine_wait(replica->engine, &b->control_call));
+    SH_TRY(sh_group_wait(replica->group, &b->control_call));
     *total_out = (sh_loss_result){.sum = b->control[CONTROL_LOSS],
                                   .counted = (int64_t)b->control[CONTROL_COUNTED],
                                   .correct = (int64_t)b->control[CONTROL_CORRECT]};
@@ -278,7 +277,7 @@ static sh_status combine(void *who, sh_reduce_op op, int64_t *values, size_t cou
                     .step = replica->step,
                     .bucket = -1};
     *over_out = false;
-    SH_TRY(sh_engine_run(replica->engine, &call));
+    SH_TRY(sh_group_run(replica->group, &call));
     replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     replica->counts.sent_bytes += call.sent_bytes;
     replica->counts.dense_bytes += call.sent_bytes;
@@ -290,7 +289,7 @@ static sh_status combine(void *who, sh_reduce_op op, int64_t *values, size_t cou
 static sh_status make_reducer(bsp *b) {
     sh_replica *replica = b->replica;
     const sh_step_options *steps = replica->steps;
-    const sh_reducer_options options = {.engine = replica->engine,
+    const sh_reducer_options options = {.group = replica->group,
                                         .params = replica->params,
                                         .gradients = replica->gradients,
                                         .shared = steps->gradients,

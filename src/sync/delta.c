@@ -32,7 +32,7 @@ static sh_status make(sh_delta *delta) {
     if (computes && delta->anchor == NULL) return out_of_memory();
     sh_delta_rebase(delta);
     const sh_exchange_bucket all = {.count = replica->params->count};
-    const sh_exchange_options options = {.engine = replica->engine,
+    const sh_exchange_options options = {.group = replica->group,
                                          .codec = replica->codec,
                                          .params = replica->params,
                                          .gradients = replica->gradients,

@@ -127,11 +127,11 @@ static sh_status hogwild_create(sh_sync *sync) {
                        sync->scheme.kind->name);
     h->locked = is_locked(sync);
     size_t bytes = sizeof(common) + replica->params->total * sizeof(float);
-    SH_TRY(sh_engine_share(replica->engine, bytes, &h->shared));
+    SH_TRY(sh_group_share(replica->group, bytes, &h->shared));
     SH_TRY(check_mapped(sync, &h->shared));
     common *c = (common *)(void *)h->shared.base[0];
     SH_TRY(fill(replica, c));
-    SH_TRY(sh_engine_barrier(replica->engine));
+    SH_TRY(sh_group_barrier(replica->group));
     h->common = c;
     h->placed = !h->locked || replica->ops.sparse != NULL;
     if (h->placed) replica->ops.place(replica->ops.self, c->weights);
@@ -146,7 +146,7 @@ static void hogwild_destroy(sh_sync *sync) {
     if (h->placed) replica->ops.place(replica->ops.self, NULL);
     if (h->common != NULL)
         memcpy(replica->weights, h->common->weights, replica->params->total * sizeof(float));
-    if (h->shared.base != NULL) sh_engine_unshare(replica->engine, &h->shared);
+    if (h->shared.base != NULL) sh_group_unshare(replica->group, &h->shared);
     sh_free(h);
     sync->own = NULL;
 }
@@ -241,18 +241,18 @@ static sh_status hogwild_meet(sh_sync *sync) {
     sh_replica *replica = sync->replica;
     common *c = h->common;
     int64_t begin = sh_clock_now_ns(replica->clock);
-    SH_TRY(sh_engine_barrier(replica->engine));
+    SH_TRY(sh_group_barrier(replica->group));
     replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     // Every worker asked once more than it did.
     int64_t taken = atomic_load_explicit(&c->taken, memory_order_relaxed);
     replica->all.done = taken < replica->all.goal ? taken : replica->all.goal;
     if (!h->placed) memcpy(replica->weights, c->weights, replica->params->total * sizeof(float));
-    SH_TRY(sh_engine_barrier(replica->engine));
+    SH_TRY(sh_group_barrier(replica->group));
     if (replica->rank == 0) {
         atomic_store_explicit(&c->taken, replica->all.done, memory_order_relaxed);
         atomic_store_explicit(&c->stops, false, memory_order_relaxed);
     }
-    return sh_engine_barrier(replica->engine);
+    return sh_group_barrier(replica->group);
 }
 
 /* The workers share memory: nothing is sent. */

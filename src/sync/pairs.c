@@ -110,7 +110,7 @@ static sh_status pairs_create(sh_sync *sync) {
     if (p == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gossip in pairs");
     pthread_mutex_init(&p->lock, NULL);
     SH_TRY(make(sync, p));
-    return sh_engine_barrier(sync->replica->engine);
+    return sh_group_barrier(sync->replica->group);
 }
 
 /* What was under way is taken back. The model of a worker that answers is the one that is shared.
@@ -221,7 +221,7 @@ static sh_status pairs_meet(sh_sync *sync) {
     pairs *p = sync->own;
     sh_replica *replica = sync->replica;
     size_t total = replica->params->total;
-    SH_TRY(sh_engine_barrier(replica->engine));
+    SH_TRY(sh_group_barrier(replica->group));
     if (p->shared != NULL) {
         pthread_mutex_lock(&p->lock);
         sh_vector()->copy(p->shared, replica->weights, total);
@@ -233,7 +233,7 @@ static sh_status pairs_meet(sh_sync *sync) {
         sh_vector()->copy(replica->weights, p->shared, total);
         pthread_mutex_unlock(&p->lock);
     }
-    return sh_engine_barrier(replica->engine);
+    return sh_group_barrier(replica->group);
 }
 
 /* ---- the service ---- */

@@ -104,12 +104,11 @@ static bucket make_bucket(sh_reducer *reducer, size_t first, size_t end) {
                                          .result = options->weights + low->offset,
                                          .shared = options->weights_shared};
     if (!options->shards) return made;
-    int rank = sh_engine_rank(options->engine), ranks = sh_engine_ranks(options->engine);
+    int rank = sh_group_rank(options->group), ranks = sh_group_ranks(options->group);
     sh_range mine = sh_block_range(elements, ranks, rank);
     made.range.low = low->offset + mine.first;
     made.range.high = made.range.low + mine.count;
     made.gather = (sh_call){.what = SH_ALLGATHER,
-                            .group = reducer->group,
                             .data = options->weights + low->offset,
                             .count = elements,
                             .dtype = SH_DTYPE_F32,
@@ -137,24 +136,13 @@ static sh_status make_buckets(sh_reducer *reducer) {
     return SH_OK;
 }
 
-static sh_status make_group(sh_reducer *reducer) {
-    if (!reducer->options.shards) return SH_OK;
-    int ranks = sh_engine_ranks(reducer->options.engine);
-    int *all = sh_alloc((size_t)ranks, sizeof *all);
-    if (all == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
-    for (int r = 0; r < ranks; r++) all[r] = r;
-    sh_status status = sh_group_create(reducer->options.engine, all, ranks, &reducer->group);
-    sh_free(all);
-    return status;
-}
-
 static sh_status make_exchange(sh_reducer *reducer) {
     sh_exchange_bucket *ranges = sh_alloc(reducer->bucket_count + 1, sizeof *ranges);
     if (ranges == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for gradient buckets");
     for (size_t i = 0; i < reducer->bucket_count; i++)
         ranges[i] =
             (sh_exchange_bucket){reducer->buckets[i].range.first, reducer->buckets[i].range.count};
-    sh_exchange_options options = {.engine = reducer->options.engine,
+    sh_exchange_options options = {.group = reducer->options.group,
                                    .codec = reducer->options.codec,
                                    .params = reducer->options.params,
                                    .gradients = reducer->options.gradients,
@@ -182,7 +170,7 @@ sh_status sh_reducer_create(const sh_reducer_options *options, sh_reducer **redu
     reducer->options = *options;
     reducer->travel = travel_of(options);
     reducer->bucket_of = sh_alloc(options->params->count + 1, sizeof *reducer->bucket_of);
-    sh_status status = make_group(reducer);
+    sh_status status = options->shards ? sh_group_twin(options->group, &reducer->group) : SH_OK;
     if (status == SH_OK)
         status = reducer->bucket_of != NULL
                      ? make_buckets(reducer)
@@ -224,22 +212,22 @@ static void note_failure(sh_reducer *reducer, sh_status status) {
 static void start_call(sh_reducer *reducer, size_t index) {
     sh_call *call = &reducer->buckets[index].sum;
     call->step = reducer->step + 1;
-    note_failure(reducer, sh_engine_start(reducer->options.engine, call));
+    note_failure(reducer, sh_group_start(reducer->options.group, call));
 }
 
 static bool test_call(sh_reducer *reducer, size_t index) {
-    return sh_engine_test(reducer->options.engine, &reducer->buckets[index].sum);
+    return sh_group_test(reducer->options.group, &reducer->buckets[index].sum);
 }
 
 static sh_status wait_for_call(sh_reducer *reducer, size_t index) {
-    return sh_engine_wait(reducer->options.engine, &reducer->buckets[index].sum);
+    return sh_group_wait(reducer->options.group, &reducer->buckets[index].sum);
 }
 
 /* Without a codec the floats that an all-reduce sends at least are what it would send anyway; the
  * other calls tell what they sent. */
 static void count_floats(sh_reducer *reducer, size_t index) {
     const sh_call *call = &reducer->buckets[index].sum;
-    size_t ranks = (size_t)sh_engine_ranks(reducer->options.engine);
+    size_t ranks = (size_t)sh_group_ranks(reducer->options.group);
     bool plain = call->what == SH_ALLREDUCE && call->fused.work == NULL;
     reducer->stats.sent_bytes += call->sent_bytes;
     reducer->stats.dense_bytes +=
@@ -299,7 +287,7 @@ static void start_ready(sh_reducer *reducer) {
 
 static void start_gather(sh_reducer *reducer, bucket *updated) {
     updated->gather.step = reducer->step + 1;
-    note_failure(reducer, sh_engine_start(reducer->options.engine, &updated->gather));
+    note_failure(reducer, sh_group_start(reducer->group, &updated->gather));
     updated->gathers = reducer->status == SH_OK;
 }
 
@@ -334,7 +322,7 @@ void sh_reducer_ready(void *self, size_t param) {
     if (!reducer->options.overlap) return;
     span sends = begin_span(reducer);
     start_ready(reducer);
-    sh_engine_poll(reducer->options.engine);
+    sh_engine_poll(sh_group_engine(reducer->options.group));
     end_span(reducer, sends);
     if (!reducer->options.fuses_update) take_arrived(reducer);
 }
@@ -345,7 +333,7 @@ static sh_status finish_gathers(sh_reducer *reducer) {
         bucket *next = &reducer->buckets[i];
         if (!next->gathers) continue;
         span waits = begin_span(reducer);
-        note_failure(reducer, sh_engine_wait(reducer->options.engine, &next->gather));
+        note_failure(reducer, sh_group_wait(reducer->group, &next->gather));
         end_span(reducer, waits);
         reducer->stats.sent_bytes += next->gather.sent_bytes;
         reducer->stats.dense_bytes += next->gather.sent_bytes;
@@ -365,7 +353,7 @@ sh_status sh_reducer_gather_block(sh_reducer *reducer, float *block) {
         sh_call call = reducer->buckets[i].gather;
         call.data = block + ((float *)call.data - reducer->options.weights);
         call.shared = NULL;
-        SH_TRY(sh_engine_run(reducer->options.engine, &call));
+        SH_TRY(sh_group_run(reducer->group, &call));
     }
     return SH_OK;
 }

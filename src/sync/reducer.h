@@ -47,7 +47,7 @@ typedef struct sh_fixed_gradient {
 } sh_fixed_gradient;
 
 typedef struct sh_reducer_options {
-    sh_engine *engine;
+    sh_group *group;  // whose ranks hold copies of the parameters
     const sh_param_list *params;
     float *gradients;         // the whole block; NULL: timing only, messages have sizes alone
     const sh_shared *shared;  // that holds it; NULL: private memory

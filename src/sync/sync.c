@@ -187,7 +187,7 @@ sh_status sh_replica_average(sh_replica *replica, float *data, size_t count) {
                     .step = replica->step,
                     .bucket = -1};
     int64_t begin = sh_clock_now_ns(replica->clock);
-    SH_TRY(sh_engine_run(replica->engine, &call));
+    SH_TRY(sh_group_run(replica->group, &call));
     if (spare != NULL) memcpy(data, spare, count * sizeof *data);
     replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     replica->counts.sent_bytes += call.sent_bytes;

@@ -177,9 +177,9 @@ typedef struct sh_replica_counts {
 
 /* A worker as its scheme sees it. */
 typedef struct sh_replica {
-    int rank, ranks;    // of the workers
-    sh_engine *engine;  // collectives with the other workers
-    sh_mail mail;       // unless the scheme uses none
+    int rank, ranks;  // of the workers
+    sh_group *group;  // collectives with the other workers; NULL: there is none
+    sh_mail mail;     // unless the scheme uses none
     const sh_clock *clock;
     const sh_trace *trace;
     const sh_param_list *params;

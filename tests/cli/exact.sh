@@ -57,6 +57,18 @@ case_threads_change_no_bit() {
     [ "$((10#$(basename "$steps" .safetensors | cut -d- -f2)))" -eq 60 ] || fail "not 2 epochs of 30 steps"
 }
 
+case_buckets_change_no_bit() {
+    for mib in 0.001 0.01 64; do
+        expect_exit 0 "$SHOAL" train "${run[@]}" --bucket-mb "$mib" -n 3 --threads 1 --epochs 2 --out "mib$mib"
+        same_all "mib$mib"
+    done
+    expect_exit 0 "$SHOAL" train "${run[@]}" --bucket-mb 0.001 --no-overlap -n 2 --threads 1 --epochs 2 --out no-overlap
+    same_all no-overlap
+    expect_exit 0 "$SHOAL" train "${run[@]}" --clip-norm 0.5 --clip-value 0.1 --threads 1 --epochs 1 --out clip1
+    expect_exit 0 "$SHOAL" train "${run[@]}" --clip-norm 0.5 --clip-value 0.1 --bucket-mb 0.001 -n 2 --threads 1 --epochs 1 --out clip2
+    expect_same {clip1,clip2}/checkpoints/model-00000030.safetensors
+}
+
 case_workers_change_no_bit() {
     for workers in 2 3 4 6 8; do
         expect_exit 0 "$SHOAL" train "${run[@]}" -n "$workers" --threads 1 --epochs 2 --out "w$workers"

@@ -48,7 +48,7 @@ typedef struct world {
 static sh_status make_exchange(sh_engine *engine, const sh_codec *codec,
                                const sh_param_list *params, float *gradients,
                                const sh_shared *shared, sh_exchange **exchange_out) {
-    return sh_exchange_create(&(sh_exchange_options){.engine = engine,
+    return sh_exchange_create(&(sh_exchange_options){.group = sh_engine_world(engine),
                                                      .codec = codec,
                                                      .params = params,
                                                      .gradients = gradients,

@@ -25,7 +25,8 @@ static sh_status look(sh_engine *engine, void *argument) {
     shoal_run *run = sh_alloc(1, sizeof *run);
     SH_ASSERT(run != NULL);
     int rank = sh_engine_rank(engine);
-    run->team = (sh_team){.engine = engine, .rank = rank, .ranks = sh_engine_ranks(engine)};
+    run->team =
+        (sh_team){.group = sh_engine_world(engine), .rank = rank, .ranks = sh_engine_ranks(engine)};
     run->config.check_every = 10;
     run->model.net = &net;
     run->model.blocks.weights = weights;
@@ -63,7 +64,7 @@ static void take_steps(sh_team *team, int count) {
 }
 
 static sh_team patient_team(sh_engine *engine, sh_rank_status *board, sh_wait_limits *wait_limits) {
-    return (sh_team){.engine = engine,
+    return (sh_team){.group = sh_engine_world(engine),
                      .rank = sh_engine_rank(engine),
                      .ranks = sh_engine_ranks(engine),
                      .board = board,

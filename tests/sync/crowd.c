@@ -194,7 +194,7 @@ static sh_status make_replica(member *m, sh_engine *engine) {
     crowd *c = m->crowd;
     m->replica = (sh_replica){.rank = m->rank,
                               .ranks = c->workers,
-                              .engine = engine,
+                              .group = sh_engine_world(engine),
                               .mail = {.workers = c->workers},
                               .clock = m->sim != NULL ? sh_sim_clock(m->sim) : &sh_clock_real,
                               .params = &m->params,

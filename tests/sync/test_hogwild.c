@@ -112,7 +112,7 @@ static sh_status train(worker *w, sh_sync *sync) {
         most = sum;
         sh_call call = {
             .what = SH_ALLREDUCE, .data = &most, .count = 1, .op = SH_MAX, .bucket = -1};
-        SH_TRY(sh_engine_run(replica->engine, &call));
+        SH_TRY(sh_group_run(replica->group, &call));
         if (most != sum) return SH_FAIL(SH_E_NUMERIC, "replicas differ after a meeting");
         if (p->stop_at > 0) break;
     }
@@ -134,7 +134,7 @@ static sh_status be_worker(sh_engine *engine, void *argument) {
     w.replica =
         (sh_replica){.rank = rank,
                      .ranks = sh_engine_ranks(engine),
-                     .engine = engine,
+                     .group = sh_engine_world(engine),
                      .clock = &sh_clock_real,
                      .params = &params,
                      .weights = w.own,

@@ -5,6 +5,7 @@
  *   under_mpi FLAVOUR RANKS engine counts              all-reduces on groups of every size
  *   under_mpi FLAVOUR RANKS engine DIFFERENCE          rank 1 starts another call
  *   under_mpi FLAVOUR RANKS mail                       the suite over endpoints, two on rank 0
+ *   under_mpi FLAVOUR 4 groups FOLDER                  two runs as groups of one world
  *   under_mpi FLAVOUR RANKS fails | dies               the last rank leaves
  * Exit 0: fine. */
 #include <signal.h>
@@ -17,6 +18,7 @@
 #include "comm/conformance.h"
 #include "comm/engine_cases.h"
 #include "comm/transports/mpi.h"
+#include "run/groups.h"
 
 #define EXPECT(condition, ...) \
     if (!(condition)) return SH_FAIL(SH_E_FORMAT, __VA_ARGS__)
@@ -138,6 +140,54 @@ static sh_status engine(sh_transport *transport, const char *what) {
     return SH_OK;
 }
 
+/* ---- Groups: two data-parallel runs in one world of four ------------------------------------- */
+
+typedef struct mesh_member {
+    sh_transport *transport;
+    sh_engine *engine;
+    int hosts[GROUP_ENDPOINTS];  // of the mail of this rank's group
+} mesh_member;
+
+static sh_status open_group_mail(void *self, int endpoint, sh_transport **mail_out) {
+    const mesh_member *m = self;
+    SH_TRY(sh_engine_keep_polling(m->engine, sh_mpi_start_mail));
+    return sh_mpi_open_mail(m->transport, m->hosts, GROUP_ENDPOINTS, endpoint, mail_out);
+}
+
+static sh_status train_group(mesh_member *m, const char *scheme, const char *folder) {
+    int rank = m->transport->rank;
+    for (int i = 0; i < GROUP_ENDPOINTS; i++)  // services sit on the workers in turn
+        m->hosts[i] = i % GROUP_WORKERS * GROUPS + group_of(rank);
+    SH_TRY(group_train(&(group_worker){
+        .scheme = scheme,
+        .folder = folder,
+        .group = group_of(rank),
+        .place = group_place_of(rank),
+        .env = {
+            .engine = m->engine, .mesh = group_mesh(), .open_mail = open_group_mail, .self = m}}));
+    return sh_engine_barrier(m->engine);
+}
+
+/* Rank 0 repeats them on shared memory, each as a run of its own. */
+static sh_status groups(sh_transport *transport, const char *folder) {
+    mesh_member m = {.transport = transport};
+    EXPECT(transport->ranks == GROUP_WORLD, "%d ranks, not %d", transport->ranks, GROUP_WORLD);
+    const sh_engine_options options = {.task = true, .timeout_ns = 60000000000};
+    SH_TRY(sh_engine_create(transport, &options, &m.engine));
+    for (size_t i = 0; group_schemes[i] != NULL; i++) {
+        char together[1024], apart[1024];
+        snprintf(together, sizeof together, "%s/%s", folder, group_schemes[i]);
+        snprintf(apart, sizeof apart, "%s/%s-apart", folder, group_schemes[i]);
+        SH_TRY(train_group(&m, group_schemes[i], together));
+        if (transport->rank > 0) continue;
+        fprintf(stderr, "%s\n", group_schemes[i]);
+        SH_TRY(groups_apart(group_schemes[i], apart));
+        SH_TRY(groups_compare(together, apart));
+    }
+    sh_engine_destroy(m.engine);
+    return SH_OK;
+}
+
 /* ---- Mail: endpoints of tasks beside the engine's ------------------------------------------- */
 
 enum { ENDPOINTS_MOST = 16 };
@@ -238,7 +288,9 @@ static sh_status run(sh_transport *transport, const char *what) {
 
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
-    bool mails = strcmp(argv[3], "mail") == 0, takes = mails || strcmp(argv[3], "engine") == 0;
+    bool mails = strcmp(argv[3], "mail") == 0, trains = strcmp(argv[3], "groups") == 0;
+    bool takes = mails || trains || strcmp(argv[3], "engine") == 0;
+    if (trains && argc < 5) return 2;
     sh_mpi_options options = {
         .module = SHOAL_BINARY,
         .flavour = strcmp(argv[1], "mpich") == 0 ? SH_MPI_MPICH : SH_MPI_OPENMPI,
@@ -249,6 +301,8 @@ int main(int argc, char **argv) {
     sh_status status = sh_mpi_open(&options, &transport);
     if (status == SH_OK && mails)
         status = mail(transport);
+    else if (status == SH_OK && trains)
+        status = groups(transport, argv[4]);
     else if (status == SH_OK)
         status = takes ? engine(transport, argc > 4 ? argv[4] : NULL) : run(transport, argv[3]);
     if (status != SH_OK)
