@@ -281,9 +281,15 @@ static sh_batch_share exact_share(const shoal_run *run) {
     return sh_exact_share(run->config.shards, run->team.rank, run->team.ranks);
 }
 
-/* Stages of a pipeline all see the whole batch. */
+/* Stages of a pipeline all see the pipeline's whole share. */
 static sh_batch_share training_share(const shoal_run *run) {
-    if (sh_config_pipes(&run->config)) return (sh_batch_share){0};
+    sh_mesh_shape shape;
+    if (sh_config_pipes(&run->config) &&
+        sh_config_mesh(&run->config, run->team.ranks, &shape) == SH_OK) {
+        uint32_t at = (uint32_t)sh_mesh_place_of(&shape, run->team.rank).at[SH_AXIS_DATA];
+        uint32_t of = (uint32_t)shape.size[SH_AXIS_DATA];
+        return of == 1 ? (sh_batch_share){0} : (sh_batch_share){at, at + 1, of};
+    }
     return run->config.exact ? exact_share(run) : sh_team_share(&run->team);
 }
 

@@ -119,11 +119,5 @@ sh_status sh_layout_check(const sh_config *config) {
         return sh_error_hint("shoal explain cost --layout %s", config->layout);
     }
     if (shape.size[SH_AXIS_PIPE] == 1) return SH_OK;
-    if (shape.size[SH_AXIS_DATA] > 1) {
-        SH_FAIL(SH_E_UNSUPPORTED, "layout '%s': pipelines are not run beside each other yet",
-                config->layout);
-        return sh_error_hint("--layout pipe=%d -n %d", shape.size[SH_AXIS_PIPE],
-                             shape.size[SH_AXIS_PIPE]);
-    }
     return check_pipe(config, &shape);
 }

@@ -1,6 +1,7 @@
 /* The learner `pipe`: a net with a loss whose workers have different layers (parallel/pipeline.h).
- * Every worker sees every batch. It computes, and updates, the parameters of its own stages alone;
- * all other memory of the net is touched at meetings only, when all workers get the whole model:
+ * Every worker of a pipeline sees all of its share of every batch. It computes, and updates, the
+ * parameters of its own stages alone; all other memory of the net is touched at meetings only, when
+ * all workers get the whole model:
  *
  *   step ... step   each worker's own stages        merge   weights and statistics from their
  * owners save    and the optimizer's state
@@ -23,6 +24,8 @@
 
 typedef struct pipe_own {
     sh_pipeline pipeline;
+    sh_mesh mesh;  // data x pipe: several pipelines share the batch
+    int first;     // rank of the first stage of this worker's pipeline
     sh_pipe_worker *worker;
     sh_mail mail;
     int *cut;        // stages + 1 layers
@@ -37,6 +40,7 @@ static pipe_own *own_of(const sh_learner *learner) { return learner->own; }
 
 /* ---- Who has what ---------------------------------------------------------------------------- */
 
+/* Owners are ranks of the first pipeline, which is that of ranks 0, 1, ... */
 static void note_stage(const shoal_run *run, pipe_own *own, int stage) {
     const sh_net *net = run->model.net;
     int rank = stage % own->pipeline.ranks;
@@ -45,7 +49,7 @@ static void note_stage(const shoal_run *run, pipe_own *own, int stage) {
             size_t param = net->layers[i]->params[k];
             if (own->owner[param] < 0) own->owner[param] = rank;
             if (own->owner[param] != rank) own->tied[param] = true;
-            if (rank == run->team.rank) own->mine[param] = true;
+            if (rank == own->mesh.along[SH_AXIS_PIPE].at) own->mine[param] = true;
         }
         for (int k = 0; k < net->layers[i]->state_count; k++)
             own->state_owner[net->layers[i]->states[k]] = rank;
@@ -93,12 +97,18 @@ static sh_pipe_parts parts_of(pipe_own *own, int64_t count) {
     return (sh_pipe_parts){.count = (int)parts, .begin = own->begin};
 }
 
+/* The most samples of a batch that one pipeline takes. */
+static int64_t share_of(const shoal_run *run, const pipe_own *own) {
+    int pipelines = own->mesh.along[SH_AXIS_DATA].size;
+    return (run->config.batch + pipelines - 1) / pipelines;
+}
+
 /* Rank 0 looks at every layer; its measurements choose everybody's kernels, too. */
 static sh_status profile(shoal_run *run, const pipe_own *own, sh_cut_layer *layers) {
     sh_model *model = &run->model;
     sh_profile_options options = {
         .net = model->net,
-        .samples = sh_part_most(run->config.batch, own->pipeline.micros),
+        .samples = sh_part_most(share_of(run, own), own->pipeline.micros),
         .param_bytes = sizeof(float) * (2. + run->optim.slot_count),
         .loss = &model->loss,
         .tuner = model->tuner,
@@ -164,16 +174,23 @@ static void tell_cut(const shoal_run *run, const pipe_own *own) {
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-static sh_status wire_send(void *self, sh_message *message) { return sh_mail_send(self, message); }
+/* A pipeline counts its own ranks. */
+static sh_status wire_send(void *self, sh_message *message) {
+    pipe_own *own = self;
+    message->peer += own->first;
+    return sh_mail_send(&own->mail, message);
+}
 static sh_status wire_receive(void *self, sh_message *message) {
-    return sh_mail_receive(self, message);
+    pipe_own *own = self;
+    message->peer += own->first;
+    return sh_mail_receive(&own->mail, message);
 }
 static sh_status wire_wait(void *self, sh_message *message, const char *what) {
-    return sh_mail_wait(self, message, what);
+    return sh_mail_wait(&((pipe_own *)self)->mail, message, what);
 }
 static void wire_cancel(void *self, sh_message *message) {
-    const sh_mail *mail = self;
-    sh_cancel(mail->transport, message);
+    const pipe_own *own = self;
+    sh_cancel(own->mail.transport, message);
 }
 
 static sh_status open_mail(shoal_run *run, pipe_own *own) {
@@ -199,6 +216,12 @@ static void set_wait_limits(const shoal_run *run, pipe_own *own) {
 static sh_status make_pipeline(shoal_run *run, pipe_own *own) {
     sh_mesh_shape shape;
     SH_TRY(sh_config_mesh(&run->config, run->team.ranks, &shape));
+    SH_TRY(sh_mesh_init(&shape, run->team.engine, &own->mesh));
+    own->first = run->team.rank - own->mesh.along[SH_AXIS_PIPE].at;
+    if (shape.size[SH_AXIS_DATA] > 1 && run->model.net->states.total > 0) {
+        SH_FAIL(SH_E_UNSUPPORTED, "running statistics of several pipelines are not averaged yet");
+        return sh_error_hint("--layout pipe=%d, or a net without batchnorm", run->team.ranks);
+    }
     int ranks = shape.size[SH_AXIS_PIPE];
     SH_TRY(sh_pipeline_init(&own->pipeline, run->config.pipe.schedule, ranks, 1));
     int stages = sh_pipeline_stages(&own->pipeline);
@@ -214,18 +237,19 @@ static sh_status make_pipeline(shoal_run *run, pipe_own *own) {
 static sh_status make_worker(shoal_run *run, pipe_own *own) {
     sh_pipe_worker_options options = {
         .pipeline = own->pipeline,
-        .rank = run->team.rank,
+        .rank = own->mesh.along[SH_AXIS_PIPE].at,
         .net = run->model.net,
         .cut = own->cut,
         .loss = &run->model.loss,
         .tuner = run->model.tuner,
         .trace = run->model.trace,
         .blocks = run->model.blocks,
-        .wire = {wire_send, wire_receive, wire_wait, wire_cancel, &own->mail},
+        .wire = {wire_send, wire_receive, wire_wait, wire_cancel, own},
     };
     SH_TRY(sh_pipe_worker_create(&options, &own->worker));
     size_t sizes[2], count = sh_loader_sizes(run->loader, sizes);
     for (size_t i = 0; i < count; i++) {
+        if (sizes[i] == 0) continue;
         sh_pipe_parts parts = parts_of(own, (int64_t)sizes[i]);
         SH_TRY(sh_pipe_worker_prepare(own->worker, &parts));
     }
@@ -261,6 +285,11 @@ static sh_status pipe_begin(sh_learner *learner) {
 
 static sh_status compute(shoal_run *run, pipe_own *own, const sh_batch *batch,
                          sh_loss_result *result_out) {
+    *result_out = (sh_loss_result){0};
+    if (batch->count == 0) {  // a short batch has fewer samples than there are pipelines
+        memset(run->model.blocks.gradients, 0, run->model.net->params.total * sizeof(float));
+        return SH_OK;
+    }
     const sh_sample_sizes sizes = sh_sample_sizes_of(&run->data.train->info);
     sh_pipe_step step = {
         .context = {.training = true,
@@ -325,6 +354,30 @@ static bool next_mine(const shoal_run *run, const pipe_own *own, size_t *first, 
     return *first < count;
 }
 
+/* Pipelines have the same stages: their gradients are summed, but for those summed over all. */
+static sh_status sum_pipelines(shoal_run *run, const pipe_own *own) {
+    const sh_param_list *params = &run->model.net->params;
+    sh_group *group = own->mesh.along[SH_AXIS_DATA].group;
+    if (group == NULL) return SH_OK;
+    for (size_t first = 0, end; first < params->count; first = end) {
+        for (end = first; end < params->count && own->mine[end] && !own->tied[end];) end++;
+        if (end == first) {
+            end++;
+            continue;
+        }
+        const sh_param *last = &params->items[end - 1];
+        sh_call call = {.what = SH_ALLREDUCE,
+                        .data = run->model.blocks.gradients + params->items[first].offset,
+                        .count = last->offset + last->count - params->items[first].offset,
+                        .dtype = SH_DTYPE_F32,
+                        .op = SH_SUM,
+                        .step = run->at.step + 1,
+                        .bucket = -1};
+        SH_TRY(sh_group_run(group, &call));
+    }
+    return SH_OK;
+}
+
 /* A parameter that several ranks have counts once. */
 static sh_status clip(shoal_run *run, const pipe_own *own, double *scale_out) {
     const sh_param_list *params = &run->model.net->params;
@@ -370,6 +423,7 @@ static sh_status learn(shoal_run *run, pipe_own *own, const sh_batch *batch,
     SH_TRY(compute(run, own, batch, result_out));
     SH_TRY(agree(run, result_out));
     SH_TRY(sum_tied(run, own));
+    SH_TRY(sum_pipelines(run, own));
     SH_TRY(clip(run, own, &scale));
     update(run, own, scale);
     return SH_OK;
@@ -446,6 +500,7 @@ static void pipe_close(sh_learner *learner) {
     pipe_own *own = own_of(learner);
     if (own == NULL) return;
     sh_pipe_worker_destroy(own->worker);
+    sh_mesh_fini(&own->mesh);
     sh_transport_close(own->mail.transport);
     sh_free(own->cut);
     sh_free(own->begin);

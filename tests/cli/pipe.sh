@@ -74,6 +74,16 @@ case_a_gpt_with_tied_embeddings_follows_one_worker() {
         fail "loss $(train_loss gpt2) instead of $(train_loss gpt1)"
 }
 
+# Two pipelines share the batch: as one worker, but for the order of sums. Short batches leave one without samples.
+case_pipelines_beside_each_other_follow_one_worker() {
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 50 --steps 30 --layout data=2,pipe=2 --micro-batches 2 --out grid
+    expect_loss "$(train_loss "$PREPARED/one")" grid
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 1499 --epochs 3 --out tall
+    expect_exit 0 "$SHOAL" train "${common[@]}" --batch 1499 --epochs 3 --layout data=2,pipe=2 --micro-batches 2 --out wide
+    expect_loss "$(train_loss tall)" wide
+    expect_complaint 2 "is for 4 workers, not 6" "$SHOAL" train "${common[@]}" --layout data=2,pipe=2 -n 6 --out bad
+}
+
 # A stage that dies cannot be replaced by the others: the run starts again from its checkpoint.
 case_a_run_goes_on_from_its_checkpoint_when_a_stage_dies() {
     "$SHOAL" train "${common[@]}" --batch 50 --epochs 200 --checkpoint-every 100 "${pipe[@]}" --out killed >log 2>&1 &
