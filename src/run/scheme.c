@@ -137,6 +137,11 @@ sh_status sh_scheme_open(shoal_run *run) {
     return opens ? family_of(s)->open(&s->sync) : SH_OK;
 }
 
+static sh_status open_snapshots(shoal_run *run, int services) {
+    sh_service like = scheme_service_of(run, 0, services);
+    return sh_server_snapshots_open(run, &like);
+}
+
 static sh_status make_sums(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     if (family_of(s)->together) return SH_OK;
@@ -153,8 +158,7 @@ sh_status sh_scheme_begin(shoal_run *run) {
     s->here_met = run->at.samples_here;
     SH_TRY(open_mail(run));
     int services = sh_scheme_services(s->sync.scheme, s->sync.options, run->team.ranks);
-    sh_service like = scheme_service_of(run, 0, services);
-    SH_TRY(sh_server_snapshots_open(run, &like));
+    if (services > 0) SH_TRY(open_snapshots(run, services));
     lend_gradients(run);
     SH_TRY(scheme_start_services(run));
     s->created = true;

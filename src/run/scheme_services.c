@@ -69,7 +69,8 @@ sh_status scheme_start_services(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     int ranks = run->team.ranks;
     int count = sh_scheme_services(s->sync.scheme, s->sync.options, ranks);
-    s->services = sh_alloc((size_t)count + 1, sizeof *s->services);
+    if (count == 0) return SH_OK;
+    s->services = sh_alloc((size_t)count, sizeof *s->services);
     if (s->services == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d services", count);
     if (s->replica.mail.apart) return brief_servers(run, count);
     for (int index = run->team.rank; index < count; index += ranks)

@@ -61,22 +61,22 @@ void sh_simulate_timing_close(sh_simulation *s) {
 /* ---- A worker ---------------------------------------------------------------------------------
  */
 
-/* As much of a run as a scheme looks at. */
-static shoal_run run_for_scheme(sh_simulated_worker *worker, const sh_worker_env *env) {
+/* As much of a run as a scheme looks at, in place: ten thousand stacks would hold a copy each. */
+static void fill_run(sh_simulated_worker *worker, const sh_worker_env *env, shoal_run *run) {
     const sh_simulation *s = worker->simulation;
-    shoal_run run = {.config = s->config,
-                     .clock = env->clock,
-                     .model = {.net = s->net},
-                     .optim = s->optim,
-                     .schedule = s->schedule,
-                     .length = {.steps = s->steps, .steps_per_epoch = s->steps_per_epoch}};
-    run.optim.slots[0] = run.optim.slots[1] = NULL;
-    run.team = (sh_team){.engine = worker->engine,
-                         .rank = worker->rank,
-                         .ranks = 1,
-                         .board = env->board,
-                         .env = *env};
-    return run;
+    run->config = s->config;
+    run->clock = env->clock;
+    run->model.net = s->net;
+    run->optim = s->optim;
+    run->optim.slots[0] = run->optim.slots[1] = NULL;
+    run->schedule = s->schedule;
+    run->length.steps = s->steps;
+    run->length.steps_per_epoch = s->steps_per_epoch;
+    run->team.engine = worker->engine;
+    run->team.rank = worker->rank;
+    run->team.ranks = 1;
+    run->team.board = env->board;
+    run->team.env = *env;
 }
 
 /* Until the workers meet: at the end, or before it because somebody joins. */
@@ -120,7 +120,7 @@ sh_status sh_simulate_timing(sh_simulated_worker *worker) {
     sh_worker_env env = sh_simulated_env(worker);
     shoal_run *run = sh_alloc(1, sizeof *run);
     if (run == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a simulated worker");
-    *run = run_for_scheme(worker, &env);
+    fill_run(worker, &env, run);
     sh_simulation *s = worker->simulation;
     sh_status status = sh_team_form(&run->team);
     if (status == SH_OK) status = run_to_end(run, worker->rank < 0);
