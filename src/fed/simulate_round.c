@@ -127,6 +127,7 @@ sh_status sh_fed_simulate_round(sh_fed_simulation *s) {
         SH_TRY(sh_fed_simulate_train(s, &task, c, s->values, &update));
         SH_TRY(deliver(s, c, &update));
     }
+    if (sh_fed_server_view(s->server, s->now_ms).closed != closed) return SH_OK;
     s->now_ms += s->settings.server.deadline_ms;
     return sh_fed_server_tick(s->server, s->now_ms);
 }

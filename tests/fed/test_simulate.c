@@ -51,6 +51,7 @@ TEST(federated, averaging_of_one_full_local_step_is_a_step_on_the_union_of_the_d
     CHECK_OK((sh_status)shoal_config_set(config, "data.batch", "1500"));
     CHECK_OK((sh_status)shoal_fed_simulate(config, NULL, &options, &together, &result));
     assert_int_equal(result.updates, 21);
+    assert_int_equal(result.restarted, 0);
     weights_of(config, together, &a, &count);
     CHECK_OK((sh_status)shoal_config_set(config, "out", sh_test_folder("fed-union-alone")));
     CHECK_OK((sh_status)shoal_config_set(config, "epochs", "3"));
