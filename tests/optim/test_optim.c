@@ -448,3 +448,44 @@ TEST(optim, lars_takes_norms_of_whole_parameters_where_it_has_a_part) {
     CHECK_CLOSE(whole, parts, COUNT, 1e-6);
     sh_param_list_fini(&params);
 }
+
+TEST(optim, parameters_without_a_gradient_stay_as_they_are) {
+    const sh_optim_kind *kind;
+    for (size_t k = 0; (kind = sh_optim_at(k)) != NULL; k++) {
+        problem p = problem_make();
+        sh_optim optim;
+        bool unused[PARAMS] = {[1] = true, [2] = true, [5] = true};
+        float *before = sh_alloc(p.params.total, sizeof *before);
+        memcpy(before, p.weights, p.params.total * sizeof *before);
+        sh_test_fill(p.gradients, p.params.total, 7);
+        CHECK_OK(sh_optim_init(&optim,
+                               &(sh_optim_options){.name = (char *)(uintptr_t)kind->name,
+                                                   .lr = 0.1,
+                                                   .momentum = NAN,
+                                                   .beta1 = NAN,
+                                                   .beta2 = NAN,
+                                                   .epsilon = NAN,
+                                                   .weight_decay = NAN,
+                                                   .dampening = NAN,
+                                                   .trust = NAN,
+                                                   .rho = NAN},
+                               p.params.total));
+        sh_optim_apply(&optim, &(sh_optim_step){.params = &p.params,
+                                                .count = p.params.count,
+                                                .unused = unused,
+                                                .weights = p.weights,
+                                                .gradients = p.gradients,
+                                                .gradient_scale = 1,
+                                                .lr = 0.1,
+                                                .step = 1});
+        for (int i = 0; i < PARAMS; i++) {
+            const sh_param *param = &p.params.items[i];
+            bool same = memcmp(before + param->offset, p.weights + param->offset,
+                               param->count * sizeof *before) == 0;
+            if (same != unused[i]) fail_msg("%s: parameter %d", kind->name, i);
+        }
+        sh_optim_fini(&optim);
+        sh_free(before);
+        problem_free(&p);
+    }
+}
