@@ -61,25 +61,27 @@ static void draw_round(seeding *s, uint32_t round) {
 
 /* All workers get the rows that each of them lists, in the order of their numbers. */
 static sh_status choose(seeding *s, const uint32_t *list, size_t count, size_t *added_out) {
-    size_t width = s->rows->width, floats = 0;
-    float *own = sh_alloc(count * width + 1, sizeof *own), *all = NULL;
+    size_t width = s->rows->width, bytes = 0;
+    float *own = sh_alloc(count * width + 1, sizeof *own);
+    void *all = NULL;
     sh_status status = own != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for centres");
     for (size_t i = 0; status == SH_OK && i < count; i++) {
         const float *x = sh_rows_at(s->rows, list[i], own + i * width);
         if (x != own + i * width) memcpy(own + i * width, x, width * sizeof *x);
     }
-    if (status == SH_OK) status = sh_learn_collect(s->team, own, count * width, &all, &floats);
+    if (status == SH_OK)
+        status = sh_learn_collect(s->team, own, count * width * sizeof *own, &all, &bytes);
     sh_free(own);
     SH_TRY(status);
-    float *grown = sh_realloc(s->chosen, s->count * width + floats + 1, sizeof *grown);
+    float *grown = sh_realloc(s->chosen, s->count * width + bytes / sizeof *own + 1, sizeof *grown);
     if (grown == NULL) {
         sh_free(all);
         return SH_FAIL(SH_E_MEMORY, "out of memory for candidates");
     }
     s->chosen = grown;
-    memcpy(s->chosen + s->count * width, all, floats * sizeof *all);
-    s->count += floats / width;
-    *added_out = floats / width;
+    memcpy(s->chosen + s->count * width, all, bytes);
+    *added_out = bytes / (width * sizeof *own);
+    s->count += *added_out;
     sh_free(all);
     return SH_OK;
 }

@@ -38,9 +38,9 @@ sh_status sh_learn_gather(sh_learn_team *team, const int64_t *own, size_t words,
     return run(team, SH_ALLGATHER, all_out, words * (size_t)team->ranks, SH_DTYPE_I64, SH_SUM);
 }
 
-/* Where this worker's values begin among those of all, and how many these are. */
-static sh_status place(sh_learn_team *team, size_t count, size_t *first_out, size_t *all_out) {
-    int64_t own = (int64_t)count, *counts = sh_alloc((size_t)team->ranks, sizeof *counts);
+/* Where this worker's bytes begin among those of all, and how many these are. */
+static sh_status place(sh_learn_team *team, size_t bytes, size_t *first_out, size_t *all_out) {
+    int64_t own = (int64_t)bytes, *counts = sh_alloc((size_t)team->ranks, sizeof *counts);
     if (counts == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", team->ranks);
     sh_status status = sh_learn_gather(team, &own, 1, counts);
     size_t all = 0;
@@ -53,22 +53,38 @@ static sh_status place(sh_learn_team *team, size_t count, size_t *first_out, siz
     return status;
 }
 
-/* Workers have different numbers of values, so each adds its own to zeros: x + 0 is x. */
-sh_status sh_learn_collect(sh_learn_team *team, const float *own, size_t count, float **all_out,
-                           size_t *count_out) {
+/* Workers have different amounts, so each adds its own words to zeros. */
+sh_status sh_learn_collect(sh_learn_team *team, const void *own, size_t bytes, void **all_out,
+                           size_t *bytes_out) {
     size_t first = 0, total = 0;
-    SH_TRY(place(team, count, &first, &total));
-    float *all = sh_alloc(total > 0 ? total : 1, sizeof *all);
-    if (all == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu values", total);
-    for (size_t i = 0; i < count; i++) all[first + i] = own[i] + 0.0F;  // -0 becomes 0
+    SH_ASSERT(bytes % sizeof(int32_t) == 0);
+    SH_TRY(place(team, bytes, &first, &total));
+    char *all = sh_alloc(total > 0 ? total : 1, 1);
     sh_status status =
-        total > 0 ? run(team, SH_ALLREDUCE, all, total, SH_DTYPE_F32, SH_SUM) : SH_OK;
+        all != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for %zu bytes", total);
+    status = sh_learn_agree(team, status);
+    if (status == SH_OK && bytes > 0) memcpy(all + first, own, bytes);
+    if (status == SH_OK && total > 0)
+        status = run(team, SH_ALLREDUCE, all, total / sizeof(int32_t), SH_DTYPE_I32, SH_SUM);
     if (status != SH_OK) {
         sh_free(all);
         return status;
     }
     *all_out = all;
-    *count_out = total;
+    *bytes_out = total;
+    return SH_OK;
+}
+
+sh_status sh_learn_broadcast(sh_learn_team *team, int root, void *data, size_t bytes) {
+    if (team->ranks == 1) return SH_OK;
+    sh_call call = {.what = SH_BROADCAST,
+                    .group = team->group,
+                    .data = data,
+                    .count = bytes / sizeof(int32_t),
+                    .dtype = SH_DTYPE_I32,
+                    .root = root};
+    SH_TRY(sh_engine_run(team->engine, &call));
+    team->sent_bytes += call.sent_bytes;
     return SH_OK;
 }
 

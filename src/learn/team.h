@@ -24,10 +24,12 @@ sh_status sh_learn_sum(sh_learn_team *team, int64_t *values, size_t count);
 sh_status sh_learn_max(sh_learn_team *team, double *values, size_t count);
 /* Puts `words` 64-bit words of every worker one behind the other, by rank: (ranks, words). */
 sh_status sh_learn_gather(sh_learn_team *team, const int64_t *own, size_t words, int64_t *all_out);
-/* The same for floats of which every worker has its own number; `*all_out` is the caller's to free
- * with sh_free, and `*count_out` their number. */
-sh_status sh_learn_collect(sh_learn_team *team, const float *own, size_t count, float **all_out,
-                           size_t *count_out);
+/* The same for data of which every worker has as much as it has, in multiples of four bytes; what
+ * comes of it is the caller's to free with sh_free. */
+sh_status sh_learn_collect(sh_learn_team *team, const void *own, size_t bytes, void **all_out,
+                           size_t *bytes_out);
+/* `root`'s bytes, a multiple of four, to everyone. */
+sh_status sh_learn_broadcast(sh_learn_team *team, int root, void *data, size_t bytes);
 
 /* A value and the row that has it. */
 typedef struct sh_learn_best {
