@@ -144,6 +144,15 @@ static sh_status open_data(shoal_run *run) {
     return sh_data_open(&options, &run->log, &run->data);
 }
 
+/* A model may have a loss of its own. */
+static sh_loss_options loss_of(const shoal_run *run) {
+    sh_loss_options options = run->config.loss;
+    const sh_model_kind *kind = sh_model_kind_of(run->config.model);
+    bool own = kind != NULL && kind->loss != NULL && strcmp(options.name, "auto") == 0;
+    if (own) options.name = (char *)(uintptr_t)kind->loss;
+    return options;
+}
+
 static sh_status build_model(shoal_run *run, bool has_seat) {
     const sh_data_info *info = &run->data.info;
     sh_net_input input = sh_model_input(info);
@@ -160,7 +169,8 @@ static sh_status build_model(shoal_run *run, bool has_seat) {
                                .measure = strcmp(run->config.kernels, "default") != 0,
                                .direct = strcmp(run->config.kernels, "direct") == 0,
                                .threads = threads};
-    sh_status status = sh_loss_init(&loss, &run->config.loss, info, sh_net_output(net));
+    sh_loss_options loss_options = loss_of(run);
+    sh_status status = sh_loss_init(&loss, &loss_options, info, sh_net_output(net));
     if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
     if (status != SH_OK) {
         sh_net_destroy(net);
@@ -204,12 +214,15 @@ static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
     if (run->team.env.clock == NULL) run->team.env.clock = &sh_clock_real;
     run->clock = run->team.env.clock;
     sh_status status = sh_config_copy(config, &run->config);
+    run->learner = (sh_learner){.kind = sh_learner_of(run->config.model), .run = run};
     // The run file tells how many parts data has.
     if (run->team.engine != NULL) run->config.workers = run->team.ranks;
     if (status == SH_OK) status = take_hooks(run, hooks);
     if (status == SH_OK && run->team.engine != NULL) status = sh_team_form(&run->team);
     if (status == SH_OK && known == NULL) status = open_data(run);
     if (status == SH_OK) status = build_model(run, env != NULL);
+    if (status == SH_OK && run->learner.kind->open != NULL)
+        status = run->learner.kind->open(&run->learner);
     if (status != SH_OK)
         shoal_run_close(run);
     else
@@ -256,6 +269,7 @@ void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
     if (run->learner.kind->close != NULL) run->learner.kind->close(&run->learner);
     sh_scheme_end(run);
+    if (run->learner.own != NULL) run->learner.kind->close(&run->learner);
     sh_scheme_state_fini(&run->scheme_state);
     sh_run_end_sparse(run);
     sh_loader_destroy(run->loader);
@@ -377,8 +391,12 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
     run->length.steps_per_epoch = (int64_t)sh_loader_batches(loader);
     sh_loader_destroy(loader);
     const sh_config *config = &run->config;
-    run->length.steps =
-        config->steps > 0 ? config->steps : config->epochs * run->length.steps_per_epoch;
+    const sh_learner *learner = &run->learner;
+    if (learner->kind->steps != NULL) run->length.steps_per_epoch = learner->kind->steps(learner);
+    run->length.steps = config->steps > 0 ? config->steps
+                        : learner->kind->steps != NULL
+                            ? run->length.steps_per_epoch
+                            : config->epochs * run->length.steps_per_epoch;
     SH_TRY(choose_evaluations(run));
     size_t total = run->model.net->params.total;
     SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
@@ -437,6 +455,8 @@ shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *
 
 int64_t shoal_run_classes(const shoal_run *run) {
     SHOAL_NEED_OR(run, 0);
+    const sh_shape *output = sh_net_output(run->model.net);
+    if (run->model.loss.kind->any_target) return output->dim[output->rank - 1];  // clusters
     return run->model.loss.kind->classes ? run->data.info.classes : 0;
 }
 

@@ -140,7 +140,7 @@ static void drift_bounds(sh_kmeans *m, size_t row, double first, double second, 
     m->lower[row] = slack_down(m->lower[row] - slack_up(moved));
 }
 
-static void settle(sh_kmeans *m, size_t row, const sh_nearest *near, const float *x, int64_t *sums,
+static void settle(sh_kmeans *m, size_t row, const sh_neighbour *near, const float *x, int64_t *sums,
                    int64_t *changed) {
     m->upper[row] = slack_up(sqrt(near->distance));
     m->lower[row] = slack_down(sqrt(near->second));
@@ -159,7 +159,7 @@ typedef struct look {
 
 /* One thread looks through a chunk of rows. */
 static void look_through(sh_kmeans *m, const look *l, size_t first, sh_nearest_work *work,
-                         uint32_t *list, sh_nearest *near, int64_t *sums, int64_t *changed,
+                         uint32_t *list, sh_neighbour *near, int64_t *sums, int64_t *changed,
                          int64_t *compared) {
     size_t end = first + CHUNK_ROWS < m->rows->count ? first + CHUNK_ROWS : m->rows->count;
     size_t count = 0;
@@ -183,7 +183,7 @@ static sh_status assign(sh_kmeans *m, look *l) {
         int64_t *sums = m->thread_moved + (size_t)omp_get_thread_num() * words;
         memset(sums, 0, words * sizeof *sums);
         uint32_t *list = sh_alloc(CHUNK_ROWS, sizeof *list);
-        sh_nearest *near = sh_alloc(CHUNK_ROWS, sizeof *near);
+        sh_neighbour *near = sh_alloc(CHUNK_ROWS, sizeof *near);
         sh_nearest_work work = {0};
         bool ready =
             sh_nearest_work_init(&work, m->width, m->k) == SH_OK && list != NULL && near != NULL;
@@ -357,7 +357,7 @@ static sh_status lloyd(sh_kmeans *m, double *gap, float *mean, sh_kmeans_step *s
 static sh_status mini_batch(sh_kmeans *m, float *mean, sh_kmeans_step *step_out) {
     size_t words = sum_words(m), count = 0, batch = (size_t)m->options.batch;
     uint32_t *list = sh_alloc(batch, sizeof *list);
-    sh_nearest *near = sh_alloc(batch, sizeof *near);
+    sh_neighbour *near = sh_alloc(batch, sizeof *near);
     sh_nearest_work work = {0};
     sh_exact_sum cost = {0};
     sh_status status = SH_OK;
@@ -531,7 +531,7 @@ sh_status sh_kmeans_inertia(const sh_rows *rows, const float *centres, size_t k,
                             sh_learn_team *team, double *inertia_out) {
     sh_centres seen = {0};
     sh_exact_sum sum = {0};
-    sh_nearest *near = sh_alloc(rows->count + 1, sizeof *near);
+    sh_neighbour *near = sh_alloc(rows->count + 1, sizeof *near);
     sh_status status = near != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for distances");
     if (status == SH_OK) status = sh_centres_init(&seen, k, rows->width);
     if (status == SH_OK) {

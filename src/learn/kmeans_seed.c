@@ -23,7 +23,7 @@ typedef struct seeding {
     sh_learn_team *team;
     double *distance;    // (rows)
     int32_t *nearest;    // (rows), into `chosen`
-    sh_nearest *latest;  // (rows): among the newest alone
+    sh_neighbour *latest;  // (rows): among the newest alone
     float *chosen;       // (count, width)
     size_t count;
     double *draw;  // (rows): this round's, uniform in (0, 1)

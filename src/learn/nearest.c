@@ -60,7 +60,7 @@ void sh_nearest_work_fini(sh_nearest_work *work) {
 }
 
 /* The nearest centre of one row, given its products with all centres. */
-static sh_nearest decide(const sh_centres *centres, const float *x, const float *dots) {
+static sh_neighbour decide(const sh_centres *centres, const float *x, const float *dots) {
     double square = 0;
     for (size_t i = 0; i < centres->width; i++) square += (double)x[i] * (double)x[i];
     double e = 2 * (double)(centres->width + 4) * 0x1p-24 *
@@ -70,7 +70,7 @@ static sh_nearest decide(const sh_centres *centres, const float *x, const float 
         double near = (double)centres->square[j] - 2 * (double)dots[j];
         if (near < least) least = near;
     }
-    sh_nearest found = {.index = -1, .distance = INFINITY, .second = INFINITY};
+    sh_neighbour found = {.index = -1, .distance = INFINITY, .second = INFINITY};
     for (size_t j = 0; j < centres->count; j++) {
         double near = (double)centres->square[j] - 2 * (double)dots[j], other;
         if (near <= least + 2 * e) {
@@ -92,7 +92,7 @@ static sh_nearest decide(const sh_centres *centres, const float *x, const float 
 
 void sh_nearest_find(const sh_rows *rows, const sh_centres *centres, size_t first,
                      const uint32_t *list, size_t count, sh_nearest_work *work,
-                     sh_nearest *nearest_out) {
+                     sh_neighbour *nearest_out) {
     size_t width = rows->width;
     for (size_t done = 0; done < count; done += work->block) {
         size_t block = count - done < work->block ? count - done : work->block;
@@ -120,7 +120,7 @@ void sh_nearest_find(const sh_rows *rows, const sh_centres *centres, size_t firs
 }
 
 sh_status sh_nearest_all(const sh_rows *rows, const sh_centres *centres, int threads,
-                         sh_nearest *nearest_out) {
+                         sh_neighbour *nearest_out) {
     sh_status status = SH_OK;
     sh_error error = {0};
 #pragma omp parallel num_threads(threads)

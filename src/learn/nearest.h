@@ -23,11 +23,11 @@ sh_status sh_centres_init(sh_centres *centres, size_t count, size_t width);
 void sh_centres_set(sh_centres *centres, const float *x);
 void sh_centres_fini(sh_centres *centres);
 
-typedef struct sh_nearest {
+typedef struct sh_neighbour {
     int32_t index;
     double distance;  // squared, to that centre
     double second;    // at most the squared distance to any other; INFINITY: there is none
-} sh_nearest;
+} sh_neighbour;
 
 /* Scratch of one thread. */
 typedef struct sh_nearest_work {
@@ -42,10 +42,10 @@ void sh_nearest_work_fini(sh_nearest_work *work);
 /* The rows listed in `list` (NULL: the `count` rows from `first` on); any number of them. */
 void sh_nearest_find(const sh_rows *rows, const sh_centres *centres, size_t first,
                      const uint32_t *list, size_t count, sh_nearest_work *work,
-                     sh_nearest *nearest_out);
+                     sh_neighbour *nearest_out);
 
 /* The same for all rows, by the threads of the team. */
 sh_status sh_nearest_all(const sh_rows *rows, const sh_centres *centres, int threads,
-                         sh_nearest *nearest_out);
+                         sh_neighbour *nearest_out);
 
 #endif

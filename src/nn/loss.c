@@ -18,7 +18,7 @@ static sh_status check_options(const sh_loss *loss) {
 
 static sh_status check_targets(const sh_loss *loss, const sh_data_info *data) {
     bool classes = data->target == SH_TARGET_CLASS || data->target == SH_TARGET_TOKENS;
-    if (loss->kind->classes == classes) return SH_OK;
+    if (loss->kind->any_target || loss->kind->classes == classes) return SH_OK;
     if (classes) {
         SH_FAIL(SH_E_USAGE, "loss '%s' wants float targets, but the data has class labels",
                 loss->kind->name);
@@ -50,6 +50,7 @@ sh_status sh_loss_init(sh_loss *loss, const sh_loss_options *options, const sh_d
     if (!fits)
         return SH_FAIL(SH_E_SHAPE, "the model ends in %s, which does not fit the targets",
                        sh_shape_text(output, text));
+    if (loss->kind->any_target) return SH_OK;
     if (classes ? width < wanted : width != wanted)
         return SH_FAIL(SH_E_SHAPE, "the model has %ld outputs, but the data has %ld %s",
                        (long)width, (long)wanted, classes ? "classes" : "target values");

@@ -36,6 +36,7 @@ struct sh_split_loss {
 typedef struct sh_loss_kind {
     const char *name, *help;
     bool classes;                   // wants class targets (int32); otherwise float values
+    bool any_target;                // looks at no targets, which may be of any kind
     bool has_smoothing, has_delta;  // which options it takes; `ignore` all on classes
     /* prediction (rows, width); target int32 (rows) or float (rows, width). `gradient` may be NULL
      * or the prediction itself. */

@@ -64,6 +64,9 @@ typedef struct sh_model_kind {
     sh_option_table options;
     size_t options_bytes;
     sh_status (*describe)(sh_net_spec *net, const void *options);
+    const char *loss;  // where the run file names none; NULL: by the targets
+    /* Who learns it, unless its option `solver` is sgd (run/learner.h); NULL: gradients. */
+    const char *learner;
     /* The sample a model wants when there is no data to say (shoal explain). */
     sh_net_input typical;
 } sh_model_kind;

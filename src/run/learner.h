@@ -21,6 +21,7 @@
 #ifndef SH_RUN_LEARNER_H
 #define SH_RUN_LEARNER_H
 
+#include "base/node.h"
 #include "ckpt/checkpoint.h"
 #include "data/dataset.h"
 #include "nn/loss.h"
@@ -28,6 +29,7 @@
 #include "shoal/shoal.h"
 
 struct shoal_run;
+struct sh_model_kind;
 
 typedef struct sh_learner_kind sh_learner_kind;
 
@@ -64,6 +66,11 @@ enum { SH_LEARNER_SLOTS = 10, SH_LEARNER_METRICS = 8 };
 
 struct sh_learner_kind {
     const char *name, *help;
+    /* The run's data and net are there, nothing is loaded yet: makes `own`, with what `blocks`
+     * names. NULL: there is none. */
+    sh_status (*open)(sh_learner *learner);
+    /* Steps of the whole run, at most; NULL: epochs of batches. */
+    int64_t (*steps)(const sh_learner *learner);
     /* Collective, when all workers hold the same model and position: makes all that steps need, so
      * that none of them allocates. */
     sh_status (*begin)(sh_learner *learner);
@@ -93,6 +100,23 @@ struct sh_learner_kind {
     void (*close)(sh_learner *learner);
 };
 
-extern const sh_learner_kind sh_learner_net, sh_learner_pipe;
+/* One row per learner. X(name) declares sh_learner_name, at the end of its file: `net` here, the
+ * others in src/learn. */
+#define SH_LEARNER_LIST(X) \
+    X(net)                 \
+    X(kmeans)              \
+    X(linear)
+
+#define X(name) extern const sh_learner_kind sh_learner_##name;
+SH_LEARNER_LIST(X)
+#undef X
+
+/* Who learns what a run file's `model:` asks for; an unknown model is a net, which says so. */
+const sh_learner_kind *sh_learner_of(const sh_node *model);
+/* The row of the named model; NULL: it is a list of layers. */
+const struct sh_model_kind *sh_model_kind_of(const sh_node *model);
+
+/* A net that workers hold in stages, where the layout asks for it. */
+extern const sh_learner_kind sh_learner_pipe;
 
 #endif

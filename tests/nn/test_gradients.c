@@ -21,6 +21,7 @@ static const net_case cases[] = {
     {"dense", "[{dense: 7}, {dense: 5, bias: false}, dense]", VECTOR(11)},
     {"dense", "[{dense: 9}, relu, {dense: 17}, relu, dense]", VECTOR(5)},
     {"dense", "[{embedding: 5}, {dense: 9}, relu, {dense: 4}]", TOKENS(6, 7)},
+    {"centres", "[{dense: 5}, {centres: 4}, tanh, dense]", VECTOR(6)},
     // Plain, blocked, and from one to the other.
     {"conv", "[{conv: 3}, {conv: 5, stride: 2, padding: 1}, flatten, dense]", IMAGE(2, 9, 7)},
     {"conv", "[{conv: 8}, {conv: 16, padding: 1}, flatten, dense]", IMAGE(3, 7, 5)},

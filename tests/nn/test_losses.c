@@ -66,6 +66,15 @@ static double huber(const sh_loss *loss, const float *row, int32_t label, const 
     return sum / WIDTH;
 }
 
+static double nearest(const sh_loss *loss, const float *row, int32_t label, const float *values) {
+    (void)loss;
+    (void)label;
+    (void)values;
+    double best = (double)row[0];
+    for (int j = 1; j < WIDTH; j++) best = fmax(best, (double)row[j]);
+    return -best;
+}
+
 typedef struct loss_case {
     const char *name;
     double smoothing, delta;
@@ -80,6 +89,7 @@ static const loss_case cases[] = {
     {"hinge", 0, 1, hinge},
     {"huber", 0, 1, huber},
     {"huber", 0, 0.3, huber},
+    {"nearest", 0, 1, nearest},
 };
 
 TEST(losses, have_a_case_for_every_registered_one) {

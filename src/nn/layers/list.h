@@ -4,6 +4,7 @@
 
 #define SH_LAYER_LIST(X) \
     X(dense)             \
+    X(centres)           \
     X(conv)              \
     X(maxpool)           \
     X(avgpool)           \

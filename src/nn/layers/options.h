@@ -21,6 +21,10 @@ typedef struct sh_dense_spec {
     char *tie;   // full name of another layer's weight to use
 } sh_dense_spec;
 
+typedef struct sh_centres_spec {
+    int64_t count;
+} sh_centres_spec;
+
 typedef struct sh_conv_spec {
     int64_t channels, kernel, kernel_w, stride, padding, dilation, groups;
     bool bias;

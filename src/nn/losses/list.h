@@ -7,6 +7,7 @@
     X(mse)              \
     X(bce)              \
     X(hinge)            \
-    X(huber)
+    X(huber)            \
+    X(nearest)
 
 #endif

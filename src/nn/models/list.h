@@ -5,6 +5,8 @@
 #define SH_MODEL_LIST(X) \
     X(linear)            \
     X(logistic)          \
+    X(l2svm)             \
+    X(kmeans)            \
     X(mlp)               \
     X(lenet)             \
     X(alexnet)           \

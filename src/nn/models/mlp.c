@@ -1,5 +1,4 @@
-/* Multi-layer perceptrons, and the two degenerate ones: linear regression and logistic regression.
- */
+/* Multi-layer perceptrons. */
 #include "nn/models/common.h"
 
 typedef struct mlp_options {
@@ -59,14 +58,6 @@ static sh_status describe_mlp(sh_net_spec *net, const void *options) {
     return status;
 }
 
-static sh_status describe_single(sh_net_spec *net, const void *options) {
-    (void)options;
-    sh_status status = SH_OK;
-    flatten(net, &status);
-    sh_model_layer(net, &status, &sh_layer_kind_dense, SH_AFTER, SH_DENSE(.init = "xavier"), "fc");
-    return status;
-}
-
 #define DIGIT_IMAGES \
     { .sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10 }
 
@@ -76,19 +67,5 @@ const sh_model_kind sh_model_kind_mlp = {
     .options = {rows, SH_COUNT(rows)},
     .options_bytes = sizeof(mlp_options),
     .describe = describe_mlp,
-    .typical = DIGIT_IMAGES,
-};
-
-const sh_model_kind sh_model_kind_linear = {
-    .name = "linear",
-    .help = "one dense layer; with loss mse: linear regression",
-    .describe = describe_single,
-    .typical = {.sample = {.rank = 1, .dim = {13}}, .outputs = 1},
-};
-
-const sh_model_kind sh_model_kind_logistic = {
-    .name = "logistic",
-    .help = "one dense layer with cross-entropy: logistic regression",
-    .describe = describe_single,
     .typical = DIGIT_IMAGES,
 };

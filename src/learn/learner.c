@@ -1,0 +1,127 @@
+#include "learn/learner.h"
+
+#include <string.h>
+
+#include "nn/spec.h"
+#include "run/loop.h"
+#include "tensor/kernels/reduce.h"
+
+/* The options of a named model: all of the map but the name itself. */
+static sh_node *without_name(const sh_node *model) {
+    sh_node *copy = sh_node_copy(model);
+    if (copy == NULL) return NULL;
+    for (sh_node **link = &copy->child; *link != NULL; link = &(*link)->next) {
+        if (strcmp((*link)->key, "name") != 0) continue;
+        sh_node *name = *link;
+        *link = name->next;
+        name->next = NULL;
+        sh_node_destroy(name);
+        break;
+    }
+    return copy;
+}
+
+sh_status sh_learner_options(const shoal_run *run, void **options_out) {
+    const sh_node *model = run->config.model;
+    const sh_model_kind *kind = sh_model_kind_of(model);
+    void *options = sh_alloc(1, kind->options_bytes);
+    sh_node *map = model->kind == SH_NODE_MAP ? without_name(model) : NULL;
+    sh_status status = SH_OK;
+    if (options == NULL || (model->kind == SH_NODE_MAP && map == NULL))
+        status = SH_FAIL(SH_E_MEMORY, "out of memory for options");
+    if (status == SH_OK) status = sh_options_init(kind->options, options);
+    if (status == SH_OK && map != NULL)
+        status = sh_options_apply(kind->options, map, options, NULL);
+    sh_node_destroy(map);
+    *options_out = options;
+    if (status == SH_OK) return SH_OK;
+    sh_learner_options_free(run, options);
+    return status;
+}
+
+void sh_learner_options_free(const shoal_run *run, void *options) {
+    if (options == NULL) return;
+    sh_options_fini(sh_model_kind_of(run->config.model)->options, options);
+    sh_free(options);
+}
+
+sh_learn_team sh_learner_team(const shoal_run *run) {
+    int threads = sh_run_threads(run);
+    return run->team.engine != NULL ? sh_learn_team_of(run->team.engine, threads)
+                                    : sh_learn_alone(threads);
+}
+
+static sh_status refuse(const shoal_run *run, const char *what, const char *hint) {
+    SH_FAIL(SH_E_USAGE, "model '%s' does not learn by gradients: %s says nothing here",
+            sh_model_kind_of(run->config.model)->name, what);
+    return sh_error_hint("%s, or take a model's solver: sgd", hint);
+}
+
+static sh_status check(const shoal_run *run) {
+    const sh_config *config = &run->config;
+    if (strcmp(config->scheme.name, "bsp") != 0)
+        return refuse(run, "a scheme other than bsp", "leave --sync out");
+    if (strcmp(config->compress, "none") != 0)
+        return refuse(run, "--compress", "leave --compress out");
+    if (config->data.crop > 0 || config->data.flip)
+        return refuse(run, "augmentation", "leave data.crop and data.flip out");
+    if (run->team.env.timing_only || run->team.env.spend != NULL)
+        return SH_FAIL(SH_E_UNSUPPORTED, "model '%s' is not simulated yet",
+                       sh_model_kind_of(config->model)->name);
+    return SH_OK;
+}
+
+sh_status sh_learner_begin(shoal_run *run, sh_learn_team *team, sh_rows *rows_out) {
+    SH_TRY(check(run));
+    SH_TRY(sh_run_loader(run, 0, &run->loader));
+    SH_TRY(sh_team_prepare(run, true));
+    return sh_rows_open(run->data.train, team, rows_out);
+}
+
+sh_status sh_learner_stepped(shoal_run *run, sh_learn_team *team, bool done, double loss_sum,
+                             sh_learner_step *step_out) {
+    int64_t rows = (int64_t)sh_loader_samples(run->loader);
+    double stops = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
+    if (team->ranks > 1) SH_TRY(sh_learn_max(team, &stops, 1));
+    run->team.stops = stops > 0;
+    *step_out =
+        (sh_learner_step){.loss = {.sum = loss_sum, .counted = rows, .correct = -1}, .meets = true};
+    sh_run_step_done(run, rows);
+    run->stats.sent_bytes = team->sent_bytes;
+    run->stats.dense_bytes = team->sent_bytes;
+    if (!done) return SH_OK;
+    run->length.steps = run->length.steps_per_epoch = run->at.step;
+    return SH_OK;
+}
+
+sh_status sh_learner_evaluate(sh_learner *learner, const sh_dataset *dataset,
+                              shoal_result *result_out) {
+    return sh_run_evaluate(learner->run, dataset, result_out);
+}
+
+sh_status sh_learner_save(sh_learner *learner) {
+    const shoal_run *run = learner->run;
+    if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total)) {
+        SH_FAIL(SH_E_NUMERIC, "the model is not finite; no checkpoint is written");
+        return sh_error_hint("scale the data: --data.normalise auto");
+    }
+    return sh_run_save_together(learner->run);
+}
+
+sh_status sh_learner_finish(sh_learner *learner) {
+    (void)learner;
+    return SH_OK;
+}
+
+sh_learner_cost sh_learner_net_cost(const sh_learner *learner) {
+    return sh_learner_net.cost(learner);
+}
+
+sh_checkpoint sh_learner_net_blocks(const sh_learner *learner) {
+    const shoal_run *run = learner->run;
+    return (sh_checkpoint){.params = &run->model.net->params,
+                           .weights = run->model.blocks.weights,
+                           .state = &run->model.net->states,
+                           .state_values = run->model.blocks.states,
+                           .info = {.model = run->model.net->text}};
+}

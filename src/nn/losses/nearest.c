@@ -1,0 +1,30 @@
+/* The loss of k-means: minus the greatest output, which of the layer `centres` is the squared
+ * distance to the nearest centre. Targets are not looked at. */
+#include <string.h>
+
+#include "nn/loss.h"
+
+static sh_loss_result nearest(const sh_loss *loss, const float *prediction, const void *target,
+                              int64_t rows, int64_t width, double scale, float *gradient) {
+    (void)loss;
+    (void)target;
+    sh_loss_result result = {.counted = rows, .correct = -1};
+    for (int64_t row = 0; row < rows; row++) {
+        const float *y = prediction + row * width;
+        int64_t best = 0;
+        for (int64_t j = 1; j < width; j++)
+            if (y[j] > y[best]) best = j;
+        result.sum -= (double)y[best];
+        if (gradient == NULL) continue;
+        memset(gradient + row * width, 0, (size_t)width * sizeof *gradient);
+        gradient[row * width + best] = (float)-scale;
+    }
+    return result;
+}
+
+const sh_loss_kind sh_loss_kind_nearest = {
+    .name = "nearest",
+    .help = "minus the greatest output: k-means, whatever the targets",
+    .any_target = true,
+    .evaluate = nearest,
+};

@@ -1,0 +1,253 @@
+/* k-means and the linear models: one layer each. Which learner fills in its parameters is the
+ * option `solver`; `sgd` is the gradients that every net learns by. */
+#include "nn/models/learned.h"
+
+#include "nn/models/common.h"
+
+static void flatten(sh_net_spec *net, sh_status *status) {
+    if (net->input.sample.rank > 1)
+        sh_model_layer(net, status, &sh_layer_kind_flatten, SH_AFTER, NULL, "flatten");
+}
+
+/* ---- k-means ---- */
+
+static const char *seeds_choice(size_t index) {
+    static const char *const names[] = {"k-means||", "k-means++", "random", "given"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const char *kmeans_solver(size_t index) {
+    static const char *const names[] = {"lloyd", "plain", "minibatch", "sgd"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+#define AT(field) .at = offsetof(sh_kmeans_model, field)
+static const sh_option kmeans_rows[] = {
+    {.key = "k",
+     .type = SH_OPTION_INT,
+     AT(k),
+     .initial = "8",
+     .least = 1,
+     .most = 1 << 24,
+     .help = "clusters"},
+    {.key = "solver",
+     .type = SH_OPTION_STRING,
+     AT(solver),
+     .initial = "lloyd",
+     .choices = kmeans_solver,
+     .help = "lloyd: with bounds that skip rows; plain: without; minibatch; sgd"},
+    {.key = "seeds",
+     .type = SH_OPTION_STRING,
+     AT(seeds),
+     .initial = "k-means||",
+     .choices = seeds_choice,
+     .help = "where the centres begin"},
+    {.key = "centres",
+     .type = SH_OPTION_STRING,
+     AT(centres),
+     .value = "FILE",
+     .help = "seeds given: a data file of k rows"},
+    {.key = "oversample",
+     .type = SH_OPTION_REAL,
+     AT(oversample),
+     .initial = "2",
+     .least = 0.01,
+     .most = 100,
+     .help = "k-means||: candidates of a round, as a multiple of k"},
+    {.key = "rounds",
+     .type = SH_OPTION_INT,
+     AT(rounds),
+     .initial = "5",
+     .least = 1,
+     .most = 1000,
+     .help = "k-means||: rounds"},
+    {.key = "iterations",
+     .type = SH_OPTION_INT,
+     AT(iterations),
+     .initial = "300",
+     .least = 1,
+     .most = 1 << 30,
+     .help = "at most; it ends when no centre moves"},
+    {.key = "batch",
+     .type = SH_OPTION_INT,
+     AT(batch),
+     .initial = "1024",
+     .least = 1,
+     .most = 1 << 30,
+     .help = "minibatch: rows of an iteration"},
+    {.key = "tolerance",
+     .type = SH_OPTION_REAL,
+     AT(tolerance),
+     .initial = "0",
+     .least = 0,
+     .most = 1,
+     .help = "it also ends when inertia falls by less, as a part of itself"},
+};
+#undef AT
+
+static sh_status describe_kmeans(sh_net_spec *net, const void *options) {
+    const sh_kmeans_model *o = options;
+    sh_status status = SH_OK;
+    flatten(net, &status);
+    sh_model_layer(net, &status, &sh_layer_kind_centres, SH_AFTER,
+                   &(sh_centres_spec){.count = o->k}, "kmeans");
+    return status;
+}
+
+const sh_model_kind sh_model_kind_kmeans = {
+    .name = "kmeans",
+    .help = "k-means clusters (k: 8), by Lloyd's iteration",
+    .options = {kmeans_rows, SH_COUNT(kmeans_rows)},
+    .options_bytes = sizeof(sh_kmeans_model),
+    .describe = describe_kmeans,
+    .loss = "nearest",
+    .learner = "kmeans",
+    .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10},
+};
+
+/* ---- Linear models ---- */
+
+static sh_status describe_single(sh_net_spec *net, const void *options) {
+    (void)options;
+    sh_status status = SH_OK;
+    flatten(net, &status);
+    sh_model_layer(net, &status, &sh_layer_kind_dense, SH_AFTER, SH_DENSE(.init = "xavier"), "fc");
+    return status;
+}
+
+static const char *linear_solver(size_t index) {
+    static const char *const names[] = {"sgd", "auto", "gram", "tsqr", "newton"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+#define AT(field) .at = offsetof(sh_linear_model, field)
+static const sh_option linear_rows[] = {
+    {.key = "solver",
+     .type = SH_OPTION_STRING,
+     AT(solver),
+     .initial = "sgd",
+     .choices = linear_solver,
+     .help = "auto: exactly, gram or tsqr by the condition number; newton: wide and sparse"},
+    {.key = "l2",
+     .type = SH_OPTION_REAL,
+     AT(l2),
+     .initial = "0",
+     .least = 0,
+     .most = 1e300,
+     .help = "ridge: minimise 1/2 sum of squares + l2/2 |w|^2; not with sgd"},
+    {.key = "l1",
+     .type = SH_OPTION_REAL,
+     AT(l1),
+     .initial = "0",
+     .least = 0,
+     .most = 1e300,
+     .help = "lasso, with l2 elastic net: + l1 |w|_1; solver auto"},
+    {.key = "intercept",
+     .type = SH_OPTION_BOOL,
+     AT(intercept),
+     .initial = "true",
+     .help = "learn a constant, which is never penalised"},
+    {.key = "tolerance",
+     .type = SH_OPTION_REAL,
+     AT(tolerance),
+     .initial = "1e-9",
+     .least = 0,
+     .most = 1,
+     .help = "l1 and newton: when to end"},
+    {.key = "iterations",
+     .type = SH_OPTION_INT,
+     AT(iterations),
+     .initial = "10000",
+     .least = 1,
+     .most = 1 << 30,
+     .help = "l1 and newton: at most"},
+};
+#undef AT
+
+const sh_model_kind sh_model_kind_linear = {
+    .name = "linear",
+    .help = "one dense layer; with loss mse: linear regression (solver: auto is exact)",
+    .options = {linear_rows, SH_COUNT(linear_rows)},
+    .options_bytes = sizeof(sh_linear_model),
+    .describe = describe_single,
+    .learner = "linear",
+    .typical = {.sample = {.rank = 1, .dim = {13}}, .outputs = 1},
+};
+
+#define AT(field) .at = offsetof(sh_separator_model, field)
+#define SEPARATOR_ROWS                                                                             \
+    {.key = "c",                                                                                   \
+     .type = SH_OPTION_REAL,                                                                       \
+     AT(c),                                                                                        \
+     .initial = "1",                                                                               \
+     .least = 1e-300,                                                                              \
+     .most = 1e300,                                                                                \
+     .help = "newton: minimise 1/2 |w|^2 + c sum of losses"},                                      \
+        {.key = "intercept",                                                                       \
+         .type = SH_OPTION_BOOL,                                                                   \
+         AT(intercept),                                                                            \
+         .initial = "true",                                                                        \
+         .help = "newton: learn a constant, which is never penalised"},                            \
+        {.key = "tolerance",                                                                       \
+         .type = SH_OPTION_REAL,                                                                   \
+         AT(tolerance),                                                                            \
+         .initial = "0.01",                                                                        \
+         .least = 0,                                                                               \
+         .most = 1,                                                                                \
+         .help = "newton: of the gradient, as liblinear's -e"},                                    \
+    {                                                                                              \
+        .key = "iterations", .type = SH_OPTION_INT, AT(iterations), .initial = "1000", .least = 1, \
+        .most = 1 << 30, .help = "newton: steps of the trust region, at most"                      \
+    }
+
+static const char *logistic_solver(size_t index) {
+    static const char *const names[] = {"sgd", "newton"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const sh_option logistic_rows[] = {
+    {.key = "solver",
+     .type = SH_OPTION_STRING,
+     AT(solver),
+     .initial = "sgd",
+     .choices = logistic_solver,
+     .help = "newton: in a trust region, as liblinear"},
+    SEPARATOR_ROWS,
+};
+
+const sh_model_kind sh_model_kind_logistic = {
+    .name = "logistic",
+    .help = "one dense layer with cross-entropy: logistic regression (solver: newton)",
+    .options = {logistic_rows, SH_COUNT(logistic_rows)},
+    .options_bytes = sizeof(sh_separator_model),
+    .describe = describe_single,
+    .learner = "linear",
+    .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10},
+};
+
+static const char *l2svm_solver(size_t index) {
+    static const char *const names[] = {"newton", "sgd"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const sh_option l2svm_rows[] = {
+    {.key = "solver",
+     .type = SH_OPTION_STRING,
+     AT(solver),
+     .initial = "newton",
+     .choices = l2svm_solver,
+     .help = "newton: one class against the others, as liblinear"},
+    SEPARATOR_ROWS,
+};
+#undef AT
+
+const sh_model_kind sh_model_kind_l2svm = {
+    .name = "l2svm",
+    .help = "one dense layer: a linear SVM with squared hinge loss",
+    .options = {l2svm_rows, SH_COUNT(l2svm_rows)},
+    .options_bytes = sizeof(sh_separator_model),
+    .describe = describe_single,
+    .loss = "hinge",
+    .learner = "linear",
+    .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10},
+};
