@@ -102,7 +102,7 @@ const sh_model_kind sh_model_kind_kmeans = {
     .describe = describe_kmeans,
     .loss = "nearest",
     .learner = "kmeans",
-    .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10},
+    .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 8},
 };
 
 /* ---- Linear models ---- */
