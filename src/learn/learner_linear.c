@@ -149,14 +149,29 @@ static sh_status open_problem(own *o) {
     return sh_newton_create(&asked, &o->rows, &o->team, &o->newton);
 }
 
-static sh_status check_classes(const own *o) {
-    for (size_t i = 0; i < o->rows.count; i++)
-        if (o->rows.target[i] < 0 || o->rows.target[i] >= (double)o->outputs) {
-            SH_FAIL(SH_E_USAGE, "row %zu has label %g, which is no class", o->rows.first + i,
-                    o->rows.target[i]);
-            return sh_error_hint("leave rows without a class out of the data");
+/* Labels are classes, and there is something to tell apart. Collective. */
+static sh_status check_classes(own *o) {
+    sh_status status = SH_OK;
+    int64_t *rows = sh_alloc(o->outputs, sizeof *rows);
+    if (rows == NULL) status = SH_FAIL(SH_E_MEMORY, "out of memory for classes");
+    for (size_t i = 0; status == SH_OK && i < o->rows.count; i++) {
+        double label = o->rows.target[i];
+        if (label >= 0 && label < (double)o->outputs) {
+            rows[(size_t)label]++;
+            continue;
         }
-    return SH_OK;
+        SH_FAIL(SH_E_USAGE, "row %zu has label %g, which is no class", o->rows.first + i, label);
+        status = sh_error_hint("leave rows without a class out of the data");
+    }
+    status = sh_learn_agree(&o->team, status);
+    if (status == SH_OK) status = sh_learn_sum(&o->team, rows, o->outputs);
+    size_t present = 0;
+    for (size_t k = 0; status == SH_OK && k < o->outputs; k++) present += rows[k] > 0;
+    sh_free(rows);
+    SH_TRY(status);
+    if (present > 1) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "all rows are of one class: there is nothing to tell apart");
+    return sh_error_hint("look at the labels: shoal data info FILE");
 }
 
 static sh_status linear_begin(sh_learner *learner) {
@@ -164,11 +179,7 @@ static sh_status linear_begin(sh_learner *learner) {
     own *o = learner->own;
     o->team = sh_learner_team(run);
     SH_TRY(sh_learner_begin(run, &o->team, &o->rows));
-    if (o->outputs == 1 && o->separator != NULL) {
-        SH_FAIL(SH_E_USAGE, "all rows are of one class: there is nothing to tell apart");
-        return sh_error_hint("look at the labels: shoal data info FILE");
-    }
-    if (o->separator != NULL) SH_TRY(sh_learn_agree(&o->team, check_classes(o)));
+    if (o->separator != NULL) SH_TRY(check_classes(o));
     if (o->task == TASK_SQUARES) return SH_OK;
     if (o->linear != NULL && o->linear->l1 > 0)
         return SH_FAIL(SH_E_USAGE, "solver newton has no l1: take solver auto");

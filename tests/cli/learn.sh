@@ -90,7 +90,7 @@ case_what_cannot_be_is_refused_by_name() {
     expect_text "take solver auto"
     printf 'a,y\n1,5\n2,5\n3,5\n' >one.csv
     expect_exit 2 "$SHOAL" train --model l2svm --data one.csv --targets classes --out no
-    expect_text "class"
+    expect_text "all rows are of one class"
 }
 
 case_columns_made_up_of_others_are_named() {
