@@ -149,6 +149,8 @@ static sh_loss_options loss_of(const shoal_run *run) {
     sh_loss_options options = run->config.loss;
     const sh_model_kind *kind = sh_model_kind_of(run->config.model);
     bool own = kind != NULL && kind->loss != NULL && strcmp(options.name, "auto") == 0;
+    // A loss of classes says nothing to a model that learns values.
+    own = own && (!sh_loss_find(kind->loss)->classes || run->data.info.target == SH_TARGET_CLASS);
     if (own) options.name = (char *)(uintptr_t)kind->loss;
     return options;
 }
@@ -184,6 +186,14 @@ static sh_status build_model(shoal_run *run, bool has_seat) {
     if (tuning.measure) sh_run_load_kernels(run);
     if (run->config.load == NULL) return SH_OK;
     return (sh_status)shoal_run_load(run, run->config.load);
+}
+
+sh_status sh_run_rebuild(shoal_run *run) {
+    const sh_trace *trace = run->model.trace;
+    sh_model_fini(&run->model);
+    SH_TRY(build_model(run, run->team.engine != NULL));
+    run->model.trace = trace;
+    return SH_OK;
 }
 
 static sh_team team_of(const sh_worker_env *env) {

@@ -1,6 +1,7 @@
 /* shoal_run_open_saved: a run that only evaluates and predicts, from what its checkpoint knows. */
 #include <string.h>
 
+#include "nn/spec.h"
 #include "run/run.h"
 #include "run/need.h"
 
@@ -14,6 +15,12 @@ static sh_status read_model(const char *path, sh_node **node_out) {
 
 /* A model file alone says which model it is, and what it is tested on is all the data there is. */
 static sh_status complete(sh_config *config, const char *path) {
+    const sh_model_kind *kind = sh_model_kind_of(config->model);
+    bool grew = kind != NULL && kind->learner != NULL && strcmp(kind->learner, "svm") == 0;
+    if (grew) {  // in training, so that the model file alone tells how large it is
+        sh_node_destroy(config->model);
+        config->model = NULL;
+    }
     if (config->model == NULL) SH_TRY(read_model(path, &config->model));
     if (config->data.train != NULL || config->data.test == NULL) return SH_OK;
     config->data.train = sh_strdup(config->data.test);

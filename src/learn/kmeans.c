@@ -140,8 +140,8 @@ static void drift_bounds(sh_kmeans *m, size_t row, double first, double second, 
     m->lower[row] = slack_down(m->lower[row] - slack_up(moved));
 }
 
-static void settle(sh_kmeans *m, size_t row, const sh_neighbour *near, const float *x, int64_t *sums,
-                   int64_t *changed) {
+static void settle(sh_kmeans *m, size_t row, const sh_neighbour *near, const float *x,
+                   int64_t *sums, int64_t *changed) {
     m->upper[row] = slack_up(sqrt(near->distance));
     m->lower[row] = slack_down(sqrt(near->second));
     if (near->index == m->cluster[row]) return;
@@ -500,6 +500,7 @@ sh_status sh_kmeans_create(const sh_kmeans_options *options, sh_rows *rows, sh_l
                      .width = rows->width};
     sh_status status = sh_learn_agree(team, take_memory(m));
     if (status == SH_OK) status = take_mean(m);
+    if (status == SH_OK) status = sh_learn_agree(team, sh_rows_keep_squares(rows));
     if (status == SH_OK) status = sum_squares(m);
     m->scale = sh_whole_scale(rows->greatest, rows->total);
     if (status == SH_OK) status = first_centres(m);

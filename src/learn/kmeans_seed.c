@@ -21,10 +21,10 @@ typedef struct seeding {
     const sh_kmeans_options *options;
     const sh_rows *rows;
     sh_learn_team *team;
-    double *distance;    // (rows)
-    int32_t *nearest;    // (rows), into `chosen`
+    double *distance;      // (rows)
+    int32_t *nearest;      // (rows), into `chosen`
     sh_neighbour *latest;  // (rows): among the newest alone
-    float *chosen;       // (count, width)
+    float *chosen;         // (count, width)
     size_t count;
     double *draw;  // (rows): this round's, uniform in (0, 1)
 } seeding;

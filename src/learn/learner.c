@@ -74,7 +74,7 @@ static sh_status check(const shoal_run *run) {
 sh_status sh_learner_begin(shoal_run *run, sh_learn_team *team, sh_rows *rows_out) {
     SH_TRY(check(run));
     SH_TRY(sh_run_loader(run, 0, &run->loader));
-    SH_TRY(sh_team_prepare(run, true));
+    SH_TRY(sh_run_prepare_team(run, true));
     return sh_rows_open(run->data.train, team, rows_out);
 }
 

@@ -60,9 +60,8 @@ void sh_nearest_work_fini(sh_nearest_work *work) {
 }
 
 /* The nearest centre of one row, given its products with all centres. */
-static sh_neighbour decide(const sh_centres *centres, const float *x, const float *dots) {
-    double square = 0;
-    for (size_t i = 0; i < centres->width; i++) square += (double)x[i] * (double)x[i];
+static sh_neighbour decide(const sh_centres *centres, const float *x, double square,
+                           const float *dots) {
     double e = 2 * (double)(centres->width + 4) * 0x1p-24 *
                (sqrt(square * centres->square_most) + centres->square_most);
     double least = INFINITY;
@@ -114,8 +113,11 @@ void sh_nearest_find(const sh_rows *rows, const sh_centres *centres, size_t firs
                                 .b = centres->x,
                                 .c = work->dots};
         sh_packed_gemm()->run(&product, work->packed, 1);
-        for (size_t i = 0; i < block; i++)
-            nearest_out[done + i] = decide(centres, x + i * width, work->dots + i * centres->count);
+        for (size_t i = 0; i < block; i++) {
+            size_t row = list != NULL ? list[done + i] : first + done + i;
+            nearest_out[done + i] = decide(centres, x + i * width, sh_rows_square(rows, row),
+                                           work->dots + i * centres->count);
+        }
     }
 }
 

@@ -136,6 +136,7 @@ void sh_rows_fini(sh_rows *rows) {
     sh_free(rows->x);
     sh_free(rows->target);
     sh_free(rows->weight);
+    sh_free(rows->square);
     sh_sparse_fini(&rows->sparse);
     *rows = (sh_rows){0};
 }
@@ -179,7 +180,18 @@ void sh_rows_axpy(const sh_rows *rows, size_t index, double factor, double *y) {
     for (size_t i = 0; i < rows->width; i++) y[i] += factor * (double)x[i];
 }
 
+sh_status sh_rows_keep_squares(sh_rows *rows) {
+    double *square = sh_alloc(rows->count + 1, sizeof *square);
+    if (square == NULL) return no_memory(rows->count);
+    sh_free(rows->square);
+    rows->square = NULL;
+    for (size_t i = 0; i < rows->count; i++) square[i] = sh_rows_square(rows, i);
+    rows->square = square;
+    return SH_OK;
+}
+
 double sh_rows_square(const sh_rows *rows, size_t index) {
+    if (rows->square != NULL) return rows->square[index];
     double lane[LANES] = {0};
     bool dense = rows->x != NULL;
     const float *x =

@@ -19,8 +19,9 @@ typedef struct sh_rows {
     sh_sparse sparse;     // with x NULL
     double *target;       // (count) classes from 0, or values; NULL: none
     double *weight;       // (count); NULL: all 1
-    int64_t classes;      // 0: targets are values
-    double greatest;      // |x| of all cells of all workers
+    double *square;   // (count): what sh_rows_square tells, once sh_rows_keep_squares was called
+    int64_t classes;  // 0: targets are values
+    double greatest;  // |x| of all cells of all workers
 } sh_rows;
 
 /* This worker's share of a data set, copied. Collective. */
@@ -41,6 +42,8 @@ double sh_rows_dot(const sh_rows *rows, size_t index, const double *w);
 void sh_rows_axpy(const sh_rows *rows, size_t index, double factor, double *y);
 /* The sum of a row's squares. */
 double sh_rows_square(const sh_rows *rows, size_t index);
+/* Remembers them; again after the rows have changed. */
+sh_status sh_rows_keep_squares(sh_rows *rows);
 double sh_rows_square_most(const sh_rows *rows);
 
 /* Sum over (a - b)^2 in doubles, in a fixed order. */

@@ -105,7 +105,8 @@ struct sh_learner_kind {
 #define SH_LEARNER_LIST(X) \
     X(net)                 \
     X(kmeans)              \
-    X(linear)
+    X(linear)              \
+    X(svm)
 
 #define X(name) extern const sh_learner_kind sh_learner_##name;
 SH_LEARNER_LIST(X)

@@ -133,6 +133,8 @@ sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const s
  * the training set is `known`, which is taken over, also on failure. */
 sh_status sh_run_open_known(const sh_config *config, const shoal_hooks *hooks, sh_data *known,
                             shoal_run **run_out);
+/* The model that the config asks for now, in place of the one there was, to evaluate and save. */
+sh_status sh_run_rebuild(shoal_run *run);
 /* Cores that this process may use. */
 int sh_cores(void);
 /* Threads this run computes with. */

@@ -101,3 +101,34 @@ case_columns_made_up_of_others_are_named() {
     expect_text "1 column (first: 2) are made up of others"
     expect_text "R2 1.000000"
 }
+
+case_svm_has_the_same_bits_at_any_worker_count() {
+    for solver in smo cascade dc-filter ca-fcfs; do
+        rm -rf at*
+        same_at_any_count "{name: svm, c: 4, solver: $solver, parts: 4}"
+    done
+}
+
+case_a_saved_svm_evaluates_and_predicts() {
+    expect_exit 0 train --model '{name: svm, c: 4}' -n 2 --out svm
+    expect_exit 0 "$SHOAL" eval svm
+    expect_text "accuracy  0.9"
+    expect_exit 0 "$SHOAL" eval "$(model svm)" --data digits
+    expect_text "accuracy  0.9"
+    expect_exit 0 "$SHOAL" predict svm --classes -o svm.csv
+    [ "$(wc -l <svm.csv)" -eq 298 ] || fail "a row is missing"
+    write_values
+    expect_exit 0 "$SHOAL" train --model '{name: svm, c: 10}' --data values.csv -n 2 --quiet --out values
+    expect_exit 0 "$SHOAL" eval values --part train
+    expect_exit 1 "$SHOAL" train --model "{name: svm, c: 4}" --data digits --load "$(model svm)" --out no
+    expect_text "does not fit the model"
+}
+
+case_svm_parts_send_nothing_in_training() {
+    for solver in cp ca-bkm ca-fcfs ca-random; do
+        expect_exit 0 train --model "{name: svm, solver: $solver, parts: 3}" -n 3 --out $solver
+        grep -q '"training_bytes":0,' $solver/metrics.jsonl || fail "$solver sent something"
+    done
+    expect_exit 0 train --model '{name: svm}' -n 3 --out smo
+    ! grep -q '"training_bytes":0,' smo/metrics.jsonl || fail "smo sent nothing"
+}

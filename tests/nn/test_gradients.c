@@ -21,6 +21,16 @@ static const net_case cases[] = {
     {"dense", "[{dense: 7}, {dense: 5, bias: false}, dense]", VECTOR(11)},
     {"dense", "[{dense: 9}, relu, {dense: 17}, relu, dense]", VECTOR(5)},
     {"dense", "[{embedding: 5}, {dense: 9}, relu, {dense: 4}]", TOKENS(6, 7)},
+    {"kernel", "[{dense: 4}, {kernel: {count: 5, gamma: 0.5}}, dense]", VECTOR(6)},
+    {"kernel", "[{dense: 4}, {kernel: {count: 5, kernel: linear}}, dense]", VECTOR(6)},
+    {"kernel",
+     "[{dense: 4}, {kernel: {count: 5, kernel: polynomial, gamma: 0.3, coef0: 1, degree: 2}}, "
+     "dense]",
+     VECTOR(6)},
+    {"votes", "[{dense: 6}, tanh, {dense: 1}, votes]", VECTOR(6)},
+    {"route",
+     "[{dense: 2}, {dense: 6, from: input}, {name: r, route: , from: [dense1, dense2]}, dense]",
+     VECTOR(6)},
     {"centres", "[{dense: 5}, {centres: 4}, tanh, dense]", VECTOR(6)},
     // Plain, blocked, and from one to the other.
     {"conv", "[{conv: 3}, {conv: 5, stride: 2, padding: 1}, flatten, dense]", IMAGE(2, 9, 7)},

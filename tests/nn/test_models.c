@@ -91,6 +91,8 @@ static const small_model small[] = {
     {"linear", "linear", {.sample = {.rank = 1, .dim = {13}}, .outputs = 2}, true},
     {"logistic", "logistic", IMAGE(1, 6, 6), true},
     {"l2svm", "l2svm", IMAGE(1, 6, 6), true},
+    {"svm", "{name: svm, vectors: 7, gamma: 0.1}", IMAGE(1, 6, 6), true},
+    {"svm", "{name: svm, vectors: 7, experts: 3, kernel: linear}", IMAGE(1, 6, 6), true},
     {"kmeans", "{name: kmeans, k: 4}", IMAGE(1, 6, 6), true},
     {"mlp", "{name: mlp, hidden: [9, 8]}", IMAGE(1, 6, 6), true},
     {"mlp", "{name: mlp, hidden: [19], activation: silu, dropout: 0.5}", IMAGE(1, 6, 6), false},

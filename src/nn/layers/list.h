@@ -5,6 +5,9 @@
 #define SH_LAYER_LIST(X) \
     X(dense)             \
     X(centres)           \
+    X(kernel)            \
+    X(votes)             \
+    X(route)             \
     X(conv)              \
     X(maxpool)           \
     X(avgpool)           \

@@ -25,6 +25,13 @@ typedef struct sh_centres_spec {
     int64_t count;
 } sh_centres_spec;
 
+typedef struct sh_kernel_spec {
+    int64_t count;
+    char *kernel;  // rbf, linear, polynomial
+    double gamma, coef0;
+    int64_t degree;
+} sh_kernel_spec;
+
 typedef struct sh_conv_spec {
     int64_t channels, kernel, kernel_w, stride, padding, dilation, groups;
     bool bias;

@@ -1,5 +1,6 @@
-/* k-means and the linear models: one layer each. Which learner fills in its parameters is the
- * option `solver`; `sgd` is the gradients that every net learns by. */
+/* k-means, the linear models and the support vector machine as nets of a few layers. Which learner
+ * fills in its parameters is the option `solver`; `sgd` is the gradients that every net learns by.
+ */
 #include "nn/models/learned.h"
 
 #include "nn/models/common.h"
@@ -249,5 +250,149 @@ const sh_model_kind sh_model_kind_l2svm = {
     .describe = describe_single,
     .loss = "hinge",
     .learner = "linear",
+    .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10},
+};
+
+/* ---- Support vector machine ---- */
+
+static const char *svm_solver(size_t index) {
+    static const char *const names[] = {"auto", "smo",    "cascade", "dc",       "dc-filter",
+                                        "cp",   "ca-bkm", "ca-fcfs", "ca-random"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+static const char *svm_kernel(size_t index) {
+    static const char *const names[] = {"rbf", "linear", "polynomial"};
+    return index < SH_COUNT(names) ? names[index] : NULL;
+}
+
+#define AT(field) .at = offsetof(sh_svm_spec, field)
+static const sh_option svm_rows[] = {
+    {.key = "solver",
+     .type = SH_OPTION_STRING,
+     AT(solver),
+     .initial = "auto",
+     .choices = svm_solver,
+     .help = "auto, smo: exact; the others cut the rows into parts (docs/svm.md)"},
+    {.key = "kernel",
+     .type = SH_OPTION_STRING,
+     AT(kernel),
+     .initial = "rbf",
+     .choices = svm_kernel,
+     .help = "exp(-gamma |a - b|^2), a.b, or (gamma a.b + coef0)^degree"},
+    {.key = "c",
+     .type = SH_OPTION_REAL,
+     AT(c),
+     .initial = "1",
+     .least = 1e-300,
+     .most = 1e300,
+     .help = "minimise 1/2 |w|^2 + c sum of losses"},
+    {.key = "epsilon",
+     .type = SH_OPTION_REAL,
+     AT(epsilon),
+     .initial = "0.1",
+     .least = 0,
+     .most = 1e300,
+     .help = "regression: what deviates less is no loss"},
+    {.key = "gamma",
+     .type = SH_OPTION_REAL,
+     AT(gamma),
+     .initial = "0",
+     .least = 0,
+     .most = 1e300,
+     .help = "of the kernel; 0: 1 / features"},
+    {.key = "coef0",
+     .type = SH_OPTION_REAL,
+     AT(coef0),
+     .initial = "0",
+     .least = -1e300,
+     .most = 1e300,
+     .help = "of the polynomial"},
+    {.key = "degree",
+     .type = SH_OPTION_INT,
+     AT(degree),
+     .initial = "3",
+     .least = 1,
+     .most = 64,
+     .help = "of the polynomial"},
+    {.key = "tolerance",
+     .type = SH_OPTION_REAL,
+     AT(tolerance),
+     .initial = "0.001",
+     .least = 1e-15,
+     .most = 1,
+     .help = "of the greatest violation, as libsvm's -e"},
+    {.key = "cache_mb",
+     .type = SH_OPTION_REAL,
+     AT(cache_mb),
+     .initial = "512",
+     .least = 1,
+     .most = 1e9,
+     .help = "kernel rows kept by each worker"},
+    {.key = "parts",
+     .type = SH_OPTION_INT,
+     AT(parts),
+     .initial = "0",
+     .least = 0,
+     .most = 1 << 20,
+     .help = "that rows are cut into; 0: as many as workers"},
+    {.key = "ratio",
+     .type = SH_OPTION_BOOL,
+     AT(ratio),
+     .initial = "true",
+     .help = "parts of equal size hold the classes as all rows do"},
+    {.key = "vectors",
+     .type = SH_OPTION_INT,
+     AT(vectors),
+     .initial = "1",
+     .least = 1,
+     .most = 1 << 24,
+     .help = "support vectors; training sets it"},
+    {.key = "experts",
+     .type = SH_OPTION_INT,
+     AT(experts),
+     .initial = "1",
+     .least = 1,
+     .most = 1 << 20,
+     .help = "parts with a model each; training sets it"},
+};
+#undef AT
+
+/* One decision between each two classes, or a value; with experts those of the nearest centre. */
+static sh_status describe_svm(sh_net_spec *net, const void *options) {
+    const sh_svm_spec *o = options;
+    sh_status status = SH_OK;
+    flatten(net, &status);
+    SH_TRY(status);
+    int input = sh_net_spec_last(net);
+    int64_t classes = net->input.outputs, pairs = classes > 1 ? classes * (classes - 1) / 2 : 1;
+    int64_t width = (int64_t)sh_shape_count(&net->input.sample);
+    sh_kernel_spec kernel = {.count = o->vectors,
+                             .kernel = o->kernel,
+                             .gamma = sh_svm_gamma(o, width),
+                             .coef0 = o->coef0,
+                             .degree = o->degree};
+    sh_model_layer(net, &status, &sh_layer_kind_kernel, input, &kernel, "kernel");
+    int decision = sh_model_layer(net, &status, &sh_layer_kind_dense, SH_AFTER,
+                                  SH_DENSE(.units = pairs * o->experts), "decision");
+    if (o->experts > 1) {
+        int centre = sh_model_layer(net, &status, &sh_layer_kind_centres, input,
+                                    &(sh_centres_spec){.count = o->experts}, "centre");
+        SH_TRY(status);
+        SH_TRY(sh_net_spec_add(net, &sh_layer_kind_route, "route", (int[]){centre, decision}, 2,
+                               NULL, NULL));
+    }
+    if (classes > 1) sh_model_layer(net, &status, &sh_layer_kind_votes, SH_AFTER, NULL, "votes");
+    return status;
+}
+
+const sh_model_kind sh_model_kind_svm = {
+    .name = "svm",
+    .help = "support vector machine with a kernel (kernel: rbf, c: 1)",
+    .options = {svm_rows, SH_COUNT(svm_rows)},
+    .options_bytes = sizeof(sh_svm_spec),
+    .describe = describe_svm,
+    .loss = "hinge",
+    .learner = "svm",
     .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10},
 };

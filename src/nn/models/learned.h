@@ -32,7 +32,22 @@ typedef struct sh_separator_model {
     int64_t iterations;
 } sh_separator_model;
 
-extern const sh_model_kind sh_model_kind_kmeans, sh_model_kind_linear, sh_model_kind_logistic,
-    sh_model_kind_l2svm;
+typedef struct sh_svm_spec {
+    char *solver, *kernel;
+    double c, epsilon, gamma, coef0;
+    int64_t degree;
+    double tolerance, cache_mb;
+    int64_t parts;
+    bool ratio;
+    int64_t vectors, experts;  // what training found
+} sh_svm_spec;
+
+/* The option gamma; 0: 1 / features. */
+static inline double sh_svm_gamma(const sh_svm_spec *options, int64_t width) {
+    return options->gamma > 0 ? options->gamma : 1.0 / (double)width;
+}
+
+extern const sh_model_kind sh_model_kind_svm, sh_model_kind_kmeans, sh_model_kind_linear,
+    sh_model_kind_logistic, sh_model_kind_l2svm;
 
 #endif

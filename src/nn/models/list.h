@@ -7,6 +7,7 @@
     X(logistic)          \
     X(l2svm)             \
     X(kmeans)            \
+    X(svm)               \
     X(mlp)               \
     X(lenet)             \
     X(alexnet)           \
