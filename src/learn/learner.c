@@ -59,10 +59,13 @@ static sh_status refuse(const shoal_run *run, const char *what, const char *hint
 
 static sh_status check(const shoal_run *run) {
     const sh_config *config = &run->config;
-    if (strcmp(config->scheme.name, "bsp") != 0)
+    sh_scheme scheme;
+    sh_codec codec;
+    SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
+    SH_TRY(sh_codec_make(&config->codec, &codec));
+    if (!scheme.kind->family->together)
         return refuse(run, "a scheme other than bsp", "leave --sync out");
-    if (strcmp(config->compress, "none") != 0)
-        return refuse(run, "--compress", "leave --compress out");
+    if (codec.kind != NULL) return refuse(run, "--compress", "leave --compress out");
     if (config->data.crop > 0 || config->data.flip)
         return refuse(run, "augmentation", "leave data.crop and data.flip out");
     if (run->team.env.timing_only || run->team.env.spend != NULL)
