@@ -219,12 +219,12 @@ static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
     if (known != NULL) run->data = *known;
     run->results.best = NAN;
     run->team = team_of(env);
-    bool pipes = run->team.engine != NULL && sh_config_pipes(config);
-    run->learner = (sh_learner){.kind = pipes ? &sh_learner_pipe : &sh_learner_net, .run = run};
+    const sh_learner_kind *kind = sh_learner_of(config->model);
+    bool pipes = run->team.engine != NULL && sh_config_pipes(config) && kind == &sh_learner_net;
+    run->learner = (sh_learner){.kind = pipes ? &sh_learner_pipe : kind, .run = run};
     if (run->team.env.clock == NULL) run->team.env.clock = &sh_clock_real;
     run->clock = run->team.env.clock;
     sh_status status = sh_config_copy(config, &run->config);
-    run->learner = (sh_learner){.kind = sh_learner_of(run->config.model), .run = run};
     // The run file tells how many parts data has.
     if (run->team.engine != NULL) run->config.workers = run->team.ranks;
     if (status == SH_OK) status = take_hooks(run, hooks);
@@ -279,7 +279,6 @@ void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
     if (run->learner.kind->close != NULL) run->learner.kind->close(&run->learner);
     sh_scheme_end(run);
-    if (run->learner.own != NULL) run->learner.kind->close(&run->learner);
     sh_scheme_state_fini(&run->scheme_state);
     sh_run_end_sparse(run);
     sh_loader_destroy(run->loader);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "nn/spec.h"
+#include "run/layout.h"
 #include "run/loop.h"
 #include "tensor/kernels/reduce.h"
 
@@ -66,6 +67,7 @@ static sh_status check(const shoal_run *run) {
     if (!scheme.kind->family->together)
         return refuse(run, "a scheme other than bsp", "leave --sync out");
     if (codec.kind != NULL) return refuse(run, "--compress", "leave --compress out");
+    if (sh_config_pipes(config)) return refuse(run, "a layout", "leave --layout out");
     if (config->data.crop > 0 || config->data.flip)
         return refuse(run, "augmentation", "leave data.crop and data.flip out");
     if (run->team.env.timing_only || run->team.env.spend != NULL)

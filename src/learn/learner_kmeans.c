@@ -19,6 +19,7 @@ typedef struct own {
 
 static void kmeans_close(sh_learner *learner) {
     own *o = learner->own;
+    if (o == NULL) return;
     sh_kmeans_destroy(o->kmeans);
     sh_rows_fini(&o->rows);
     sh_param_list_fini(&o->met_params);

@@ -28,6 +28,7 @@ typedef struct own {
 
 static void linear_close(sh_learner *learner) {
     own *o = learner->own;
+    if (o == NULL) return;
     sh_newton_destroy(o->newton);
     sh_rows_fini(&o->rows);
     sh_ls_result_fini(&o->squares);

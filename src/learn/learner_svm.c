@@ -17,6 +17,7 @@ typedef struct own {
 
 static void svm_close(sh_learner *learner) {
     own *o = learner->own;
+    if (o == NULL) return;
     sh_svm_model_fini(&o->model);
     sh_rows_fini(&o->rows);
     sh_rows_fini(&o->all);
