@@ -56,7 +56,7 @@ static sh_status read_given(const shoal_run *run, own *o) {
     }
     sh_dataset *dataset;
     sh_data_options data = run->config.data;
-    data.folder = run->data_folder;
+    data.folder = run->folders.data;
     data.team = NULL;
     SH_TRY(sh_dataset_open(options->centres, &data, &run->data.normal, NULL, &dataset));
     size_t count = dataset->info.count, width = sh_shape_count(&dataset->info.sample);
