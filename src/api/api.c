@@ -163,7 +163,13 @@ static sh_status build_model(shoal_run *run, bool has_seat) {
     sh_net_spec spec;
     SH_TRY(sh_net_spec_read(run->config.model, &input, &spec));
     if (run->config.sync_batchnorm) sh_sync_batchnorms(&spec);
+    sh_status laid_out = sh_run_layout_apply(run, &spec);
+    if (laid_out != SH_OK) {
+        sh_net_spec_fini(&spec);
+        return laid_out;
+    }
     SH_TRY(sh_net_build(&spec, &net));
+    sh_run_layout *layout = run->model.layout;
     sh_loss loss;
     int threads = run->team.threads > 0 ? run->team.threads : (int)run->config.threads;
     if (threads == 0) threads = sh_cores();
@@ -172,24 +178,29 @@ static sh_status build_model(shoal_run *run, bool has_seat) {
                                .direct = strcmp(run->config.kernels, "direct") == 0,
                                .threads = threads};
     sh_loss_options loss_options = loss_of(run);
-    sh_status status = sh_loss_init(&loss, &loss_options, info, sh_net_output(net));
+    const sh_net *whole = layout != NULL ? layout->whole : net;
+    sh_status status = sh_loss_init(&loss, &loss_options, info, sh_net_output(whole));
     if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
     if (status != SH_OK) {
         sh_net_destroy(net);
         return status;
     }
     sh_signals_start_team(threads);
-    SH_TRY(sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed));
+    if (layout != NULL && layout->splits_loss) loss.split = &layout->loss.base;
+    status = sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed);
+    run->model.layout = layout;
+    SH_TRY(status);
     sh_team_attach(run);
     // Peers may read a team's gradients while the next forward runs here.
     run->model.gradients_idle = !has_seat && run->config.accumulate == 1;
     if (tuning.measure) sh_run_load_kernels(run);
     if (run->config.load == NULL) return SH_OK;
-    return (sh_status)shoal_run_load(run, run->config.load);
+    return sh_run_load_model(run, run->config.load);
 }
 
 sh_status sh_run_rebuild(shoal_run *run) {
     const sh_trace *trace = run->model.trace;
+    sh_run_layout_destroy(run->model.layout);
     sh_model_fini(&run->model);
     SH_TRY(build_model(run, run->team.engine != NULL));
     run->model.trace = trace;
@@ -284,6 +295,7 @@ void shoal_run_close(shoal_run *run) {
     sh_loader_destroy(run->loader);
     sh_team_fini(&run->team);
     sh_exact_destroy(run->exact);
+    sh_run_layout_destroy(run->model.layout);
     sh_model_fini(&run->model);
     sh_optim_fini(&run->optim);
     if (run->team.env.data == NULL) sh_data_close(&run->data);
@@ -313,7 +325,7 @@ static sh_batch_share training_share(const shoal_run *run) {
         uint32_t of = (uint32_t)shape.size[SH_AXIS_DATA];
         return of == 1 ? (sh_batch_share){0} : (sh_batch_share){at, at + 1, of};
     }
-    return run->config.exact ? exact_share(run) : sh_team_share(&run->team);
+    return run->config.exact ? exact_share(run) : sh_run_share(run);
 }
 
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {

@@ -81,6 +81,11 @@ static sh_status copy_options(const sh_layer_kind *kind, const void *options, vo
     if (kind->options_bytes == 0) return SH_OK;
     void *copy = sh_alloc(1, kind->options_bytes);
     if (copy == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for layer options");
+    if (options != NULL && kind->options.count == 0) {  // plain data, of a layout's layer
+        memcpy(copy, options, kind->options_bytes);
+        *copy_out = copy;
+        return SH_OK;
+    }
     sh_status status = options != NULL ? sh_options_copy(kind->options, options, copy)
                                        : sh_options_init(kind->options, copy);
     if (status != SH_OK) {

@@ -14,7 +14,8 @@
 
 typedef enum sh_placement { SH_REPLICATED, SH_SPLIT, SH_PARTIAL_SUM } sh_placement;
 
-/* A dimension of `units` x `unit` elements, cut between units; parts differ by one unit at most. */
+/* A dimension of `units` x `unit` elements, cut between units; the first `units` % `parts` workers
+ * have one unit more. */
 typedef struct sh_cut {
     int64_t units, unit;
     int64_t parts, rank;  // workers, and which of them this is
@@ -23,7 +24,8 @@ typedef struct sh_cut {
 } sh_cut;
 
 static inline int64_t sh_cut_begin(const sh_cut *split, int64_t rank) {
-    return split->units * rank / split->parts * split->unit;
+    int64_t more = split->units % split->parts;
+    return (split->units / split->parts * rank + (rank < more ? rank : more)) * split->unit;
 }
 static inline int64_t sh_cut_own(const sh_cut *split) {
     return sh_cut_begin(split, split->rank + 1) - sh_cut_begin(split, split->rank);

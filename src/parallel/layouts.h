@@ -5,7 +5,7 @@
 
 #include "parallel/layout.h"
 
-#define SH_LAYOUT_LIST(X) X(tensor)
+#define SH_LAYOUT_LIST(X) X(tensor) X(space)
 
 #define SH_DECLARE_LAYOUT(name) extern const sh_layout_kind sh_layout_kind_##name;
 SH_LAYOUT_LIST(SH_DECLARE_LAYOUT)

@@ -11,6 +11,7 @@
 typedef struct sh_peers {
     sh_engine *engine;
     sh_group *group;           // whose batches have common statistics; NULL: all ranks
+    sh_group *above, *below;   // of this worker and its neighbour along space; NULL: none
     sh_group *along[SH_AXES];  // of the dimensions that layers are split along; NULL: none
 } sh_peers;
 

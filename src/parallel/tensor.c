@@ -208,8 +208,8 @@ static sh_status split_heads(sh_rewriting *r, const sh_layer *layer, const sh_la
     }
     set_split(r, layer, added, &split);
     sh_note(r, layer, "q, k and v of heads %ld-%ld of %ld",
-            (long)(o->heads * split.rank / split.parts),
-            (long)(o->heads * (split.rank + 1) / split.parts) - 1, (long)o->heads);
+            (long)(sh_cut_begin(&split, split.rank) / split.unit),
+            (long)(sh_cut_begin(&split, split.rank + 1) / split.unit) - 1, (long)o->heads);
     return SH_OK;
 }
 

@@ -66,7 +66,9 @@ static const sh_option step_rows[] = {
                "workers that share every batch; under mpirun, its ranks", .letter = 'n',
                .group = "Workers", .value = "N"),
     SH_TEXT_ROW(sh_config, layout, "layout", NULL,
-                "what workers share: data=4 (the batch), pipe=2 (the layers); default: the batch",
+                "what workers share: data=4 (the batch), pipe=2 (the layers), tensor=2 (parts of "
+                "layers), space=2 "
+                "(images); default: the batch",
                 .group = "Workers", .value = "LAYOUT"),
     SH_INT_ROW(sh_config, threads, "threads", "0", 0, 1024,
                "threads per worker; 0: its part of the cores, and one in simulate",
@@ -278,7 +280,7 @@ sh_status sh_config_check(const sh_config *config) {
         return sh_error_hint(
             "add 'data: mnist' to the run file or --data mnist; 'shoal list data'");
     }
-    if (!sh_config_pipes(config) && config->workers > config->batch) {
+    if (!sh_config_splits(config) && config->workers > config->batch) {
         SH_FAIL(SH_E_USAGE, "a batch of %ld has no work for %ld workers", (long)config->batch,
                 (long)config->workers);
         return sh_error_hint("use a larger batch (--batch), or fewer workers (-n %ld)",

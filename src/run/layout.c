@@ -37,6 +37,16 @@ bool sh_config_pipes(const sh_config *config) {
     return at != NULL && strcmp(at, "pipe=1") != 0 && strncmp(at, "pipe=1,", 7) != 0;
 }
 
+bool sh_config_splits(const sh_config *config) {
+    static const char *const names[] = {"pipe=", "tensor=", "space="};
+    for (size_t i = 0; config->layout != NULL && i < SH_COUNT(names); i++) {
+        const char *at = strstr(config->layout, names[i]);
+        const char *size = at != NULL ? at + strlen(names[i]) : "1";
+        if (strcmp(size, "1") != 0 && strncmp(size, "1,", 2) != 0) return true;
+    }
+    return false;
+}
+
 bool sh_config_mails(const sh_config *config) {
     sh_scheme scheme;
     if (sh_config_pipes(config)) return true;
@@ -110,14 +120,39 @@ static sh_status check_pipe(const sh_config *config, const sh_mesh_shape *shape)
     return check_others(config);
 }
 
+static const char *refused_with_parts(const sh_config *config) {
+    const sh_optim_kind *optim = sh_optim_find(config->optim.name);
+    sh_codec codec;
+    if (config->exact) return "--exact";
+    if (config->shard_optimizer) return "--shard-optimizer";
+    if (config->elastic) return "--elastic";
+    if (sh_part_named(config->data.train)) return "data in parts";
+    if (sh_codec_make(&config->codec, &codec) == SH_OK && codec.kind != NULL) return "--compress";
+    if (optim != NULL && optim->adaptive)
+        return "an optimizer that needs norms of whole parameters";
+    return NULL;
+}
+
+/* Parts of layers (tensor) or of images (space), each by itself. */
+static sh_status check_parts_of_layers(const sh_config *config, const sh_mesh_shape *shape) {
+    int ranks = sh_mesh_ranks(shape);
+    if (shape->size[SH_AXIS_TENSOR] != ranks && shape->size[SH_AXIS_SPACE] != ranks) {
+        SH_FAIL(SH_E_USAGE, "layout '%s': tensor and space are run by themselves only",
+                config->layout);
+        return sh_error_hint("--layout tensor=%d, or space=%d", ranks, ranks);
+    }
+    const char *other = refused_with_parts(config);
+    if (other == NULL) return SH_OK;
+    SH_FAIL(SH_E_USAGE, "layout '%s' does not go with %s", config->layout, other);
+    return sh_error_hint("leave out one of the two");
+}
+
 sh_status sh_layout_check(const sh_config *config) {
     sh_mesh_shape shape;
     // One worker is what a run has that says nothing: then the layout tells how many.
     SH_TRY(sh_config_mesh(config, config->workers > 1 ? config->workers : 0, &shape));
-    if (shape.size[SH_AXIS_TENSOR] > 1 || shape.size[SH_AXIS_SPACE] > 1) {
-        SH_FAIL(SH_E_UNSUPPORTED, "layout '%s': tensor and space are not run yet", config->layout);
-        return sh_error_hint("shoal explain cost --layout %s", config->layout);
-    }
+    if (shape.size[SH_AXIS_TENSOR] > 1 || shape.size[SH_AXIS_SPACE] > 1)
+        return check_parts_of_layers(config, &shape);
     if (shape.size[SH_AXIS_PIPE] == 1) return SH_OK;
     return check_pipe(config, &shape);
 }

@@ -12,6 +12,8 @@ extern const sh_option_table sh_pipe_table;
 sh_status sh_config_mesh(const sh_config *config, int64_t workers, sh_mesh_shape *shape_out);
 /* Its workers have different layers; false where the layout is not valid. */
 bool sh_config_pipes(const sh_config *config);
+/* One model is on several workers, as layers, parts of layers or parts of images. */
+bool sh_config_splits(const sh_config *config);
 /* Its workers send mail: they need a transport for it. */
 bool sh_config_mails(const sh_config *config);
 /* Micro-batches of a whole batch, for so many stages. */

@@ -62,12 +62,32 @@ static sh_status net_save(sh_learner *learner) {
     if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total))
         return refuse_weights(run);
     SH_TRY(sh_scheme_save(run));
+    SH_TRY(sh_run_layout_gather(run));
     SH_TRY(sh_run_save_together(run));
+    sh_run_layout_drop(run);
     sh_scheme_saved(run);
     return SH_OK;
 }
 
 static bool is_momentum(const char *slot) { return strcmp(slot, "momentum") == 0; }
+
+/* Of a model that is split over workers: as one worker would have it. */
+static sh_checkpoint whole_blocks(const shoal_run *run, sh_checkpoint_slot *slots) {
+    static const char *const of_codecs[] = {"residual", "velocity", "factors", NULL};
+    const sh_run_layout *layout = run->model.layout;
+    const sh_whole_blocks *whole = &layout->blocks;
+    for (int i = 0; i < whole->slot_count; i++)
+        slots[i] =
+            (sh_checkpoint_slot){.name = run->optim.kind->slot_names[i], .values = whole->slots[i]};
+    return (sh_checkpoint){.params = &layout->whole->params,
+                           .weights = whole->weights,
+                           .state = &layout->whole->states,
+                           .state_values = whole->states,
+                           .slots = slots,
+                           .slot_count = (size_t)whole->slot_count,
+                           .left_out = of_codecs,
+                           .info = {.model = layout->whole->text}};
+}
 
 /* What a codec keeps comes and goes with it and with the workers: a single one has none. A codec
  * that applies momentum itself keeps a velocity in its place. */
@@ -92,6 +112,7 @@ static sh_checkpoint net_blocks(const sh_learner *learner, sh_checkpoint_slot *s
     }
     for (size_t i = 0; i < run->scheme_state.count; i++)
         slots[count++] = run->scheme_state.slots[i];
+    if (run->model.layout != NULL) return whole_blocks(run, slots);
     return (sh_checkpoint){
         .params = &run->model.net->params,
         .weights = run->model.blocks.weights,

@@ -7,6 +7,7 @@
 #include "ckpt/checkpoint.h"
 #include "data/facts.h"
 #include "tensor/kernels/reduce.h"
+#include "run/split.h"
 
 sh_status sh_memory_check(const char *what, size_t bytes) {
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
@@ -138,6 +139,7 @@ sh_status sh_model_forward(sh_model *model, uint64_t seed, const void *x, int64_
                            sh_executor **executor_out) {
     SH_TRY(sh_model_executor(model, count, false, executor_out));
     sh_step_context step = {.seed = seed};
+    if (model->layout != NULL) step.peers = &model->layout->peers;
     return sh_executor_forward(*executor_out, &step, x);
 }
 

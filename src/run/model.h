@@ -27,8 +27,9 @@ typedef struct sh_model {
     sh_arena work;  // shared by all executors
     sh_executor *executors[SH_EXECUTORS_MOST];
     int executor_count;
-    bool *param_unused;   // of the executor that ran backward last
-    bool gradients_idle;  // for the executors to come (nn/executor.h)
+    bool *param_unused;            // of the executor that ran backward last
+    struct sh_run_layout *layout;  // run/split.h; NULL: the net is whole
+    bool gradients_idle;           // for the executors to come (nn/executor.h)
 } sh_model;
 
 /* What data of this kind gives a net, and wants of it. */

@@ -6,6 +6,7 @@ bool sh_regroup_possible(const shoal_run *run) {
     const sh_worker_env *env = &run->team.env;
     sh_scheme scheme;
     if (env->regroup == NULL || run->model.blocks.weights == NULL) return false;
+    if (run->model.layout != NULL) return false;      // what a worker held is nowhere else
     if (run->config.exact) return false;              // its bits do not depend on who dies
     if (sh_config_pipes(&run->config)) return false;  // nobody else has the dead stage
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->survives;

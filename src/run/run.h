@@ -14,6 +14,7 @@
 #include "sync/sync.h"
 #include "run/scheme_state.h"
 #include "run/model.h"
+#include "run/split.h"
 #include "run/team.h"
 
 struct shoal_config {

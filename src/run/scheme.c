@@ -11,7 +11,7 @@ enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on 
 static sh_sync_terms terms_of(const shoal_run *run, const sh_codec *codec) {
     const sh_config *config = &run->config;
     return (sh_sync_terms){
-        .workers = run->team.ranks,
+        .workers = sh_run_replicas(run),
         .planned = run->team.env.planned,
         .optim = run->optim.kind,
         .codec = codec,
@@ -71,7 +71,7 @@ sh_status sh_scheme_forget_others(sh_config *config) {
 sh_status sh_scheme_check_momentum(const shoal_run *run) {
     sh_codec codec;
     SH_TRY(sh_codec_make(&run->config.codec, &codec));
-    if (run->team.ranks == 1 || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
+    if (sh_run_replicas(run) == 1 || codec.kind == NULL || !codec.kind->owns_momentum) return SH_OK;
     if (run->optim.kind->momentum_sgd) return SH_OK;
     SH_FAIL(SH_E_USAGE,
             "'%s' applies momentum itself and goes with sgd, momentum or nesterov, not with '%s'",
@@ -86,7 +86,7 @@ sh_status sh_scheme_check_run(const shoal_run *run) {
     SH_TRY(sh_codec_make(&run->config.codec, &codec));
     sh_sync_terms terms = terms_of(run, &codec);
     SH_TRY(sh_scheme_check(scheme, &run->config.scheme, &terms));
-    bool acts = sh_sync_acts(&run->config.scheme, run->team.ranks);
+    bool acts = sh_sync_acts(&run->config.scheme, sh_run_replicas(run));
     return acts ? check_options(&run->config, scheme) : SH_OK;
 }
 
@@ -98,7 +98,7 @@ static sh_status open_mail(shoal_run *run) {
     const sh_worker_env *env = &run->team.env;
     if (!family_of(run->scheme)->mails) return SH_OK;
     SH_ASSERT(env->open_mail != NULL);
-    return env->open_mail(env->self, run->team.rank, &run->scheme->replica.mail.transport);
+    return env->open_mail(env->self, sh_run_replica(run), &run->scheme->replica.mail.transport);
 }
 
 /* Gradients are what is sent most; an exact run sends integers. */
@@ -127,7 +127,9 @@ sh_status sh_scheme_open(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme = sh_alloc(1, sizeof *s);
     if (s == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a scheme");
     const sh_team *team = &run->team;
-    s->sync = (sh_sync){.scheme = sh_scheme_of(asked, options, team->ranks, team->group != NULL),
+    // One replica of several workers has nobody to agree with.
+    bool together = team->group != NULL && (run->model.layout == NULL || sh_run_replicas(run) > 1);
+    s->sync = (sh_sync){.scheme = sh_scheme_of(asked, options, sh_run_replicas(run), together),
                         .options = options,
                         .replica = &s->replica};
     SH_TRY(sh_team_codec(run, &s->codec));
@@ -157,7 +159,7 @@ sh_status sh_scheme_begin(shoal_run *run) {
     s->samples_met = run->at.samples;
     s->here_met = run->at.samples_here;
     SH_TRY(open_mail(run));
-    int services = sh_scheme_services(s->sync.scheme, s->sync.options, run->team.ranks);
+    int services = sh_scheme_services(s->sync.scheme, s->sync.options, sh_run_replicas(run));
     if (services > 0) SH_TRY(open_snapshots(run, services));
     lend_gradients(run);
     SH_TRY(scheme_start_services(run));
@@ -179,7 +181,7 @@ bool sh_scheme_serves(const shoal_run *run) {
 
 void sh_scheme_aim(shoal_run *run, int64_t to) {
     run->scheme->to = to;
-    run->scheme->replica.all.goal = to * run->team.ranks;
+    run->scheme->replica.all.goal = to * sh_run_replicas(run);
 }
 
 static sh_status wait_for_control(shoal_run *run) {
@@ -211,7 +213,7 @@ static sh_status agree_to_stop(shoal_run *run, bool *stops_out) {
 static sh_status lockstep(shoal_run *run, bool *meets_out) {
     struct sh_scheme_run *s = run->scheme;
     bool stops = false;
-    s->replica.all.done += run->team.ranks;
+    s->replica.all.done += sh_run_replicas(run);
     SH_TRY(agree_to_stop(run, &stops));
     *meets_out = stops || s->replica.all.done >= s->replica.all.goal;
     return SH_OK;
@@ -261,8 +263,9 @@ static sh_status move_together(shoal_run *run, int64_t computed_ns, bool *meets_
     struct sh_scheme_run *s = run->scheme;
     SH_TRY(sh_regroup_check(run));
     s->replica.step++;
-    s->replica.all.done += run->team.ranks;
+    s->replica.all.done += sh_run_replicas(run);
     run->team.stops = s->replica.batch.stops_now;
+    SH_TRY(sh_run_layout_agree(run, &run->team.stops));
     if (run->config.clip_norm > 0) run->stats.grad_norm = s->replica.batch.grad_norm;
     sh_run_step_done(run, s->whole);
     *meets_out = true;
@@ -337,7 +340,7 @@ sh_status sh_scheme_meet(shoal_run *run, double *used_inout) {
     s->replica.all.done = (int64_t)most[0];
     run->team.stops = most[1] > 0;
     run->team.regroups = most[2] > 0;
-    sh_run_move_to(run, s->replica.all.done / run->team.ranks);
+    sh_run_move_to(run, s->replica.all.done / sh_run_replicas(run));
     if (!run->team.env.timing_only) SH_TRY(count_samples(run, used_inout));
     s->step_met = run->at.step;
     s->sync.failed = false;

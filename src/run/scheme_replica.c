@@ -105,7 +105,7 @@ static sh_status compute_timing(shoal_run *run, sh_loss_result *result_out) {
 }
 
 void scheme_move_on(shoal_run *run) {
-    int64_t step = run->scheme->replica.all.done / run->team.ranks;
+    int64_t step = run->scheme->replica.all.done / sh_run_replicas(run);
     if (step >= run->scheme->to) step = run->scheme->to;
     int64_t samples = (step - run->at.step) * run->config.batch;
     run->at.step = step;
@@ -138,7 +138,7 @@ static sh_status next_sparse(void *self, sh_sparse_batch *batch_out) {
     SH_TRY(sh_run_next_sparse(run, batch_out));
     if (sh_scheme_is_together(run)) run->stats.spent.data_ns += sh_run_now(run) - begin;
     run->scheme->samples += (int64_t)batch_out->count;
-    run->scheme->whole = (int64_t)(batch_out->whole * run->team.ranks);
+    run->scheme->whole = (int64_t)(batch_out->whole * sh_run_replicas(run));
     return SH_OK;
 }
 
@@ -159,6 +159,10 @@ bool scheme_stops(void *self) {
     return scheme_user_stops(run) || sh_regroup_wished(run);
 }
 
+static sh_status whole_squares(void *self, double *squares_out) {
+    return sh_run_layout_squares(self, squares_out);
+}
+
 static bool user_stops(void *self) { return scheme_user_stops(self); }
 
 /* Where the run is, and where its numbers lie; what the scheme has set or counted stays. */
@@ -175,17 +179,18 @@ static void take_position(shoal_run *run, sh_replica *replica) {
     replica->spare = run->team.spare;
     replica->trace = model->trace;
     replica->step = run->at.step;
-    replica->all.done = run->at.step * run->team.ranks;
+    replica->all.done = run->at.step * sh_run_replicas(run);
 }
 
 void scheme_fill_replica(shoal_run *run) {
     sh_team *team = &run->team;
     sh_replica *replica = &run->scheme->replica;
     bool together = sh_scheme_is_together(run);
-    replica->rank = team->rank;
-    replica->ranks = team->ranks;
+    replica->rank = sh_run_replica(run);
+    replica->ranks = sh_run_replicas(run);
     replica->group = team->group;
-    replica->mail = (sh_mail){.workers = team->ranks, .apart = sh_sync_apart(&run->config.scheme)};
+    replica->mail =
+        (sh_mail){.workers = sh_run_replicas(run), .apart = sh_sync_apart(&run->config.scheme)};
     replica->clock = run->clock;
     replica->params = &run->model.net->params;
     replica->steps = &team->steps;
@@ -194,11 +199,12 @@ void scheme_fill_replica(shoal_run *run) {
     replica->codec = &run->scheme->codec;
     replica->seed = (uint64_t)run->config.seed;
     replica->overlap = run->config.overlap;
-    replica->all.total = run->length.steps * team->ranks;
+    replica->all.total = run->length.steps * sh_run_replicas(run);
     replica->ops.compute = compute;
     replica->ops.next_sparse = next_sparse;
     replica->ops.place = place;
     replica->ops.stops = together ? user_stops : scheme_stops;
+    replica->ops.squares = run->model.layout != NULL ? whole_squares : NULL;
     replica->ops.self = run;
     take_position(run, replica);
 }

@@ -26,8 +26,8 @@ sh_service scheme_service_of(shoal_run *run, int index, int count) {
     return (sh_service){
         .index = index,
         .count = count,
-        .workers = run->team.ranks,
-        .mail = {.workers = run->team.ranks},
+        .workers = sh_run_replicas(run),
+        .mail = {.workers = sh_run_replicas(run)},
         .scheme = s->sync.scheme,
         .options = s->sync.options,
         .params = s->replica.params,
@@ -51,7 +51,7 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
     task->service = scheme_service_of(run, index, count);
     task->real = env->spend == NULL;
     task->cores = env->cores;
-    SH_TRY(env->open_mail(env->self, run->team.ranks + index, &task->service.mail.transport));
+    SH_TRY(env->open_mail(env->self, sh_run_replicas(run) + index, &task->service.mail.transport));
     return sh_task_spawn("service", serve, task, &task->task);
 }
 
@@ -67,7 +67,7 @@ static sh_status brief_servers(shoal_run *run, int count) {
 /* Service s sits on worker s mod P. */
 sh_status scheme_start_services(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
-    int ranks = run->team.ranks;
+    int ranks = sh_run_replicas(run);
     int count = sh_scheme_services(s->sync.scheme, s->sync.options, ranks);
     if (count == 0) return SH_OK;
     s->services = sh_alloc((size_t)count, sizeof *s->services);
@@ -129,7 +129,7 @@ sh_scheme_counts sh_scheme_count(const shoal_run *run) {
         return counts;
     }
     counts.updates += s->replica.counts.updates;
-    int shards = sh_scheme_services(s->sync.scheme, s->sync.options, run->team.ranks);
+    int shards = sh_scheme_services(s->sync.scheme, s->sync.options, sh_run_replicas(run));
     add_staleness(&counts, &s->replica.counts.staleness);
     for (int i = 0; i < s->service_count; i++) {
         const sh_service *service = &s->services[i].service;

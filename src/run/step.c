@@ -38,7 +38,7 @@ static int64_t eval_batch(const shoal_run *run) {
 static sh_status prepare_eval(shoal_run *run, const sh_dataset *dataset) {
     if (dataset == NULL) return SH_OK;
     sh_loader_options options = {
-        .batch = (size_t)eval_batch(run), .share = sh_team_share(&run->team), .epochs = 1};
+        .batch = (size_t)eval_batch(run), .share = sh_run_share(run), .epochs = 1};
     sh_loader *loader = NULL;
     SH_TRY(sh_loader_create(dataset, &options, &loader));
     size_t sizes[2], count = sh_loader_sizes(loader, sizes);
@@ -169,6 +169,7 @@ typedef struct part {
 } part;
 
 static void add_loss(sh_loss_result *total, const sh_loss_result *more) {
+    if (total->status == SH_OK) total->status = more->status;
     total->sum += more->sum;
     total->counted += more->counted;
     total->correct += more->correct;
@@ -183,6 +184,7 @@ static sh_status compute_part(gradient_pass *pass, const sh_step_context *step, 
     SH_TRY(sh_executor_forward(executor, step, p->x));
     if (executor->stopped) return SH_OK;  // whoever asked for it knows
     sh_loss_result result = sh_executor_loss(executor, p->y, p->scale);
+    SH_TRY(result.status);
     if (!isfinite(result.sum)) return sh_run_explain_bad(run, executor, step, p->x, result.sum);
     if (!step->stands_in) add_loss(&pass->total, &result);
     if (pass->in_time) pass_time(pass, pass->backward_part / 2);
@@ -210,9 +212,11 @@ static sh_step_context context_of(const gradient_pass *pass, const sh_batch *bat
         .seed = (uint64_t)run->config.seed,
         .step = run->at.step,
         .position = batch->position + (uint64_t)at,
-        .shard = (uint32_t)run->team.rank,
+        .shard = (uint32_t)sh_run_replica(run),
         .accumulate = at > 0,
-        .peers = together ? &pass->peers : NULL,
+        .peers = run->model.layout != NULL ? &run->model.layout->peers
+                 : together                ? &pass->peers
+                                           : NULL,
         .stands_in = together && batch->count == 0,
         .stops = pass->may_break_off ? unwanted : NULL,
         .stops_self = (void *)(uintptr_t)pass->replica,
@@ -307,7 +311,7 @@ static void evaluate_batch(void *user, const sh_batch *batch, sh_executor *execu
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out) {
     if (run->config.exact) return sh_exact_evaluate(run, dataset, result_out);
     sh_loader_options options = {.batch = (size_t)eval_batch(run),
-                                 .share = sh_team_share(&run->team),
+                                 .share = sh_run_share(run),
                                  .epochs = 1,
                                  .depth = run->team.env.spend != NULL ? 0 : 2};
     evaluating e = {.run = run};
@@ -316,6 +320,7 @@ sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_resul
     sh_status status =
         sh_model_forward_all(&run->model, (uint64_t)run->config.seed, loader, evaluate_batch, &e);
     sh_loader_destroy(loader);
+    if (status == SH_OK) status = e.total.status;
     double sums[] = {e.total.sum, (double)e.total.counted, (double)e.total.correct};
     if (status == SH_OK) status = sh_team_sum(&run->team, sums, SH_COUNT(sums));
     if (status == SH_OK)

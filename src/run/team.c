@@ -106,6 +106,7 @@ static bool sums_steps(const shoal_run *run, int workers) {
 
 /* Where peers sum gradients they map them; a scheme sends what it wants them to have. */
 void sh_team_attach(shoal_run *run) {
+    if (run->model.layout != NULL) return;  // parts differ in size
     if (run->team.group == NULL || !sums_steps(run, run->team.ranks)) return;
     run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
 }
@@ -215,6 +216,11 @@ sh_status sh_team_broadcast_state(shoal_run *run) {
     run->at.batch = at.batch;
     run->at.samples = at.samples;
     run->results.best = at.best;
+    if (run->model.layout != NULL) {  // each has drawn its part; what rank 0 has read it deals out
+        if (at.step > 0) SH_TRY(sh_run_layout_scatter(run, true));
+        sh_run_layout_drop(run);
+        return SH_OK;
+    }
     sh_checkpoint_slot slots[SH_LEARNER_SLOTS];
     sh_checkpoint blocks = run->learner.kind->blocks(&run->learner, slots);
     SH_TRY(broadcast(team, blocks.weights, blocks.params->total * sizeof(float),
@@ -320,7 +326,7 @@ static sh_step_options step_options(const shoal_run *run) {
 
 sh_status sh_team_place_blocks(shoal_run *run) {
     sh_team *team = &run->team;
-    bool sums = team->group != NULL && sums_steps(run, team->ranks);
+    bool sums = team->group != NULL && run->model.layout == NULL && sums_steps(run, team->ranks);
     if (sums && !team->env.timing_only) SH_TRY(map_weights(run));
     bool takes = team->group != NULL && !run->config.exact && !team->env.timing_only;
     if (takes) SH_TRY(sh_model_take_gradients(&run->model));
@@ -349,7 +355,8 @@ static sh_status others_agree(sh_team *team, const char *hash, bool *agree_out) 
 sh_status sh_team_check_replicas(shoal_run *run) {
     sh_team *team = &run->team;
     int64_t every = run->config.check_every;
-    if (team->group == NULL || every == 0 || run->at.step % every != 0) return SH_OK;
+    if (team->group == NULL || run->model.layout != NULL || every == 0 || run->at.step % every != 0)
+        return SH_OK;
     char hash[SH_BLAKE2_HEX], first[SH_BLAKE2_HEX];
     sh_blake2_hex(run->model.blocks.weights, run->model.net->params.total * sizeof(float), hash);
     memcpy(first, hash, sizeof first);

@@ -17,12 +17,14 @@ static char *facts_of(const shoal_run *run) {
     char *options = sh_options_print(sh_config_table(), &run->config), build[SH_BUILD_TEXT];
     if (options == NULL) return NULL;
     const sh_data *data = &run->data;
+    const sh_run_layout *layout = run->model.layout;
+    const sh_net *net = layout != NULL ? layout->whole : run->model.net;
     char *facts = sh_format(
         "program: shoal %s %s\ntraining data: %016lx\ntest data: %016lx\n"
         "validation data: %016lx\nparameters: %zu\nranks: %d\n%s",
         SHOAL_VERSION, sh_build_text(build), data_fact(run, data->train),
         data->test != data->validation ? data_fact(run, data->test) : 0,
-        data_fact(run, data->validation), run->model.net->params.total, run->team.ranks, options);
+        data_fact(run, data->validation), net->params.total, run->team.ranks, options);
     sh_free(options);
     return facts;
 }

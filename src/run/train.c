@@ -118,6 +118,7 @@ static sh_status set_up(shoal_run *run) {
     SH_TRY(sh_scheme_state_init(run));
     SH_TRY(sh_team_place_blocks(run));
     SH_TRY(sh_scheme_open(run));
+    SH_TRY(sh_run_layout_reserve(run));
     if (sh_team_leads(&run->team)) SH_TRY(sh_run_open_folder(run));
     SH_TRY(sh_team_broadcast_folder(run));
     SH_TRY(sh_team_take_costs(run));

@@ -23,6 +23,7 @@ static sh_status alone_step(sh_sync *sync, sh_loss_result *result_out, bool *mee
     const sh_fixed_gradient *fixed = replica->fixed;
     if (fixed != NULL) fixed->mean(fixed->self, 0, params->count);
     double scale = 1, squares = sh_replica_clip(replica, 0, params->total);
+    if (replica->ops.squares != NULL) SH_TRY(replica->ops.squares(replica->ops.self, &squares));
     if (replica->steps->clip_norm > 0 && replica->gradients != NULL)
         scale = sh_clip_factor(squares, replica->steps->clip_norm, &replica->batch.grad_norm);
     int64_t begin = sh_trace_begin(replica->trace);

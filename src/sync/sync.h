@@ -147,6 +147,9 @@ typedef struct sh_replica_ops {
     bool (*stops)(void *self);
     /* Of an exact run: the optimizer's step, by all threads; NULL: sh_optim_apply. */
     void (*apply)(void *self, const sh_optim_step *step);
+    /* Of a replica that is spread over several workers: the squares of its whole gradient, of
+     * which each has a part. NULL: it is not. */
+    sh_status (*squares)(void *self, double *squares_out);
     void *self;
 } sh_replica_ops;
 

@@ -5,6 +5,7 @@
 #include "comm/engines.h"
 #include "nn/rig.h"
 #include "parallel/layouts.h"
+#include "parallel/space.h"
 #include "parallel/split_loss.h"
 
 enum { TEAM_MOST = 4 };
@@ -94,7 +95,12 @@ static inline sh_status step_of_team(sh_engine *engine, void *argument) {
     sh_peers peers = {.engine = engine};
     peers.along[t->axis] = sh_engine_world(engine);
     peers.group = sh_engine_world(engine);
-    return worker_step(&t->part[sh_engine_rank(engine)], &peers);
+    sh_mesh_shape shape = {{1, 1, 1, 1}};
+    shape.size[t->axis] = t->parts;
+    SH_TRY(sh_space_open(&shape, &peers));
+    sh_status status = worker_step(&t->part[sh_engine_rank(engine)], &peers);
+    sh_space_close(&peers);
+    return status;
 }
 
 static inline void team_data(team *t, const layout_case *c) {
@@ -183,6 +189,31 @@ static inline void check_covered(const team *t) {
         }
         assert_true(replicated ? held == 0 : held == whole->items[i].count);
     }
+}
+
+/* Losses, counts, gradients and running statistics of every worker. */
+static inline void team_check(const layout_case *c, const sh_layout_kind *layout, int parts) {
+    team t;
+    team_init(&t, c, layout, parts);
+    check_covered(&t);
+    for (int r = 0; r < parts; r++)
+        check_params(&t.whole.net->params, t.whole.blocks.weights, &t.part[r].net->params,
+                     t.part[r].blocks.weights, 0);
+    CHECK_OK(worker_step(&t.whole, NULL));
+    CHECK_OK(run_engines(parts, NULL, step_of_team, &t));
+    for (int r = 0; r < parts; r++) {
+        const worker *w = &t.part[r];
+        assert_true(fabs(w->result.sum - t.whole.result.sum) <=
+                    1e-5 * fabs(t.whole.result.sum) + 1e-6);
+        assert_int_equal(w->result.counted, t.whole.result.counted);
+        assert_int_equal(w->result.correct, t.whole.result.correct);
+        check_params(&t.whole.net->params, t.whole.blocks.gradients, &w->net->params,
+                     w->blocks.gradients, 2e-5);
+        check_params(&t.whole.net->states, t.whole.blocks.states, &w->net->states, w->blocks.states,
+                     1e-5);
+    }
+    assert_true(rig_norm(t.whole.blocks.gradients, t.whole.net->params.total) > 1e-3);
+    team_fini(&t);
 }
 
 #endif

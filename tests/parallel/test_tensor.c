@@ -3,34 +3,24 @@
 #include "parallel/layout_team.h"
 
 static void check_case(const layout_case *c, int parts) {
+    team_check(c, &sh_layout_kind_tensor, parts);
+}
+
+/* What the workers hold together is less than as many whole nets. */
+static void check_split(const layout_case *c, int parts) {
     team t;
     team_init(&t, c, &sh_layout_kind_tensor, parts);
-    check_covered(&t);
-    for (int r = 0; r < parts; r++)
-        check_params(&t.whole.net->params, t.whole.blocks.weights, &t.part[r].net->params,
-                     t.part[r].blocks.weights, 0);
-    CHECK_OK(worker_step(&t.whole, NULL));
-    CHECK_OK(run_engines(parts, NULL, step_of_team, &t));
-    for (int r = 0; r < parts; r++) {
-        const worker *w = &t.part[r];
-        assert_true(fabs(w->result.sum - t.whole.result.sum) <=
-                    1e-5 * fabs(t.whole.result.sum) + 1e-6);
-        assert_int_equal(w->result.counted, t.whole.result.counted);
-        assert_int_equal(w->result.correct, t.whole.result.correct);
-        check_params(&t.whole.net->params, t.whole.blocks.gradients, &w->net->params,
-                     w->blocks.gradients, 2e-5);
-        check_params(&t.whole.net->states, t.whole.blocks.states, &w->net->states, w->blocks.states,
-                     1e-5);
-    }
-    assert_true(rig_norm(t.whole.blocks.gradients, t.whole.net->params.total) > 1e-3);
     size_t held = 0;
     for (int r = 0; r < parts; r++) held += t.part[r].net->params.total;
-    assert_true(held < (size_t)parts * t.whole.net->params.total);  // something is split
+    assert_true(held < (size_t)parts * t.whole.net->params.total);
     team_fini(&t);
 }
 
 static void check_teams(const layout_case *c) {
-    for (int parts = 2; parts <= TEAM_MOST; parts++) check_case(c, parts);
+    for (int parts = 2; parts <= TEAM_MOST; parts++) {
+        check_case(c, parts);
+        check_split(c, parts);
+    }
 }
 
 TEST(tensor, splits_an_mlp) {
@@ -65,7 +55,7 @@ static const char *const gpt =
     "50}, gelu, {dense: 24, name: d1}, {add: , name: s2, from: [d1, s1]}, layernorm, {dense: "
     "{units: 65, bias: false, tie: wte.weight}}]";
 
-/* 65 tokens are 33 + 32, 21 + 22 + 22 and 16 + 16 + 16 + 17. */
+/* 65 tokens are 33 + 32, 22 + 22 + 21 and 17 + 16 + 16 + 16. */
 TEST(tensor, splits_a_gpt_with_a_vocabulary_of_65) {
     check_teams(&(layout_case){
         .text = gpt, .input = {.sample = SH_SHAPE(11), .tokens = true, .outputs = 65}, .batch = 3});
@@ -100,7 +90,7 @@ TEST(tensor, says_what_stays_whole_and_why) {
         const char *name = whole.layers[i]->name, *text = result.notes[i].text;
         if (strcmp(name, "attn.c_attn") == 0)
             assert_string_equal(text, "whole: fewer heads than workers");
-        if (strcmp(name, "wte") == 0) assert_string_equal(text, "tokens 10-20 of 65");
+        if (strcmp(name, "wte") == 0) assert_string_equal(text, "tokens 11-21 of 65");
     }
     sh_layout_result_fini(&result);
     sh_net_spec_fini(&whole);
