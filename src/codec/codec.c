@@ -1,3 +1,6 @@
+/* What all codecs share: finding a row, sizes, and encoding and decoding a tensor. Tensors for
+ * which a codec would not save bytes (biases, scales) travel dense, as plain floats: both sides
+ * decide that from the shape alone. */
 #include "codec/codec.h"
 
 #include <math.h>
@@ -19,6 +22,7 @@ const sh_codec_kind *sh_codec_at(size_t index) {
         if (sh_codec_more[i] == NULL || i == index - SH_COUNT(kinds)) return sh_codec_more[i];
 }
 
+/* NULL: no codec has this name. */
 const sh_codec_kind *sh_codec_find(const char *name) {
     const sh_codec_kind *kind;
     for (size_t i = 0; (kind = sh_codec_at(i)) != NULL; i++)
@@ -66,6 +70,7 @@ void sh_codec_matrix(const sh_shape *shape, size_t *rows_out, size_t *columns_ou
     *columns_out = count / *rows_out;
 }
 
+/* Of a tensor that travels as plain floats. */
 static size_t dense_bytes(const sh_codec_tensor *tensor) { return tensor->count * sizeof(float); }
 
 bool sh_codec_is_dense(const sh_codec *codec, const sh_codec_tensor *tensor) {
@@ -127,6 +132,7 @@ void sh_codec_encode(const sh_codec *codec, sh_codec_tensor *tensor, int round, 
     }
 }
 
+/* Names the parameter: messages come from other ranks and are not trusted. */
 sh_status sh_codec_refuse(const sh_codec_tensor *tensor, sh_status code, const char *what) {
     return SH_FAIL(code, "'%s' from rank %d: %s", tensor->name, tensor->from, what);
 }

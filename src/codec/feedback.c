@@ -1,3 +1,5 @@
+/* Error feedback (Seide et al. 2014; Karimireddy et al. 2019): what a message could not carry is
+ * added to the next gradient, so that nothing is lost, only late. */
 #include "codec/feedback.h"
 
 #include "tensor/kernels/vector.h"

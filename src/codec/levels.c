@@ -1,3 +1,5 @@
+/* The message that int8 and qsgd share: a norm per block, then packed levels. Decoding checks
+ * every norm and level, as the bytes come from another rank. */
 #include "codec/levels.h"
 
 #include <string.h>

@@ -15,6 +15,7 @@ static const char *name_at(const void *names, size_t index) {
     return kind != NULL ? kind->name : NULL;
 }
 
+/* With the nearest name. */
 static sh_status refuse_name(const char *name) {
     SH_FAIL(SH_E_USAGE, "there is no codec '%s'", name);
     const char *near = sh_nearest(name, name_at, NULL);
@@ -32,6 +33,7 @@ static const char *amount_text(const sh_codec_kind *kind, double amount, char te
     return text_out;
 }
 
+/* With the bounds of this codec. */
 static sh_status refuse_amount(const sh_codec_kind *kind, const char *amount) {
     char least[24], most[24], initial[24];
     SH_FAIL(SH_E_USAGE, "codec '%s': %s is '%.32s'", kind->name, kind->amount, amount);

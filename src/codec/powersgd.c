@@ -37,6 +37,7 @@ static size_t factors(const sh_codec *codec, size_t rows, size_t columns) {
     return rank_of(codec) * columns;
 }
 
+/* In double: orthogonality is lost in float. */
 static double dot(const float *a, const float *b, size_t count) {
     double sum = 0;
     for (size_t i = 0; i < count; i++) sum += (double)a[i] * (double)b[i];

@@ -4,6 +4,7 @@
 #include "codec/list.h"
 #include "codec/sparse.h"
 
+/* At least one element, or a small parameter would never be updated. */
 static size_t kept(const sh_codec *codec, const sh_codec_tensor *tensor) {
     return sh_sparse_kept(codec->options.amount, tensor->count);
 }

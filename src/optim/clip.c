@@ -1,3 +1,5 @@
+/* Clipping gradients, by norm or by value, before the update. By norm the whole gradient is
+ * scaled, which keeps its direction (Pascanu, Mikolov and Bengio 2013). */
 #include <math.h>
 
 #include "optim/optim.h"

@@ -1,3 +1,6 @@
+/* Optimizers by name, their numbers checked, and one step over ranges of parameters. A rule
+ * (adam.c and its siblings) sees one range at a time; the loop over parameters, weight decay by
+ * parameter and the slots are the same for all. */
 #include "optim/optim.h"
 
 #include <math.h>
@@ -18,6 +21,7 @@ const sh_optim_kind *sh_optim_at(size_t index) {
         if (sh_optim_more[i] == NULL || i == index - SH_COUNT(kinds)) return sh_optim_more[i];
 }
 
+/* NULL: no optimizer has this name. */
 const sh_optim_kind *sh_optim_find(const char *name) {
     const sh_optim_kind *kind;
     for (size_t i = 0; (kind = sh_optim_at(i)) != NULL; i++)
@@ -53,6 +57,7 @@ static double *number(sh_optim_options *options, const field *f) {
     return (double *)((char *)options + f->at);
 }
 
+/* NaN fails every comparison, so it is never valid. */
 static bool is_valid(const field *f, double value) {
     return (f->open_below ? value > f->least : value >= f->least) &&
            (f->open_above ? value < f->most : value <= f->most);

@@ -1,3 +1,6 @@
+/* The learning rate of a step: a linear warm-up to the peak, then the factor of a schedule. A pure
+ * function of the step, so a resumed run goes on with the same rate and nothing is saved. With
+ * `reference_batch` the peak grows in proportion to the batch (Goyal et al. 2017). */
 #include "optim/schedule.h"
 
 #include <inttypes.h>
@@ -15,12 +18,14 @@ const sh_schedule_kind *sh_schedule_at(size_t index) {
     return index < SH_COUNT(kinds) ? kinds[index] : NULL;
 }
 
+/* NULL: no schedule has this name. */
 const sh_schedule_kind *sh_schedule_find(const char *name) {
     for (size_t i = 0; i < SH_COUNT(kinds); i++)
         if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
     return NULL;
 }
 
+/* Lists all names: there are few. */
 static sh_status unknown_name(const char *name) {
     char known[256];
     size_t at = 0;
@@ -31,6 +36,7 @@ static sh_status unknown_name(const char *name) {
     return sh_error_hint("choose one of %s", known);
 }
 
+/* Says which number it was and what would be valid. */
 static sh_status bad_number(const char *key, double value, const char *valid) {
     SH_FAIL(SH_E_USAGE, "learning-rate schedule: %s is %g", key, value);
     return sh_error_hint("give %s", valid);
@@ -77,6 +83,7 @@ sh_status sh_schedule_init(sh_schedule *schedule, const sh_schedule_options *opt
     return SH_OK;
 }
 
+/* Steps count from 0; behind the last one the rate stays. */
 double sh_schedule_lr(const sh_schedule *schedule, int64_t step) {
     int64_t warmup = schedule->warmup_steps;
     if (step < warmup) return schedule->peak * (double)(step + 1) / (double)warmup;
