@@ -11,34 +11,40 @@
 #include "data/reader.h"
 #include "data/room.h"
 
+/* Bound on columns: without it a first line of gigabytes would be counted to its end, and the
+ * column arithmetic below could overflow. */
 enum { COLUMNS_MOST = 1 << 20 };
 
+/* Parser state for one CSV text. The text is borrowed; `cells` and `targets` are owned until
+ * make_source hands the cells to the source. */
 typedef struct csv {
-    const char *name;
-    const uint8_t *at, *end;
-    size_t line;  // from 1
-    uint8_t separator;
-    size_t columns;
-    size_t label;  // column, or `columns` for none
-    /* growing: */
-    float *cells;
-    double *targets;
+    const char *name;         // file name for messages
+    const uint8_t *at, *end;  // unread rest of the text
+    size_t line;              // line number of `at`, from 1; error messages quote it
+    uint8_t separator;        // ',', ';' or a tab; one per file
+    size_t columns;           // fields per line, label included; set by the first line
+    size_t label;             // index of the label column; `columns` if the file has no label
+    /* Grown by sh_grow while rows arrive: */
+    float *cells;     // (row_count, features), row-major
+    double *targets;  // (row_count); double, so that large integer class labels stay exact
     size_t cell_count, cell_capacity, row_count, target_capacity;
-    size_t unpacked;  // bytes that the text takes
-    sh_capacity room;
+    size_t unpacked;   // bytes of memory the text itself occupies (0 when it is mapped)
+    sh_capacity room;  // memory limit for the data set, text included
 } csv;
 
+/* One field of a line, as a range of the text: nothing is copied. */
 typedef struct field {
-    const uint8_t *at, *end;  // within the quotes
-    bool last;                // the line ends behind it
+    const uint8_t *at, *end;  // contents without the surrounding quotes
+    bool last;                // the field is the last of its line
     bool quoted;
 } field;
 
 /* The end of the text counts as the end of a line: the last line may lack its newline. */
 static bool at_line_end(const csv *c) { return c->at == c->end || *c->at == '\n'; }
 
-/* RFC 4180: a doubled quote inside is one, newlines inside belong to the field. Behind the closing
- * quote only spaces may come, or a typing error would shift columns unnoticed. */
+/* Parses a quoted field by RFC 4180: a doubled quote inside stands for one, and newlines inside
+ * belong to the field. After the closing quote only spaces may follow; otherwise a typing error
+ * would shift the remaining columns unnoticed. */
 static sh_status take_quoted(csv *c, field *f) {
     size_t start_line = c->line;
     f->quoted = true;
@@ -64,7 +70,8 @@ static sh_status take_quoted(csv *c, field *f) {
     return SH_OK;
 }
 
-/* The next field of the line; moves behind its separator or the end of the line. */
+/* Parses the next field of the line and moves past its separator or line end. Spaces around an
+ * unquoted field are dropped, and '\r' too, so that Windows line ends read alike. */
 static sh_status take_field(csv *c, field *f) {
     *f = (field){0};
     while (c->at < c->end && *c->at == ' ') c->at++;
@@ -84,7 +91,8 @@ static sh_status take_field(csv *c, field *f) {
     return SH_OK;
 }
 
-/* Blank lines between rows, as editors leave them, are no rows. */
+/* Skips blank lines, which editors leave between rows and at the end: they are no rows and must
+ * not fail the column count. */
 static void skip_blank_lines(csv *c) {
     for (;;) {
         const uint8_t *at = c->at;
@@ -96,7 +104,8 @@ static void skip_blank_lines(csv *c) {
     }
 }
 
-/* Separators inside quotes do not count; a tie goes to the comma. */
+/* Chooses the separator: the most frequent of comma, semicolon and tab in the first line.
+ * Separators inside quotes do not count; a tie goes to the comma. */
 static uint8_t find_separator(const uint8_t *at, const uint8_t *end) {
     size_t comma = 0, semicolon = 0, tab = 0;
     bool quoted = false;
@@ -111,8 +120,9 @@ static uint8_t find_separator(const uint8_t *at, const uint8_t *end) {
     return tab > comma ? '\t' : ',';
 }
 
-/* Counts the columns of the first line and tells whether it is a header: some field is text, and
- * none is a number. A line of both is a row with a fault, which must not be passed over. */
+/* Counts the columns of the first line and decides whether it is a header: a header has some text
+ * field and no number. A line with both is a faulty row, which must be reported and not skipped.
+ * Works on a copy of the parser, so `c` stays at the first line. */
 static sh_status look_at_first_line(csv *c, bool *header_out) {
     csv ahead = *c;
     bool has_text = false, has_number = false;
@@ -122,7 +132,7 @@ static sh_status look_at_first_line(csv *c, bool *header_out) {
         SH_TRY(take_field(&ahead, &f));
         if (columns == COLUMNS_MOST)
             return SH_FAIL(SH_E_FORMAT, "'%s' has more than %d columns", c->name, COLUMNS_MOST);
-        if (f.at == f.end) continue;
+        if (f.at == f.end) continue;  // an empty field decides nothing
         if (sh_number_is(f.at, f.end, &number))
             has_number = true;
         else
@@ -133,19 +143,21 @@ static sh_status look_at_first_line(csv *c, bool *header_out) {
     return SH_OK;
 }
 
-/* Compares with the text between the quotes; doubled quotes are compared as they stand. */
+/* Compares a field with `text` byte by byte. Doubled quotes are not undone, so a column name with
+ * a quote in it cannot be matched by its plain spelling. */
 static bool field_is(const field *f, const char *text) {
     size_t length = strlen(text);
     return (size_t)(f->end - f->at) == length && memcmp(f->at, text, length) == 0;
 }
 
-/* The names of a header, as many as there is room for, each with its final zero. */
+/* Column names of a header, each with its terminating zero; names that no longer fit are left out.
+ * Only the "did you mean" hint reads it, so a cut list does no harm. */
 typedef struct heading {
     char text[4096];
     size_t used;
 } heading;
 
-/* For sh_nearest: the name of a column by its index, NULL behind the last. */
+/* Name getter for sh_nearest: the column name at `index`, NULL past the last. */
 static const char *heading_at(const void *names, size_t index) {
     const heading *h = names;
     size_t at = 0;
@@ -153,6 +165,8 @@ static const char *heading_at(const void *names, size_t index) {
     return at < h->used ? h->text + at : NULL;
 }
 
+/* Copies the header's column names into `h`. `header` is a parser by value: the caller's position
+ * stays. */
 static sh_status read_heading(csv header, heading *h) {
     for (field f = {0}; !f.last;) {
         SH_TRY(take_field(&header, &f));
@@ -164,7 +178,8 @@ static sh_status read_heading(csv header, heading *h) {
     return SH_OK;
 }
 
-/* `header` stands at the first line; NULL: there is no header. */
+/* Reports an unknown label column with the nearest column name, if one is near. `header` is a
+ * parser at the first line; NULL: the file has no header. */
 static sh_status fail_column(const csv *c, const char *wanted, const csv *header) {
     heading names = {0};
     if (header != NULL) SH_TRY(read_heading(*header, &names));
@@ -176,8 +191,10 @@ static sh_status fail_column(const csv *c, const char *wanted, const csv *header
                          c->columns - 1);
 }
 
-/* Passes the header, if there is one, and finds the label column: by name first, then by index. A
- * file that has as many columns as training has features, and none of that name, has no label. */
+/* Skips the header, if there is one, and sets `c->label`. The wanted column is looked up by name
+ * first, then as an index (negative: from the last column). A file with exactly as many columns as
+ * training has features (`width`), and no column of that name, has no label: so the input of a
+ * prediction needs none. */
 static sh_status find_label(csv *c, const char *wanted, bool has_header, int64_t width) {
     const csv header = *c;
     bool found = false;
@@ -207,9 +224,11 @@ static sh_status find_label(csv *c, const char *wanted, bool has_header, int64_t
     return SH_OK;
 }
 
-/* A field as a number. Values must be finite as a float: an infinity would spoil every gradient. */
+/* Converts a field to a number. It must be finite as a float, since that is how it is stored: an
+ * infinity would make every gradient NaN. */
 static sh_status take_value(const csv *c, const field *f, size_t line, size_t column,
                             double *value_out) {
+    // Messages quote at most 40 characters of the field.
     int shown = f->end - f->at > 40 ? 40 : (int)(f->end - f->at);
     if (f->at == f->end) {
         SH_FAIL(SH_E_FORMAT, "'%s', line %zu, column %zu: the field is empty", c->name, line,
@@ -231,19 +250,22 @@ static sh_status take_value(const csv *c, const field *f, size_t line, size_t co
     return SH_OK;
 }
 
+/* Adds the hint for a row that is too long or too short; returns the failure's code. */
 static sh_status hint_columns(void) {
     return sh_error_hint("every line needs as many columns as the first");
 }
 
-/* The targets are there twice while they become classes or values. */
+/* Memory in use after one more row. Targets count 12 bytes: the double kept here and the int32
+ * class (or float value) made of it exist at the same time in sh_source_set_targets. */
 static size_t bytes_after_row(const csv *c) {
     size_t row = sizeof *c->targets + sizeof(int32_t);
     return c->unpacked + (c->cell_count + c->columns) * sizeof *c->cells + (c->row_count + 1) * row;
 }
 
-/* One row; the memory is checked before it grows, so a huge file ends with a message. */
+/* Parses one row into `cells` and `targets`. The memory limit is checked before the arrays grow,
+ * so a huge file ends with a message and not with the process being killed. */
 static sh_status take_row(csv *c) {
-    size_t line = c->line, column = 0;
+    size_t line = c->line, column = 0;  // quoted fields may move c->line on before an error
     if (bytes_after_row(c) > c->room.bytes) return sh_room_fail_above(c->name, &c->room);
     SH_TRY(sh_grow((void **)&c->cells, &c->cell_capacity, c->cell_count + c->columns,
                    sizeof *c->cells));
@@ -272,6 +294,8 @@ static sh_status take_row(csv *c) {
     return SH_OK;
 }
 
+/* Parses the whole text: separator, header, label column, then the rows. The order matters: each
+ * stage needs what the one before has found. */
 static sh_status read_all(csv *c, const sh_read *read) {
     bool has_header = false;
     const char *wanted = read->options != NULL ? read->options->label_column : NULL;
@@ -287,17 +311,20 @@ static sh_status read_all(csv *c, const sh_read *read) {
         SH_FAIL(SH_E_FORMAT, "'%s' has one column and no features", c->name);
         return sh_error_hint("columns are separated by ',', ';' or tabs");
     }
+    // One pass: the number of rows is unknown, so the arrays grow as rows arrive.
     for (skip_blank_lines(c); c->at < c->end; skip_blank_lines(c)) SH_TRY(take_row(c));
     if (c->row_count > 0) return SH_OK;
     SH_FAIL(SH_E_FORMAT, "'%s' has a header and no rows", c->name);
     return sh_error_hint("a first line of words alone is a header; rows are lines of numbers");
 }
 
+/* Turns the parsed rows into a source, which takes over `c->cells`. `c->targets` stay the parser's
+ * and are freed by sh_csv_parse. */
 static sh_status make_source(csv *c, const sh_read *read, sh_source **source_out) {
     sh_source *source = NULL;
     SH_TRY(sh_source_create(c->name, &source));
     bool has_label = c->label < c->columns;
-    source->memory[0] = c->cells;
+    source->memory[0] = c->cells;  // the source now owns the cells
     source->cells = c->cells;
     c->cells = NULL;
     source->cell = SH_CELL_F32;
@@ -313,6 +340,8 @@ static sh_status make_source(csv *c, const sh_read *read, sh_source **source_out
     return SH_OK;
 }
 
+/* Parses CSV from memory, for csv_open, the tests and the fuzzer. All values are copied; `data`
+ * may be freed afterwards. */
 sh_status sh_csv_parse(const sh_read *read, const uint8_t *data, size_t bytes,
                        sh_source **source_out) {
     csv c = {.name = read->path, .at = data, .end = data + bytes, .line = 1};
@@ -326,17 +355,21 @@ sh_status sh_csv_parse(const sh_read *read, const uint8_t *data, size_t bytes,
     return status;
 }
 
+/* Opens a plain or gzip CSV file. An unpacked text counts toward the memory limit while it is
+ * parsed; the source does not refer to it afterwards. */
 static sh_status csv_open(const sh_read *read, sh_source **source_out) {
     sh_blob blob = {0};
     SH_TRY(sh_blob_open(read->path, NULL, &blob));
     sh_read unpacked = *read;
+    // A mapped file takes no memory of its own; an unpacked .gz does.
     unpacked.unpacked = sh_blob_memory(&blob);
     sh_status status = sh_csv_parse(&unpacked, blob.data, blob.bytes, source_out);
     sh_blob_close(&blob);
     return status;
 }
 
-/* Two or more numbers in each of the fields of a line, with a separator between them. */
+/* Tells whether the line at `c->at` is two or more numbers with separators between them. Moves
+ * `c`; the caller sets its position anew. */
 static bool is_row_of_numbers(csv *c) {
     size_t columns = 0;
     for (field f = {0}; !f.last; columns++) {
@@ -346,7 +379,8 @@ static bool is_row_of_numbers(csv *c) {
     return columns >= 2;
 }
 
-/* By the name, or by a first or second line of numbers. */
+/* Recognises CSV by file name, or by a first or second line of numbers (the second, in case the
+ * first is a header). */
 static bool csv_detects(const char *path, const uint8_t *head, size_t head_bytes) {
     static const char *const ends[] = {".csv", ".tsv", ".csv.gz", ".tsv.gz"};
     if (head_bytes == 0) return false;

@@ -6,10 +6,11 @@
 #include "data/array.h"
 #include "data/reader.h"
 
-/* The third byte of the magic number. */
+/* Element type by the third byte of the magic number; false for a code that the format does not
+ * define. */
 static bool type_of(uint8_t code, sh_array_type *type_out) {
     switch (code) {
-        case 0x08:
+        case 0x08:  // unsigned bytes, as MNIST has
             *type_out = SH_ARRAY_U8;
             return true;
         case 0x09:
@@ -32,13 +33,15 @@ static bool type_of(uint8_t code, sh_array_type *type_out) {
     }
 }
 
-/* The type and shape; where the elements begin. */
+/* Reads the element type, the shape and the offset of the first element. The offset is 4 + 4 rank
+ * bytes; whether the elements fill the file is for the caller to check, since sh_idx_size sees
+ * only the head. */
 static sh_status parse_header(const char *name, const uint8_t *data, size_t bytes,
                               sh_array *array_out, size_t *offset_out) {
     sh_array array = {.big_endian = true};
     if (bytes < 4 || data[0] != 0 || data[1] != 0 || !type_of(data[2], &array.type))
         return SH_FAIL(SH_E_FORMAT, "'%s' is not an IDX file: its first 4 bytes are wrong", name);
-    array.shape.rank = data[3];
+    array.shape.rank = data[3];  // fourth byte of the magic number
     if (array.shape.rank < 1 || array.shape.rank > 4)
         return SH_FAIL(SH_E_FORMAT, "'%s': an IDX file of %d dimensions; 1 to 4 are known", name,
                        array.shape.rank);
@@ -58,7 +61,8 @@ static sh_status parse_header(const char *name, const uint8_t *data, size_t byte
     return SH_OK;
 }
 
-/* From the header alone, so that a small .gz cannot unpack into more than it declares. */
+/* Full size of the file as its header declares it. Bounds the unpacking of a .gz, so that a small
+ * archive cannot expand without limit. */
 sh_status sh_idx_size(const char *name, const uint8_t *head, size_t head_bytes,
                       uint64_t *bytes_out) {
     sh_array array;
@@ -69,7 +73,7 @@ sh_status sh_idx_size(const char *name, const uint8_t *head, size_t head_bytes,
     return SH_OK;
 }
 
-/* Borrows the bytes: elements stay where they are. */
+/* Parses IDX from memory. The array borrows `data`; elements stay big-endian and in place. */
 sh_status sh_idx_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
     sh_array array;
     size_t offset = 0;
@@ -79,15 +83,19 @@ sh_status sh_idx_parse(const char *name, const uint8_t *data, size_t bytes, sh_a
     return SH_OK;
 }
 
-/* train-images-idx3-ubyte[.gz] -> train-labels-idx1-ubyte[.gz]; NULL when the name is not such. */
+/* Path of the label file beside an image file, by MNIST's naming: train-images-idx3-ubyte[.gz]
+ * becomes train-labels-idx1-ubyte[.gz]. The plain file is tried before the .gz. NULL when the name
+ * does not follow the pattern or no such file exists; the caller frees the path. */
 static char *labels_beside(const char *path) {
     const char *part = strstr(path, "images");
+    // The last "images", in case a folder has that name too.
     for (const char *next = part; next != NULL; next = strstr(next + 1, "images")) part = next;
-    if (part == NULL || strchr(part, '/') != NULL) return NULL;
+    if (part == NULL || strchr(part, '/') != NULL) return NULL;  // "images" only names a folder
     const char *tail = part + strlen("images"), *gz = strstr(tail, ".gz");
     char *found = NULL;
     const char *rank = strstr(tail, "idx3");
     if (rank == NULL) rank = strstr(tail, "idx4");
+    // Characters of the tail before "idx3", which becomes "idx1".
     int before = rank != NULL ? (int)(rank - tail) : (int)strlen(tail);
     const char *after = rank != NULL ? rank + 4 : "";
     int after_length = gz != NULL && rank != NULL ? (int)(gz - after) : (int)strlen(after);
@@ -102,9 +110,11 @@ static char *labels_beside(const char *path) {
     return found;
 }
 
-/* Named by the user, or found beside the images; found only if there is such a file. */
+/* Opens the label file: the one the user names, which must exist, or the one found beside the
+ * images, which may be absent. `source` owns the bytes that `y_out` borrows. */
 static sh_status open_labels(const sh_read *read, sh_source *source, sh_array *y_out,
                              bool *found_out) {
+    // A label file that the user names is opened in any case, so that a wrong name fails.
     char *path = read->labels != NULL ? sh_strdup(read->labels) : labels_beside(read->path);
     *found_out = path != NULL;
     if (path == NULL) return SH_OK;
@@ -115,6 +125,8 @@ static sh_status open_labels(const sh_read *read, sh_source *source, sh_array *y
     return status;
 }
 
+/* Opens images and, if there are any, their labels. Blob 0 of the source holds the images, blob 1
+ * the labels; both live as long as the source. */
 static sh_status idx_open(const sh_read *read, sh_source **source_out) {
     sh_source *source = NULL;
     SH_TRY(sh_source_create(read->path, &source));
@@ -132,7 +144,8 @@ out:
     return status;
 }
 
-/* More ranks than are read are detected too, so that the error names the rank. */
+/* Recognises the magic number. Ranks 5 to 8 are accepted here though parse_header refuses them, so
+ * that the error names the rank instead of calling the file unknown. */
 static bool idx_detects(__attribute__((unused)) const char *path, const uint8_t *head,
                         size_t head_bytes) {
     sh_array_type type;

@@ -10,32 +10,37 @@
 #include "data/reader.h"
 #include "data/room.h"
 
-/* Below 256 features, or where a sixteenth of them is there, dense rows are the better ones: they
- * are normalised, and the kernels of dense layers like them. */
+/* Rows become dense below SPARSE_WIDTH features, or when more than one value in SPARSE_PART is
+ * nonzero. Dense rows can be normalised and use the fast kernels of dense layers; sparse rows save
+ * memory. WIDTH_MOST bounds the width, so that one wild index cannot demand gigabytes. */
 enum { WIDTH_MOST = 1 << 22, SPARSE_WIDTH = 256, SPARSE_PART = 16 };
 
+/* Parser state. Pass 1 only counts (all three outputs NULL); pass 2 stores into `targets` and
+ * either `cells` or `sparse`. */
 typedef struct libsvm {
-    const char *name;
-    const uint8_t *at, *end;
-    size_t line;  // from 1
-    size_t rows, width, values;
-    size_t last;  // index of the value before in this row, 0: none
-    /* second pass; NULL in the first: */
-    float *cells;       // (rows, width)
-    sh_sparse *sparse;  // or this one
-    double *targets;
+    const char *name;            // file name for messages
+    const uint8_t *at, *end;     // unread rest of the text
+    size_t line;                 // current line, from 1, for messages
+    size_t rows, width, values;  // rows so far, largest index seen, index:value pairs so far
+    size_t last;                 // previous index of this row; 0 at the start of a row
+    /* Outputs of the second pass; NULL in the first: */
+    float *cells;       // (rows, width), zeroed: absent pairs mean 0
+    sh_sparse *sparse;  // CSR rows, instead of `cells`
+    double *targets;    // (rows) labels
 } libsvm;
 
-/* A comment (#) ends the line, too. */
+/* End of the line's data: newline, end of text, or a comment (#), which runs to the newline. */
 static bool at_line_end(const libsvm *l) {
     return l->at == l->end || *l->at == '\n' || *l->at == '#';
 }
 
+/* Skips spaces, tabs and the '\r' of Windows line ends. */
 static void skip_spaces(libsvm *l) {
     while (l->at < l->end && (*l->at == ' ' || *l->at == '\t' || *l->at == '\r')) l->at++;
 }
 
-/* With the line, for these files are made by scripts. */
+/* Reports a format error with its line and up to 24 printable characters of the text: such files
+ * are written by scripts, and the line finds the script's mistake. */
 static sh_status fail_here(const libsvm *l, const char *why) {
     int shown = 0;
     while (shown < 24 && l->at + shown < l->end && l->at[shown] > ' ' && l->at[shown] < 127)
@@ -45,7 +50,8 @@ static sh_status fail_here(const libsvm *l, const char *why) {
     return sh_error_hint("a line is 'label index:value index:value ...'");
 }
 
-/* A number that a float can hold. */
+/* Takes a number that is finite as a float, since values are stored as floats. `what` names the
+ * missing part if there is no number. */
 static sh_status take_finite(libsvm *l, const char *what, double *number_out) {
     if (!sh_number_take(&l->at, l->end, number_out)) return fail_here(l, what);
     if (isfinite((float)*number_out)) return SH_OK;
@@ -54,7 +60,8 @@ static sh_status take_finite(libsvm *l, const char *what, double *number_out) {
     return sh_hint_not_finite();
 }
 
-/* From 1 and bounded; sparse rows also want them ascending (put). */
+/* Takes "index:" with 1 <= index <= WIDTH_MOST. The bound is checked per digit, so `index` cannot
+ * overflow. On failure `at` returns to the index, so that the message quotes it. */
 static sh_status take_index(libsvm *l, size_t *index_out) {
     size_t index = 0;
     const uint8_t *start = l->at;
@@ -80,7 +87,9 @@ static sh_status take_index(libsvm *l, size_t *index_out) {
     return SH_OK;
 }
 
-/* In the first pass counts, in the second stores. */
+/* Handles one pair: pass 1 counts it and widens the rows, pass 2 stores it. Sparse rows need
+ * ascending indices, since CSR consumers rely on each index occurring at most once; in dense rows
+ * a repeated index simply overwrites. */
 static sh_status put(libsvm *l, size_t index, float value) {
     if (l->cells != NULL) {
         l->cells[l->rows * l->width + index - 1] = value;
@@ -100,13 +109,14 @@ static sh_status put(libsvm *l, size_t index, float value) {
     return SH_OK;
 }
 
-/* A label and its pairs. */
+/* Parses one line: a label, then its index:value pairs. */
 static sh_status take_row(libsvm *l) {
     double label = 0;
     SH_TRY(take_finite(l, "no label", &label));
     if (!at_line_end(l) && *l->at != ' ' && *l->at != '\t' && *l->at != '\r')
         return fail_here(l, "no space behind the label");
     if (l->targets != NULL) l->targets[l->rows] = label;
+    // The pairs; a line with a label alone is a sample of zeros.
     for (skip_spaces(l); !at_line_end(l); skip_spaces(l)) {
         size_t index = 0;
         double value = 0;
@@ -124,7 +134,8 @@ static sh_status take_row(libsvm *l) {
     return SH_OK;
 }
 
-/* One pass over all lines; blank ones and comments count for nothing. */
+/* One pass over all lines. Blank lines and comment lines are no rows. Both passes run this same
+ * code, so the second meets exactly the rows that the first has counted. */
 static sh_status pass(libsvm *l) {
     l->rows = l->values = l->last = 0;
     for (l->line = 1; l->at < l->end; l->line++) {
@@ -136,7 +147,8 @@ static sh_status pass(libsvm *l) {
     return SH_OK;
 }
 
-/* Between the passes: the sizes are known, nothing is allocated. */
+/* Checks the sizes found by pass 1 before memory is allocated for them. `read->width`: features
+ * that training had; a wider file cannot belong to that model. */
 static sh_status check_size(const libsvm *l, const sh_read *read) {
     if (l->rows == 0) return SH_FAIL(SH_E_FORMAT, "'%s' holds no samples", l->name);
     if (l->width == 0) return SH_FAIL(SH_E_FORMAT, "'%s' holds labels without features", l->name);
@@ -148,12 +160,12 @@ static sh_status check_size(const libsvm *l, const sh_read *read) {
     return SH_OK;
 }
 
-/* By width and density; see above. */
+/* Decides between CSR and dense rows; the limits stand above. */
 static bool is_sparse(const libsvm *l) {
     return l->width >= SPARSE_WIDTH && l->values <= l->rows * (l->width / SPARSE_PART);
 }
 
-/* Memory of the kind that suits the rows, and the second pass into it. */
+/* Allocates dense or CSR rows in the source, which owns them, and fills them by the second pass. */
 static sh_status fill_rows(libsvm *l, const uint8_t *data, sh_source *source) {
     source->cell = SH_CELL_F32;
     l->at = data;
@@ -162,19 +174,23 @@ static sh_status fill_rows(libsvm *l, const uint8_t *data, sh_source *source) {
         l->sparse = &source->sparse;
         return pass(l);
     }
+    // sh_alloc zeroes the rows, so features that a line leaves out are 0.
     source->cells = source->memory[0] = l->cells = sh_alloc(l->rows * l->width, sizeof *l->cells);
     if (l->cells != NULL) return pass(l);
     return SH_FAIL(SH_E_MEMORY, "out of memory for %zu samples of %zu features of '%s'", l->rows,
                    l->width, l->name);
 }
 
-/* The memory that the rows will take. */
+/* Memory in bytes that the rows and targets will take; targets count twice (double here, int32
+ * class in the source). */
 static size_t bytes_of(const libsvm *l) {
     size_t rows = l->rows * (sizeof *l->targets + sizeof(int32_t));
     if (!is_sparse(l)) return rows + l->rows * l->width * sizeof *l->cells;
     return rows + l->rows * sizeof(size_t) + l->values * (sizeof(uint32_t) + sizeof(float));
 }
 
+/* Checks the memory limit, then fills targets and rows of `source`. `l->targets` stay the
+ * parser's. */
 static sh_status fill(libsvm *l, const sh_read *read, const uint8_t *data, sh_source *source) {
     SH_TRY(sh_room_check(l->name, read->unpacked, bytes_of(l)));
     l->targets = sh_alloc(l->rows, sizeof *l->targets);
@@ -187,13 +203,14 @@ static sh_status fill(libsvm *l, const sh_read *read, const uint8_t *data, sh_so
     return sh_source_set_targets(source, l->targets, read);
 }
 
-/* From bytes, for tests and the fuzzer, too. */
+/* Parses LIBSVM text from memory, for libsvm_open, the tests and the fuzzer. All values are
+ * copied; `data` may be freed afterwards. */
 sh_status sh_libsvm_parse(const sh_read *read, const uint8_t *data, size_t bytes,
                           sh_source **source_out) {
     libsvm l = {.name = read->path, .at = data, .end = data + bytes};
     SH_TRY(pass(&l));
     SH_TRY(check_size(&l, read));
-    if (read->width > 0) l.width = (size_t)read->width;
+    if (read->width > 0) l.width = (size_t)read->width;  // trailing features may be absent here
     sh_source *source = NULL;
     SH_TRY(sh_source_create(read->path, &source));
     sh_status status = fill(&l, read, data, source);
@@ -206,6 +223,7 @@ sh_status sh_libsvm_parse(const sh_read *read, const uint8_t *data, size_t bytes
     return SH_OK;
 }
 
+/* Opens a plain or gzip LIBSVM file; the text is released once it is parsed. */
 static sh_status libsvm_open(const sh_read *read, sh_source **source_out) {
     sh_blob blob = {0};
     SH_TRY(sh_blob_open(read->path, NULL, &blob));
@@ -216,7 +234,8 @@ static sh_status libsvm_open(const sh_read *read, sh_source **source_out) {
     return status;
 }
 
-/* By the name, or by a first line that is a number followed by index:value. */
+/* Recognises the format by file name, or by a first line that begins with a number and
+ * "index:value". Index 0 is no match, since indices count from 1. */
 static bool libsvm_detects(const char *path, const uint8_t *head, size_t head_bytes) {
     static const char *const ends[] = {".libsvm",    ".svm",    ".svmlight",
                                        ".libsvm.gz", ".svm.gz", ".svmlight.gz"};

@@ -8,20 +8,27 @@
 
 static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
-enum { HEADER_MOST = SH_BLOB_HEAD - 12 };  // NumPy's own reader takes 10,000 bytes
+/* Bound on the header: what sh_blob_head gives must hold all of it. NumPy itself reads at most
+ * 10,000 bytes. */
+enum {
+    HEADER_MOST = SH_BLOB_HEAD - 12
+};  // bound on the header; NumPy itself reads at most 10,000 bytes
 
+/* The header's dictionary as text. It is not zero-terminated, so every search is bounded by
+ * `end`. */
 typedef struct header {
-    const char *at, *end;
-    const char *name;
+    const char *at, *end;  // the dictionary, within the file's bytes
+    const char *name;      // file name for messages
 } header;
 
-/* All faults of the header end alike: the file is damaged or no NPY file. */
+/* Reports a bad header. All header faults get the same hint: the file is damaged or not NPY. */
 static sh_status fail_header(const header *h, const char *why) {
     SH_FAIL(SH_E_FORMAT, "'%s' has a bad NPY header: %s", h->name, why);
     return sh_hint_damaged();
 }
 
-/* Finds 'key': in the dictionary and points behind it. */
+/* Finds 'key': in the dictionary and points `at_out` at its value. No full Python parser: keys are
+ * searched textually, which suffices since NumPy writes exactly three of them. */
 static bool find_key(const header *h, const char *key, const char **at_out) {
     size_t length = strlen(key);
     for (const char *at = h->at; at + length + 3 < h->end; at++) {
@@ -38,7 +45,8 @@ static bool find_key(const header *h, const char *key, const char **at_out) {
     return false;
 }
 
-/* The dtype string: byte order, kind, size. Objects, strings and records are refused by name. */
+/* Reads the dtype string: byte order, kind, size in bytes. Objects, strings and records are
+ * refused by name. */
 static sh_status take_type(const header *h, sh_array *array) {
     static const struct {
         const char *code;
@@ -60,14 +68,15 @@ static sh_status take_type(const header *h, sh_array *array) {
         if (memcmp(at + 2, types[i].code, 2) == 0 && at[1] != '\0' &&
             strchr("<>|=", at[1]) != NULL) {
             array->type = types[i].type;
-            array->big_endian = at[1] == '>';
+            array->big_endian = at[1] == '>';  // '<', '|' and '=' count as little-endian
             return SH_OK;
         }
     SH_FAIL(SH_E_UNSUPPORTED, "'%s' has elements of type '%.*s'", h->name, length, at + 1);
     return sh_error_hint("save it as uint8, int8 to int64, float32 or float64");
 }
 
-/* Column-major arrays would be read transposed: refused, with the call that converts them. */
+/* Refuses column-major arrays, which would be read transposed; the hint names the NumPy call that
+ * converts them. */
 static sh_status take_order(const header *h) {
     const char *at;
     if (!find_key(h, "fortran_order", &at)) return fail_header(h, "it does not say the order");
@@ -78,8 +87,8 @@ static sh_status take_order(const header *h) {
     return sh_error_hint("save numpy.ascontiguousarray(x)");
 }
 
-/* A Python tuple: digits, commas and spaces. Dimensions are bounded, so that their product can be
- * checked without overflow. */
+/* Reads the shape, a Python tuple of digits, commas and spaces. Each dimension is at most 2^48, so
+ * that the product can be checked without overflow. */
 static sh_status take_shape(const header *h, sh_shape *shape_out) {
     const char *at;
     if (!find_key(h, "shape", &at) || *at != '(') return fail_header(h, "it has no shape");
@@ -105,7 +114,9 @@ static sh_status take_shape(const header *h, sh_shape *shape_out) {
     return SH_OK;
 }
 
-/* The type and shape; where the elements begin. */
+/* Parses magic, version and dictionary; gives the type, the shape and the offset of the first
+ * element. Layout: magic (6), version (2), header length (2 bytes in version 1, else 4; little-
+ * endian). */
 static sh_status parse_header(const char *name, const uint8_t *data, size_t bytes,
                               sh_array *array_out, size_t *offset_out) {
     header h = {.name = name};
@@ -114,7 +125,7 @@ static sh_status parse_header(const char *name, const uint8_t *data, size_t byte
     if (data[6] < 1 || data[6] > 3)
         return SH_FAIL(SH_E_UNSUPPORTED, "'%s' is NPY of version %d; 1 to 3 are known", name,
                        data[6]);
-    size_t offset = data[6] == 1 ? 10 : 12;
+    size_t offset = data[6] == 1 ? 10 : 12;  // where the dictionary begins
     size_t length = data[8] | (size_t)data[9] << 8;
     if (data[6] > 1 && bytes >= 12) length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
     if (length > HEADER_MOST) return fail_header(&h, "an absurd length");
@@ -134,7 +145,7 @@ static sh_status parse_header(const char *name, const uint8_t *data, size_t byte
     return SH_OK;
 }
 
-/* From the header alone: how much a .gz may unpack to. */
+/* Full size of the file as its header declares it; bounds how much a .gz may unpack to. */
 sh_status sh_npy_size(const char *name, const uint8_t *head, size_t head_bytes,
                       uint64_t *bytes_out) {
     sh_array array = {0};
@@ -145,7 +156,7 @@ sh_status sh_npy_size(const char *name, const uint8_t *head, size_t head_bytes,
     return SH_OK;
 }
 
-/* A scalar counts as one sample. Borrows the bytes. */
+/* Parses NPY from memory. The array borrows `data`. A scalar counts as one sample. */
 sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_array *array_out) {
     sh_array array = {0};
     size_t offset = 0;
@@ -156,8 +167,9 @@ sh_status sh_npy_parse(const char *name, const uint8_t *data, size_t bytes, sh_a
     return SH_OK;
 }
 
-/* The y file of an x file, when there is one: the last x in the file name that stands alone
- * ("x.npy", "x_train.npy", "train-x.npy") becomes a y. */
+/* Path of the label file beside a sample file: the last stand-alone x in the file name ("x.npy",
+ * "x_train.npy", "train-x.npy") becomes y, in the same case first. NULL when there is no such
+ * file; the caller frees the path. */
 static char *labels_beside(const char *path) {
     const char *slash = strrchr(path, '/');
     const char *file = slash != NULL ? slash + 1 : path;
@@ -167,7 +179,7 @@ static char *labels_beside(const char *path) {
         if ((*at != 'x' && *at != 'X') || !starts || !ends) continue;
         char *found = sh_strdup(path);
         if (found == NULL) return NULL;
-        found[at - path] = (char)(*at + 1);
+        found[at - path] = (char)(*at + 1);  // 'x' + 1 is 'y', 'X' + 1 is 'Y'
         if (!sh_file_exists(found) && *at == 'X') found[at - path] = 'y';
         if (sh_file_exists(found)) return found;
         sh_free(found);
@@ -175,7 +187,8 @@ static char *labels_beside(const char *path) {
     return NULL;
 }
 
-/* Samples, and labels where they are named or lie beside. */
+/* Opens samples and, where they are named or found beside, their labels. Blob 0 of the source
+ * holds the samples, blob 1 the labels. */
 static sh_status npy_open(const sh_read *read, sh_source **source_out) {
     char *labels = read->labels != NULL ? sh_strdup(read->labels) : labels_beside(read->path);
     sh_source *source = NULL;
@@ -197,6 +210,7 @@ out:
     return status;
 }
 
+/* Recognises the magic bytes; the file name does not matter. */
 static bool npy_detects(__attribute__((unused)) const char *path, const uint8_t *head,
                         size_t head_bytes) {
     return head_bytes >= sizeof magic && memcmp(head, magic, sizeof magic) == 0;

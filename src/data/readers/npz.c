@@ -9,39 +9,46 @@
 #include "data/reader.h"
 #include "data/room.h"
 
+/* Fixed sizes of zip records, without their variable tails: local header, directory entry, end
+ * record. Offsets below are those of PKWARE's APPNOTE, section 4.3. */
 enum { LOCAL_BYTES = 30, ENTRY_BYTES = 46, END_BYTES = 22 };
 
+/* Little-endian numbers at any alignment, as zip stores them. */
 static uint32_t u16_at(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8; }
 static uint32_t u32_at(const uint8_t *at) { return u16_at(at) | u16_at(at + 2) << 16; }
 static uint64_t u64_at(const uint8_t *at) { return u32_at(at) | (uint64_t)u32_at(at + 4) << 32; }
 
-/* The archive and its directory. */
+/* A zip archive in memory (borrowed) and the bounds of its central directory. */
 typedef struct zip {
-    const char *name;
+    const char *name;  // file name for messages
     const uint8_t *data;
     size_t bytes;
-    size_t directory, directory_end;
+    size_t directory, directory_end;  // byte offsets; directory_end <= bytes
 } zip;
 
+/* One file of the archive, as the central directory describes it. `name` is not zero-terminated. */
 typedef struct member {
-    const char *name;
+    const char *name;  // in the directory; `name_bytes` long
     size_t name_bytes;
+    // Bytes in the file, bytes of content, place of the local header.
     uint64_t packed, unpacked, offset;
+    // 0 stored, 8 deflated; CRC-32 of the content; bit 0: encrypted.
     uint32_t method, checksum, flags;
 } member;
 
-/* With the byte at which the archive is wrong. */
+/* Reports a damaged archive with the byte where it goes wrong. */
 static sh_status fail_zip(const zip *z, size_t at, const char *why) {
     SH_FAIL(SH_E_FORMAT, "'%s' is a damaged NPZ file: %s at byte %zu", z->name, why, at);
     return sh_error_hint("'unzip -t' checks it");
 }
 
-/* The end record is searched backwards, behind a comment of any length. */
+/* Finds the central directory. The end record is searched from the end of the file backwards,
+ * since a comment of up to 65,535 bytes may follow it. */
 static sh_status find_directory(zip *z) {
     if (z->bytes < END_BYTES) return fail_zip(z, z->bytes, "it ends too early");
     size_t last = z->bytes - END_BYTES, first = last > 65535 ? last - 65535 : 0;
     for (size_t at = last + 1; at-- > first;) {
-        if (u32_at(z->data + at) != 0x06054b50) continue;
+        if (u32_at(z->data + at) != 0x06054b50) continue;  // "PK\5\6": end record
         uint64_t size = u32_at(z->data + at + 12), start = u32_at(z->data + at + 16);
         if (start == UINT32_MAX)
             return SH_FAIL(SH_E_UNSUPPORTED, "'%s': NPZ files above 4 GiB are not read; use NPY",
@@ -54,7 +61,9 @@ static sh_status find_directory(zip *z) {
     return fail_zip(z, z->bytes, "no directory");
 }
 
-/* Sizes of 2^32-1 are looked up in the zip64 extra field, as numpy writes them. */
+/* Fills sizes that stand as 2^32-1 from the zip64 extra field (id 1). The field holds only the
+ * values so marked, in a fixed order: unpacked size, packed size, offset. False when a marked
+ * value is missing. */
 static bool take_zip64(const uint8_t *extra, size_t bytes, member *m) {
     uint64_t *fields[] = {&m->unpacked, &m->packed, &m->offset};
     bool wanted = false;
@@ -65,7 +74,7 @@ static bool take_zip64(const uint8_t *extra, size_t bytes, member *m) {
         if (size > bytes - at - 4) return false;
         const uint8_t *value = extra + at + 4, *end = value + size;
         at += 4 + size;
-        if (id != 1) continue;
+        if (id != 1) continue;  // an extra field of another kind
         for (size_t i = 0; i < 3; i++)
             if (*fields[i] == UINT32_MAX) {
                 if (end - value < 8) return false;
@@ -77,7 +86,8 @@ static bool take_zip64(const uint8_t *extra, size_t bytes, member *m) {
     return false;
 }
 
-/* The entry at `*at_inout` of the directory; moves behind it. */
+/* Parses the directory entry at `*at_inout` and moves past it. All lengths are checked against the
+ * directory's end before anything is read. */
 static sh_status next_member(const zip *z, size_t *at_inout, member *m) {
     size_t at = *at_inout, left = z->directory_end - at;
     const uint8_t *entry = z->data + at;
@@ -99,7 +109,8 @@ static sh_status next_member(const zip *z, size_t *at_inout, member *m) {
     return SH_OK;
 }
 
-/* An array "x" is the member "x.npy". */
+/* Finds array `array`, which is the member "<array>.npy". A missing array is no error:
+ * `*found_out` is false. */
 static sh_status find_member(const zip *z, const char *array, member *m_out, bool *found_out) {
     char file[32];
     size_t length = (size_t)snprintf(file, sizeof file, "%s.npy", array);
@@ -115,7 +126,8 @@ static sh_status find_member(const zip *z, const char *array, member *m_out, boo
     return SH_OK;
 }
 
-/* The local header repeats name and extra field with lengths of its own. */
+/* Finds the packed bytes of a member. They follow the local header, whose name and extra field may
+ * differ in length from the directory's. They must end before the directory. */
 static sh_status locate(const zip *z, const member *m, const uint8_t **packed_out) {
     if (m->offset > z->directory || z->directory - m->offset < LOCAL_BYTES ||
         u32_at(z->data + m->offset) != 0x04034b50)
@@ -128,12 +140,14 @@ static sh_status locate(const zip *z, const member *m, const uint8_t **packed_ou
     return SH_OK;
 }
 
-/* CRC-32, as the directory has it. */
+/* CRC-32 of the content, as the directory records it. */
 static uint32_t checksum_of(const uint8_t *data, size_t bytes) {
     return (uint32_t)crc32_z(crc32_z(0, NULL, 0), data, bytes);
 }
 
-/* The size in the directory is that of the array's own header, and there is room for it. */
+/* Checks a deflated member before memory is allocated: the size in the directory must equal the
+ * one in the array's own NPY header, and there must be room for it. Otherwise a few bytes could
+ * claim gigabytes. */
 static sh_status check_size(const member *m, const char *label, const uint8_t *packed) {
     uint64_t wanted = 0;
     size_t head_bytes = 0;
@@ -149,8 +163,8 @@ static sh_status check_size(const member *m, const char *label, const uint8_t *p
     return sh_hint_damaged();
 }
 
-/* The bytes of a member: in place when stored, in `*memory_out` (sh_free it) when packed. `label`
- * is for messages. */
+/* Gives the content of a member: in place when stored, in `*memory_out` (the caller frees it, also
+ * on failure) when deflated. `label` names the array in messages. */
 static sh_status unpack(const zip *z, const member *m, const char *label, const uint8_t **data_out,
                         void **memory_out) {
     const uint8_t *packed = NULL;
@@ -165,7 +179,7 @@ static sh_status unpack(const zip *z, const member *m, const char *label, const 
         SH_TRY(check_size(m, label, packed));
         uint8_t *memory = sh_alloc(m->unpacked, 1);
         if (memory == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", z->name);
-        *memory_out = memory;  // freed by the source, whatever happens next
+        *memory_out = memory;  // set before inflating: the source frees it on failure too
         SH_TRY(sh_inflate_raw(z->name, packed, m->packed, memory, m->unpacked));
         *data_out = memory;
     } else {
@@ -177,7 +191,8 @@ static sh_status unpack(const zip *z, const member *m, const char *label, const 
     return SH_OK;
 }
 
-/* Unpacks, checks the sum, parses. */
+/* Finds, unpacks and parses one array. `blob` owns the memory if the member was deflated;
+ * otherwise the array borrows the archive. */
 static sh_status read_array(const zip *z, const char *name, sh_blob *blob, sh_array *array_out,
                             bool *found_out) {
     member m = {0};
@@ -191,7 +206,9 @@ static sh_status read_array(const zip *z, const char *name, sh_blob *blob, sh_ar
     return sh_npy_parse(label, data, m.unpacked, array_out);
 }
 
-/* x_train and y_train when training, x_test and y_test when testing, or x and y. */
+/* Fills `source` from x_train and y_train, or x_test and y_test, as `read->part` says; for
+ * training also from plain x and y. `*found_out` is false if the samples of that part are
+ * absent. */
 static sh_status fill(const sh_read *read, const zip *z, sh_source *source, bool *found_out) {
     static const char *const names[3][2] = {[SH_PART_TRAIN] = {"x_train", "y_train"},
                                             [SH_PART_TEST] = {"x_test", "y_test"},
@@ -200,6 +217,7 @@ static sh_status fill(const sh_read *read, const zip *z, sh_source *source, bool
     bool has_x = false, has_y = false;
     size_t set = read->part;
     SH_TRY(read_array(z, names[set][0], &source->blobs[0], &x, &has_x));
+    // Plain x and y serve for training only; a test part is then split off.
     if (!has_x && read->part == SH_PART_TRAIN) {
         set = 2;
         SH_TRY(read_array(z, names[set][0], &source->blobs[0], &x, &has_x));
@@ -214,7 +232,8 @@ static sh_status fill(const sh_read *read, const zip *z, sh_source *source, bool
     return sh_source_take_arrays(source, &x, has_y ? &y : NULL, read);
 }
 
-/* From bytes, for tests and the fuzzer, too. */
+/* Parses NPZ from memory, for npz_open, the tests and the fuzzer. The source keeps pointers into
+ * `data`. SH_OK and an untouched `*source_out`: the archive lacks that part. */
 sh_status sh_npz_parse(const sh_read *read, const uint8_t *data, size_t bytes,
                        sh_source **source_out) {
     zip z = {.name = read->path, .data = data, .bytes = bytes};
@@ -231,6 +250,8 @@ sh_status sh_npz_parse(const sh_read *read, const uint8_t *data, size_t bytes,
     return SH_OK;
 }
 
+/* Opens an NPZ file. The source keeps the archive's bytes, since stored members are used in
+ * place. */
 static sh_status npz_open(const sh_read *read, sh_source **source_out) {
     sh_blob blob = {0};
     SH_TRY(sh_blob_open(read->path, NULL, &blob));
@@ -245,6 +266,8 @@ static sh_status npz_open(const sh_read *read, sh_source **source_out) {
     return SH_OK;
 }
 
+/* Recognises a zip file by its first record: a local header, or the end record of an empty
+ * archive. */
 static bool npz_detects(__attribute__((unused)) const char *path, const uint8_t *head,
                         size_t head_bytes) {
     return head_bytes >= 4 && (u32_at(head) == 0x04034b50 || u32_at(head) == 0x06054b50);

@@ -15,15 +15,20 @@
 #include "data/room.h"
 
 static const char prefix[] = "synthetic:";
+/* Bounds: the image pool has 8 MiB but at least 16 samples, so that large images are not all
+ * alike; a context has at most 2^20 tokens. */
 enum { POOL_BYTES = 8 << 20, POOL_SAMPLES_LEAST = 16, CONTEXT_MOST = 1 << 20 };
 
+/* The parsed specification. `features` > 0 asks for sparse rows, else `tokens` > 0 for text, else
+ * images. */
 typedef struct recipe {
+    // `tokens` is the vocabulary size, `nonzeros` those of a sparse row.
     int64_t classes, count, tokens, context, features, nonzeros;
-    double zipf;
-    sh_shape shape;
+    double zipf;     // exponent of the feature frequencies; 0: uniform
+    sh_shape shape;  // of an image: channels, height, width
 } recipe;
 
-/* Shows where in the specification the fault is. */
+/* Reports a bad specification with the place of the fault and examples of good ones. */
 static sh_status fail_spec(const char *spec, const char *at, const char *why) {
     SH_FAIL(SH_E_USAGE, "'%s': %s at '%s'", spec, why, at);
     return sh_error_hint(
@@ -31,7 +36,8 @@ static sh_status fail_spec(const char *spec, const char *at, const char *why) {
         "synthetic:tokens=65,context=256,count=4096 or synthetic:features=47236,nonzeros=73");
 }
 
-/* A positive number that ends at a comma, an x or the end. */
+/* Takes an integer in [1, most] that ends at a comma, an x or the end. The bound is checked per
+ * digit, so the number cannot overflow. */
 static bool take_number(const char **at_inout, int64_t most, int64_t *number_out) {
     int64_t number = 0;
     const char *at = *at_inout;
@@ -46,7 +52,7 @@ static bool take_number(const char **at_inout, int64_t most, int64_t *number_out
     return true;
 }
 
-/* 0 to 2, with at most four decimals. */
+/* Takes a Zipf exponent from 0 to 2: one digit, a point and at most four decimals. */
 static bool take_exponent(const char **at_inout, double *number_out) {
     const char *at = *at_inout;
     size_t whole = strspn(at, "0123456789"), all = whole;
@@ -57,7 +63,8 @@ static bool take_exponent(const char **at_inout, double *number_out) {
     return *number_out <= 2;
 }
 
-/* CxHxW. */
+/* Takes an image shape: CxHxW, HxW (one channel), or a single number for vectors. At most 2^28
+ * cells. */
 static bool take_shape(const char **at_inout, sh_shape *shape_out) {
     sh_shape shape = {0};
     for (;;) {
@@ -67,13 +74,13 @@ static bool take_shape(const char **at_inout, sh_shape *shape_out) {
         if (**at_inout != 'x') break;
         (*at_inout)++;
     }
-    if (shape.rank == 2) shape = SH_SHAPE(1, shape.dim[0], shape.dim[1]);
+    if (shape.rank == 2) shape = SH_SHAPE(1, shape.dim[0], shape.dim[1]);  // HxW: one channel
     *shape_out = shape;
     size_t cells;
     return sh_shape_count_checked(&shape, &cells) && cells <= (size_t)1 << 28;
 }
 
-/* "key=". */
+/* Takes "key=" if it stands at `*at_inout`; otherwise leaves the position alone. */
 static bool take_key(const char **at_inout, const char *key) {
     size_t length = strlen(key);
     if (strncmp(*at_inout, key, length) != 0 || (*at_inout)[length] != '=') return false;
@@ -81,7 +88,8 @@ static bool take_key(const char **at_inout, const char *key) {
     return true;
 }
 
-/* Keys in any order, each with its bounds. */
+/* Parses key=value pairs in any order. Each value has its own bound, so that no later product
+ * overflows. */
 static sh_status parse(const char *spec, recipe *recipe_out) {
     recipe p = {
         .nonzeros = 73, .classes = 10, .count = 4096, .shape = SH_SHAPE(1, 28, 28), .context = 0};
@@ -114,7 +122,8 @@ static sh_status parse(const char *spec, recipe *recipe_out) {
     return SH_OK;
 }
 
-/* The bytes of the generator's words. */
+/* Fills `out` with random bytes, 16 per Philox block. The generator is counter-based: block i
+ * depends on the stream and i alone. */
 static void random_bytes(sh_rng rng, uint8_t *out, size_t count) {
     for (size_t i = 0; i < count; i += 16) {
         sh_philox_block block = sh_rng_at(&rng, i / 16);
@@ -122,13 +131,15 @@ static void random_bytes(sh_rng rng, uint8_t *out, size_t count) {
     }
 }
 
-/* Before anything is made. */
+/* Checks the memory limit before anything is allocated, with a hint about which keys to lower. */
 static sh_status check_room(const sh_read *read, uint64_t bytes) {
     if (sh_room_check(read->path, 0, bytes) == SH_OK) return SH_OK;
     return sh_error_hint("ask for less: lower its shape, count, features or nonzeros");
 }
 
-/* The label of sample i is i modulo the classes. */
+/* Makes a pool of images; image i of the pool has label i modulo the classes. Each image is the
+ * mean of its class's pattern and of noise. Patterns come from the seed alone and noise from the
+ * part too, so that training and test data share what there is to learn. */
 static sh_status make_images(const sh_read *read, const recipe *p, sh_source *source) {
     size_t cells = sh_shape_count(&p->shape), pool = POOL_BYTES / cells;
     if (pool < POOL_SAMPLES_LEAST) pool = POOL_SAMPLES_LEAST;
@@ -140,8 +151,9 @@ static sh_status make_images(const sh_read *read, const recipe *p, sh_source *so
     source->memory[1] = labels;
     if (bytes == NULL || labels == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", read->path);
-    uint8_t *pattern = bytes + pool * cells;
+    uint8_t *pattern = bytes + pool * cells;  // (C, H, W) of the current class
     uint64_t seed = read->options != NULL ? read->options->seed : 0;
+    // Class by class, so that one pattern buffer suffices.
     for (size_t c = 0; c < (size_t)p->classes && c < pool; c++) {
         random_bytes(sh_rng_stream(seed, SH_RNG_SYNTHETIC, 0, c), pattern, cells);
         for (size_t i = c; i < pool; i += (size_t)p->classes) {
@@ -161,25 +173,28 @@ static sh_status make_images(const sh_read *read, const recipe *p, sh_source *so
     return SH_OK;
 }
 
-/* `count` windows side by side: count * context + 1 tokens, of which a pool is kept. */
+/* Makes `count` windows side by side: count * context + 1 tokens, of which only a pool of 2^20 is
+ * stored and repeats. */
 static sh_status make_tokens(const sh_read *read, const recipe *p, sh_source *source) {
     size_t context = (size_t)p->context, count = source->info.count;
     size_t total = count * context + 1, pool = (size_t)1 << 20;
     if (pool > total) pool = total;
-    size_t kept = pool + context + 1;  // a window may start at the end of the pool
+    // A window may start at the pool's end: the tail behind the pool repeats its start.
+    size_t kept = pool + context + 1;
     uint16_t *tokens = sh_alloc(kept, sizeof *tokens);
     if (tokens == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", read->path);
     source->memory[0] = tokens;
     uint64_t seed = read->options != NULL ? read->options->seed : 0;
     sh_rng rng = sh_rng_stream(seed, SH_RNG_SYNTHETIC, 1 + read->part, 0);
     for (size_t i = 0; i < kept; i++)
+        // (random 32 bits) * tokens / 2^32: a draw without a division.
         tokens[i] = i < pool ? (uint16_t)((uint64_t)sh_rng_u32(&rng) * (uint64_t)p->tokens >> 32)
                              : tokens[i - pool];
     source->info.sample = SH_SHAPE(p->context);
     source->info.tokens = true;
     source->info.target = SH_TARGET_TOKENS;
     source->info.classes = p->tokens;
-    source->info.count = total - context;
+    source->info.count = total - context;  // one window at each token offset
     source->cell = SH_CELL_U16;
     source->cells = tokens;
     source->stored = total;
@@ -187,13 +202,15 @@ static sh_status make_tokens(const sh_read *read, const recipe *p, sh_source *so
     return SH_OK;
 }
 
-/* Training and testing are different streams of one hidden model. */
+/* Makes sparse rows of two classes. Training and test rows are two random streams under one hidden
+ * linear model, so that a model trained on one can be tested on the other. */
 static sh_status make_sparse(const sh_read *read, const recipe *p, sh_source *source) {
     const sh_sparse_spec rows = {.rows = source->info.count,
                                  .width = (size_t)p->features,
                                  .nonzeros = (size_t)p->nonzeros,
                                  .zipf = p->zipf,
                                  .seed = read->options != NULL ? read->options->seed : 0,
+                                 // Other rows for testing, same hidden model.
                                  .stream = read->part};
     SH_TRY(check_room(read, sh_sparse_make_bytes(&rows) + rows.rows * sizeof(int32_t)));
     int32_t *labels = sh_alloc(rows.rows, sizeof *labels);
@@ -209,9 +226,12 @@ static sh_status make_sparse(const sh_read *read, const recipe *p, sh_source *so
     return SH_OK;
 }
 
+/* Opens a "synthetic:" specification. The test part has an eighth as many samples, at least one. A
+ * context in the specification wins over the run's option. */
 static sh_status synthetic_open(const sh_read *read, sh_source **source_out) {
     recipe p;
     SH_TRY(parse(read->path, &p));
+    // The specification's context wins over the run's option.
     if (p.context == 0)
         p.context =
             read->options != NULL && read->options->context > 0 ? read->options->context : 256;
@@ -231,6 +251,7 @@ static sh_status synthetic_open(const sh_read *read, sh_source **source_out) {
     return SH_OK;
 }
 
+/* Recognises the prefix; no file is touched. */
 static bool synthetic_detects(const char *path, __attribute__((unused)) const uint8_t *head,
                               __attribute__((unused)) size_t head_bytes) {
     return strncmp(path, prefix, strlen(prefix)) == 0;

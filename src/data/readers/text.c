@@ -8,9 +8,12 @@
 #include "data/reader.h"
 #include "data/room.h"
 
+/* Number of Unicode code points, the default context in tokens, and the largest vocabulary: tokens
+ * are stored in at most 16 bits. */
 enum { CODE_POINTS = 0x110000, CONTEXT_DEFAULT = 64, TOKENS_MOST = 65536 };
 
-/* Decodes strictly (no overlong forms, no surrogates). Returns the length, 0 for bad UTF-8. */
+/* Decodes one UTF-8 character strictly: overlong forms, surrogates and points above U+10FFFF are
+ * refused, so that each text has one encoding. Returns its length in bytes; 0 for bad UTF-8. */
 static size_t decode(const uint8_t *at, size_t left, uint32_t *point_out) {
     uint8_t first = at[0];
     if (first < 0x80) {
@@ -19,11 +22,13 @@ static size_t decode(const uint8_t *at, size_t left, uint32_t *point_out) {
     }
     size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
     if (first < 0xc2 || first > 0xf4 || left < length) return 0;
+    // A lead byte of length n has n ones and a zero on top.
     uint32_t point = first & (0x7fu >> length);
     for (size_t i = 1; i < length; i++) {
         if ((at[i] & 0xc0) != 0x80) return 0;
         point = point << 6 | (at[i] & 0x3fu);
     }
+    // Smallest code point of each length; a smaller one would be an overlong form.
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     if (point < least[length] || point >= CODE_POINTS || (point >= 0xd800 && point < 0xe000))
         return 0;
@@ -31,7 +36,8 @@ static size_t decode(const uint8_t *at, size_t left, uint32_t *point_out) {
     return length;
 }
 
-/* A code point as UTF-8. */
+/* Encodes a code point as UTF-8 without a terminating zero; returns its length in bytes. `point`
+ * must be valid. */
 static size_t encode(uint32_t point, char out[4]) {
     if (point < 0x80) {
         out[0] = (char)point;
@@ -43,32 +49,34 @@ static size_t encode(uint32_t point, char out[4]) {
     return length;
 }
 
-/* Where a byte stands, for messages. */
+/* Line number (from 1) of byte `at`, for error messages. */
 static size_t line_of(const uint8_t *data, size_t at) {
     size_t line = 1;
     for (size_t i = 0; i < at; i++) line += data[i] == '\n';
     return line;
 }
 
-/* With the line, counted only when it is needed. */
+/* Reports a fault at byte `at`. The line is counted only here, so that good texts pay nothing for
+ * it. */
 static sh_status fail_at(const char *name, const uint8_t *data, size_t at, const char *what) {
     SH_FAIL(SH_E_FORMAT, "'%s': %s at byte %zu (line %zu)", name, what, at, line_of(data, at));
     return sh_error_hint("'tokens: bytes' accepts any file");
 }
 
-/* Which token a code point is: token + 1, or 0 where it is none. Only as much of Unicode as a text
- * uses has a place. */
+/* Map from code point to token + 1; 0: the character is not in the vocabulary. The table reaches
+ * only as far as the largest code point in use, so that plain English takes no 4 MiB table for all
+ * of Unicode. */
 typedef struct alphabet {
     uint32_t *token;  // (room)
-    size_t room;
+    size_t room;      // code points below this have an entry
 } alphabet;
 
-/* 0: the training text does not have this character. */
+/* Token + 1 of a code point; 0 if the vocabulary lacks it. */
 static uint32_t token_of(const alphabet *a, uint32_t point) {
     return point < a->room ? a->token[point] : 0;
 }
 
-/* Gives `point` a place. */
+/* Extends the table so that `point` has an entry; new entries are 0. */
 static sh_status reach(alphabet *a, uint32_t point) {
     size_t before = a->room;
     if (point < before) return SH_OK;
@@ -79,7 +87,8 @@ static sh_status reach(alphabet *a, uint32_t point) {
     return SH_OK;
 }
 
-/* Checks the text and counts its characters; marks those that occur when `marks`. */
+/* Validates the whole text and counts its characters. With `marks` also marks the characters that
+ * occur, for number_characters. A zero byte is refused: the vocabulary is kept as a C string. */
 static sh_status scan(const char *name, const uint8_t *data, size_t bytes, bool marks, alphabet *a,
                       size_t *count_out) {
     size_t count = 0;
@@ -96,7 +105,8 @@ static sh_status scan(const char *name, const uint8_t *data, size_t bytes, bool 
     return SH_OK;
 }
 
-/* Numbers the marked characters in order and writes them as UTF-8. */
+/* Numbers the marked characters in code-point order, which makes the vocabulary independent of
+ * where characters occur in the text, and stores it as UTF-8 in the source. */
 static sh_status number_characters(sh_source *source, alphabet *a) {
     uint32_t count = 0;
     size_t bytes = 0;
@@ -120,7 +130,8 @@ static sh_status number_characters(sh_source *source, alphabet *a) {
     return SH_OK;
 }
 
-/* Takes the characters of training as they are numbered there. */
+/* Uses the vocabulary of training, in its numbering: a trained model's tokens must keep their
+ * meaning. Each character may occur only once. */
 static sh_status take_vocabulary(sh_source *source, const char *vocabulary, alphabet *a) {
     const uint8_t *data = (const uint8_t *)vocabulary;
     size_t bytes = strlen(vocabulary);
@@ -139,7 +150,9 @@ static sh_status take_vocabulary(sh_source *source, const char *vocabulary, alph
     return SH_OK;
 }
 
-/* One token per character, as bytes where the vocabulary allows. */
+/* Writes one token per character, as bytes where the vocabulary allows it (up to 256 characters),
+ * else as 16 bits. A character outside the vocabulary is an error: a model has no embedding for
+ * it. */
 static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes, size_t count,
                            const alphabet *a) {
     void *cells = sh_alloc(count, sh_cell_bytes(source->cell));
@@ -161,7 +174,9 @@ static sh_status translate(sh_source *source, const uint8_t *data, size_t bytes,
     return SH_OK;
 }
 
-/* Two passes: check and count, then translate. */
+/* Tokenises by characters in two passes: the first validates and counts, so that the second can
+ * allocate exactly. With `read->vocabulary` (prediction or test) the tokens of training are used;
+ * otherwise the vocabulary is built from this text. */
 static sh_status read_characters(sh_source *source, const sh_read *read, const uint8_t *data,
                                  size_t bytes, size_t *count_out) {
     const char *vocabulary = read->vocabulary;
@@ -179,7 +194,8 @@ static sh_status read_characters(sh_source *source, const sh_read *read, const u
     return status;
 }
 
-/* Bytes need no translation and stay where they are. */
+/* Fills the source by the options 'tokens' and 'context'. Byte tokens need no translation and stay
+ * in the file's mapping. Sample i is the window at token i, hence count - context samples. */
 static sh_status text_fill(const sh_read *read, sh_source *source, const uint8_t *data,
                            size_t bytes) {
     const sh_data_options *options = read->options;
@@ -205,11 +221,13 @@ static sh_status text_fill(const sh_read *read, sh_source *source, const uint8_t
     source->info.tokens = true;
     source->info.target = SH_TARGET_TOKENS;
     source->info.sample = SH_SHAPE(context);
+    // The last window needs its target one token later.
     source->info.count = count - (size_t)context;
     return sh_source_check(source);
 }
 
-/* From bytes, for tests and the fuzzer, too. */
+/* Parses text from memory, for text_open, the tests and the fuzzer. With byte tokens the source
+ * keeps pointers into `data`. */
 sh_status sh_text_parse(const sh_read *read, const uint8_t *data, size_t bytes,
                         sh_source **source_out) {
     sh_source *source = NULL;
@@ -223,6 +241,7 @@ sh_status sh_text_parse(const sh_read *read, const uint8_t *data, size_t bytes,
     return SH_OK;
 }
 
+/* Opens a plain or gzip text. The source owns the file's bytes, which byte tokens point into. */
 static sh_status text_open(const sh_read *read, sh_source **source_out) {
     sh_blob blob = {0};
     SH_TRY(sh_blob_open(read->path, NULL, &blob));
@@ -236,7 +255,7 @@ static sh_status text_open(const sh_read *read, sh_source **source_out) {
     return status;
 }
 
-/* Whatever no other format wants. */
+/* Accepts any file that is not empty: this reader is asked last. */
 static bool text_detects(__attribute__((unused)) const char *path,
                          __attribute__((unused)) const uint8_t *head, size_t head_bytes) {
     return head_bytes > 0;
