@@ -7,8 +7,8 @@
 #include "explain/collective.h"
 #include "explain/units.h"
 
-/* Other algorithms of the same collective; the library's own, whose cost nobody knows, do not
- * count. */
+/* Number of other algorithms of the same collective. Native ones (the MPI library's own) do not
+ * count: their cost is not known. */
 int sh_rivals(const sh_algorithm *algorithm) {
     const sh_algorithm *row;
     int rivals = 0;
@@ -17,7 +17,8 @@ int sh_rivals(const sh_algorithm *algorithm) {
     return rivals;
 }
 
-/* One row per algorithm. 25 MiB is a common bucket size. */
+/* Prints a row per algorithm: its terms, then its price at four sizes. 25 MiB is a common bucket
+ * size. */
 static void print_rivals(const sh_shown *shown, FILE *file) {
     static const double sizes[] = {0x1p10, 0x1p16, 0x1p20, 25 * 0x1p20};
     char text[SH_UNIT_TEXT];
@@ -32,6 +33,7 @@ static void print_rivals(const sh_shown *shown, FILE *file) {
             fprintf(file, "%-17s chosen by the library; only a measurement tells\n", row->name);
             continue;
         }
+        // At 1 byte: the terms per byte of the buffer.
         sh_terms t = sh_terms_of(row, &shown->topology, 1, &shown->links);
         sh_fprintf(file, "%-17s %8g %8.3g %9.3g", row->name, t.messages, t.sent, t.reduced);
         for (size_t k = 0; k < SH_COUNT(sizes); k++)
@@ -42,20 +44,22 @@ static void print_rivals(const sh_shown *shown, FILE *file) {
     }
 }
 
-/* Some ranks share a node and some do not: then both links matter. */
+/* Tells whether some ranks share a node and some do not; only then both kinds of link matter. */
 static bool is_mixed(const sh_topology *topology) {
     const sh_places *places = topology->places;
     return places != NULL && places->nodes > 1 && places->nodes < topology->ranks;
 }
 
-/* A single winner has no border to explain: it is first in both terms, or the only one. */
+/* Explains a single winner at all sizes, which has no border with a neighbour: it is first in both
+ * terms, or the only algorithm. */
 static void print_unbeaten(const sh_shown *shown, const sh_algorithm *winner, FILE *file) {
     sh_terms a = sh_terms_of(winner, &shown->topology, 1, &shown->links);
     const sh_algorithm *row;
-    bool fewest = true, least = true;
+    bool fewest = true, least = true;  // in latency, in bandwidth
     for (size_t i = 0; (row = sh_algorithm_at(i)) != NULL; i++) {
         if (row->does != winner->does || row->native || row == winner) continue;
         sh_terms b = sh_terms_of(row, &shown->topology, 1, &shown->links);
+        // Equal costs may differ in the last bits, hence the tolerance.
         fewest = fewest && a.latency_s <= b.latency_s * (1 + 1e-9);
         least = least && a.bandwidth_s <= b.bandwidth_s * (1 + 1e-9);
     }
@@ -67,7 +71,8 @@ static void print_unbeaten(const sh_shown *shown, const sh_algorithm *winner, FI
                           : "no other has fewer messages in a row, none fewer bytes");
 }
 
-/* Why `winner` beats `other` beside it: fewer messages below the border, fewer bytes above. */
+/* Explains why `winner` beats its neighbour `other`: towards larger sizes bytes decide, towards
+ * smaller ones messages. The better latency term is named first. */
 static void print_reason(const sh_shown *shown, const sh_algorithm *winner,
                          const sh_algorithm *other, FILE *file) {
     const sh_topology *topology = &shown->topology;
@@ -84,7 +89,7 @@ static void print_reason(const sh_shown *shown, const sh_algorithm *winner,
         sh_fprintf(file, "%.3g n bytes, not %.3g n as %s", a.sent, b.sent, other->name);
 }
 
-/* Ranges from the smallest size up; each names why it beats its neighbours. */
+/* Prints the ranges of sizes from small to large; each says why it beats both of its neighbours. */
 static void print_ranges(const sh_shown *shown, FILE *file) {
     sh_size_range ranges[SH_RANGES_MOST];
     char from[SH_UNIT_TEXT], to[SH_UNIT_TEXT];
@@ -103,6 +108,7 @@ static void print_ranges(const sh_shown *shown, FILE *file) {
         else
             fprintf(file, "  %9s to %-11s", from, to);
         fprintf(file, "%-18s", r->algorithm->name);
+        // Reasons: against the next larger range's winner, then against the next smaller one's.
         if (count == 1) print_unbeaten(shown, r->algorithm, file);
         if (i + 1 < count) print_reason(shown, r->algorithm, ranges[i + 1].algorithm, file);
         if (i + 1 < count && i > 0) fprintf(file, "; ");
@@ -118,7 +124,8 @@ static void print_ranges(const sh_shown *shown, FILE *file) {
     fprintf(file, "That is over messages; ranks that share memory take `direct`, in one pass.\n");
 }
 
-/* The last part of `shoal explain collective`. */
+/* Last part of `shoal explain collective`: all algorithms side by side, then the winners by
+ * size. */
 void sh_collective_compare(const sh_shown *shown, FILE *file) {
     print_rivals(shown, file);
     print_ranges(shown, file);

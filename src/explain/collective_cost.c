@@ -5,9 +5,11 @@
 
 #include "explain/collective.h"
 
+/* Searched buffer sizes in bytes: one float32 to 4 GiB. */
 static const double SIZE_LEAST = 4, SIZE_MOST = 0x1p32;
 
-/* Both links with only some of their terms; `one` counts instead of taking seconds. */
+/* Copies of both links that keep one term: 'a' alpha, 'b' beta or 'g' gamma. `one` sets that term
+ * to 1, so that a price counts messages or bytes instead of seconds. */
 static sh_links only(const sh_links *links, char term, bool one) {
     sh_links part = {0};
     const sh_link *from[] = {&links->between, &links->inside};
@@ -20,10 +22,11 @@ static sh_links only(const sh_links *links, char term, bool one) {
     return part;
 }
 
-/* Six prices: per term once counted, once in seconds. */
+/* Six prices: each of the three terms once counted and once in seconds. Counts are at one byte, so
+ * they read as multiples of n. */
 sh_terms sh_terms_of(const sh_algorithm *algorithm, const sh_topology *topology, double bytes,
                      const sh_links *links) {
-    double *parts[2][3];
+    double *parts[2][3];  // [0] counts, [1] seconds
     sh_terms terms = {0};
     parts[0][0] = &terms.messages, parts[0][1] = &terms.sent, parts[0][2] = &terms.reduced;
     parts[1][0] = &terms.latency_s, parts[1][1] = &terms.bandwidth_s;
@@ -37,7 +40,7 @@ sh_terms sh_terms_of(const sh_algorithm *algorithm, const sh_topology *topology,
     return terms;
 }
 
-/* The first of equals wins, as in the engine. */
+/* Cheapest algorithm at `bytes`. Of equals the first row wins, as in the engine's choice. */
 const sh_algorithm *sh_cheapest(sh_collective does, const sh_topology *topology, double bytes,
                                 const sh_links *links) {
     const sh_algorithm *best = NULL, *row;
@@ -53,7 +56,8 @@ const sh_algorithm *sh_cheapest(sh_collective does, const sh_topology *topology,
     return best;
 }
 
-/* Halves [low, high], whose ends have different winners, down to a byte. */
+/* Bisects the border between two winners in [low, high] to a byte or to a relative 1e-4. Uses the
+ * geometric mean, since sizes span nine orders of magnitude. */
 static double find_border(sh_collective does, const sh_topology *topology, const sh_links *links,
                           double low, double high) {
     const sh_algorithm *below = sh_cheapest(does, topology, low, links);
@@ -73,6 +77,7 @@ int sh_size_ranges(sh_collective does, const sh_topology *topology, const sh_lin
                    sh_size_range ranges_out[SH_RANGES_MOST]) {
     int count = 1;
     ranges_out[0] = (sh_size_range){sh_cheapest(does, topology, SIZE_LEAST, links), 0, INFINITY};
+    // A barrier has no size, so one comparison is enough.
     double step = does == SH_BARRIER ? SIZE_MOST : 2, low = SIZE_LEAST;
     for (double size = low * step; size <= SIZE_MOST && count < SH_RANGES_MOST; size *= step) {
         const sh_algorithm *best = sh_cheapest(does, topology, size, links);
@@ -86,7 +91,7 @@ int sh_size_ranges(sh_collective does, const sh_topology *topology, const sh_lin
     return count;
 }
 
-/* Counts no further than the limit: a ring of 10,000 ranks has 200 million messages. */
+/* Stops just above the limit, since a ring of 10,000 ranks has 200 million messages. */
 int sh_moves_count(const sh_shown *shown) {
     const sh_algorithm *algorithm = shown->algorithm;
     int count = 0, steps = algorithm->native ? 0 : algorithm->steps(&shown->topology);
@@ -96,12 +101,12 @@ int sh_moves_count(const sh_shown *shown) {
     return count;
 }
 
-/* Counted over the schedule itself, not by a formula: exact also for uneven blocks. */
+/* Counts over the schedule itself and not by a formula, hence exact also for uneven blocks. */
 sh_traffic sh_traffic_of(const sh_shown *shown) {
     const sh_algorithm *algorithm = shown->algorithm;
     const sh_topology *topology = &shown->topology;
     int blocks = algorithm->blocks(topology), steps = algorithm->steps(topology);
-    sh_traffic t = {.least = steps, .bytes_least = INFINITY};
+    sh_traffic t = {.least = steps, .bytes_least = INFINITY};  // a rank sends at most once per step
     for (int r = 0; r < topology->ranks; r++) {
         int messages = 0;
         double bytes = 0;

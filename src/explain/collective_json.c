@@ -7,7 +7,8 @@
 #include "explain/collective.h"
 #include "explain/play.h"
 
-/* 17 digits give the same double back; JSON has no infinity. */
+/* Prints a number with 17 digits, which give the same double back; JSON has no infinity, so that
+ * becomes null. */
 static void print_number(double number, FILE *file) {
     if (isfinite(number))
         sh_fprintf(file, "%.17g", number);
@@ -15,7 +16,7 @@ static void print_number(double number, FILE *file) {
         fprintf(file, "null");
 }
 
-/* What was asked for: collective, algorithm, ranks, their names and nodes, the size. */
+/* Opens the object: collective, algorithm, ranks with names and nodes, buffer size. */
 static void print_head(const sh_shown *shown, FILE *file) {
     const sh_algorithm *algorithm = shown->algorithm;
     const sh_places *places = shown->topology.places;
@@ -32,14 +33,14 @@ static void print_head(const sh_shown *shown, FILE *file) {
     if (algorithm->does == SH_BROADCAST) fprintf(file, ",\"root\":%d", shown->topology.root);
 }
 
-/* The buffers of all ranks; null where a rank holds nothing yet. */
+/* Prints the buffers of all ranks, (ranks, elements); null where a rank holds nothing yet. */
 static void print_values(const sh_play *play, FILE *file) {
     fputc('[', file);
     for (int r = 0; r < play->topology.ranks; r++) {
         fprintf(file, "%s[", r > 0 ? "," : "");
         for (int b = 0; b < play->blocks; b++) {
             sh_range range = sh_block_range(play->elements, play->blocks, b);
-            bool known = sh_play_shows(play, r, b);
+            bool known = sh_play_shows(play, r, b);  // NAN prints as null
             for (size_t i = range.first; i < range.first + range.count; i++) {
                 if (i > 0) fputc(',', file);
                 print_number(known ? play->now[(size_t)r * play->elements + i] : NAN, file);
@@ -50,7 +51,8 @@ static void print_values(const sh_play *play, FILE *file) {
     fputc(']', file);
 }
 
-/* The messages of one step, in the order of the senders. */
+/* Prints the messages of one step in the order of the senders. What happens on arrival ("reduce"
+ * or "copy") is the receiver's move. */
 static void print_step(const sh_shown *shown, int step, FILE *file) {
     const sh_algorithm *algorithm = shown->algorithm;
     int blocks = algorithm->blocks(&shown->topology);
@@ -58,6 +60,7 @@ static void print_step(const sh_shown *shown, int step, FILE *file) {
     for (int r = 0; r < shown->topology.ranks; r++) {
         sh_move send = algorithm->step(&shown->topology, r, step).send;
         if (send.peer < 0) continue;
+        // What happens on arrival is the receiver's move, not the sender's.
         sh_then then = algorithm->step(&shown->topology, send.peer, step).then;
         sh_range range = sh_stretch_range(shown->elements, blocks, send.first, send.count);
         fprintf(file,
@@ -69,7 +72,8 @@ static void print_step(const sh_shown *shown, int step, FILE *file) {
     }
 }
 
-/* Too many messages leave the steps out; their count is there. */
+/* Prints the steps, and the buffers after each if there are values. Above SH_SHOWN_MOVES messages
+ * the steps are left out and `step_count` remains. */
 static sh_status print_steps(const sh_shown *shown, FILE *file) {
     int steps = shown->algorithm->steps(&shown->topology);
     fprintf(file, ",\"blocks\":%d,\"step_count\":%d", shown->algorithm->blocks(&shown->topology),
@@ -100,7 +104,8 @@ static sh_status print_steps(const sh_shown *shown, FILE *file) {
     return SH_OK;
 }
 
-/* Terms as counts and as seconds; their sum can exceed the total where nodes overlap. */
+/* Prints the terms as counts and as seconds. Their sum can exceed the total where nodes work on
+ * different terms at the same time. */
 static void print_cost(const sh_shown *shown, FILE *file) {
     sh_traffic traffic = sh_traffic_of(shown);
     sh_terms t =
@@ -116,6 +121,8 @@ static void print_cost(const sh_shown *shown, FILE *file) {
                t.messages, t.sent, t.reduced, t.latency_s, t.bandwidth_s, t.reduction_s, t.total_s);
 }
 
+/* Prints the cheapest algorithm for each range of sizes and closes the object. The last range has
+ * no end: null. */
 static void print_ranges(const sh_shown *shown, FILE *file) {
     sh_size_range ranges[SH_RANGES_MOST];
     int count = sh_size_ranges(shown->algorithm->does, &shown->topology, &shown->links, ranges);
@@ -130,6 +137,7 @@ static void print_ranges(const sh_shown *shown, FILE *file) {
     fprintf(file, "]}\n");
 }
 
+/* A native algorithm has no schedule to read, so its object has neither steps nor cost. */
 sh_status sh_collective_json(const sh_shown *shown, FILE *file) {
     print_head(shown, file);
     if (!shown->algorithm->native) {

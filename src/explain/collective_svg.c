@@ -10,45 +10,50 @@
 #include "explain/units.h"
 
 enum {
-    MARGIN = 20,
-    LABEL = 96,   // room for "step 12, reduce"
-    HEAD = 84,    // title and the ranks' names
-    FOOT = 44,    // legend
-    CELL = 26,    // height of a block
-    FLIGHT = 52,  // height of the arrows
-    APART = 22,   // between ranks
-    SOURCE = 20,  // height of what an all-to-all sends, below what it received
-    LETTER = 7,   // width of a digit
-    CELL_TEXT = 48,
+    MARGIN = 20,     // pixels around the picture, as all sizes here
+    LABEL = 96,      // room for "step 12, reduce"
+    HEAD = 84,       // title and the ranks' names
+    FOOT = 44,       // legend
+    CELL = 26,       // height of a block
+    FLIGHT = 52,     // height of the arrows
+    APART = 22,      // between ranks
+    SOURCE = 20,     // height of what an all-to-all sends, below what it received
+    LETTER = 7,      // width of a digit
+    CELL_TEXT = 48,  // bytes of a block's label
 };
 
+/* The picture under way; `play` is the state after the rows drawn so far. */
 typedef struct drawing {
     const sh_shown *shown;
     sh_play play;
     FILE *file;
-    int cell, column;  // width of a block and of a rank
+    int cell, column;  // width in pixels of a block, and of all blocks of a rank
     int width, height;
 } drawing;
 
+/* Arrow colours, also in the legend. */
 static const char *const REDUCE_COLOUR = "#d9480f";
 static const char *const COPY_COLOUR = "#1971c2";
 
+/* Left edge in pixels of a block. */
 static int left_of(const drawing *d, int rank, int block) {
     return MARGIN + LABEL + rank * (d->column + APART) + block * d->cell;
 }
+/* Extra height of a row: an all-to-all also shows the blocks that it has yet to send. */
 static int source_of(const drawing *d) {
     return d->play.algorithm->does == SH_ALLTOALL ? SOURCE : 0;
 }
+/* Top edge in pixels of the buffers after `row` steps. */
 static int top_of(const drawing *d, int row) { return HEAD + row * (CELL + source_of(d) + FLIGHT); }
-/* Where arrows leave. */
+/* Bottom edge of that row, where the arrows leave. */
 static int bottom_of(const drawing *d, int row) { return top_of(d, row) + CELL + source_of(d); }
 
-static bool counts(const sh_play *play) {  // sums, and the news of a barrier, grow rank by rank
+static bool counts(const sh_play *play) {  // blocks fill rank by rank
     sh_collective does = play->algorithm->does;
     return does == SH_ALLREDUCE || does == SH_REDUCE_SCATTER || does == SH_BARRIER;
 }
 
-/* Up to three values of a block. */
+/* Writes up to three values of a block; " .." stands for the rest. */
 static void values_text(const sh_play *play, const double *x, int rank, int block,
                         char text_out[CELL_TEXT]) {
     sh_range range = sh_block_range(play->elements, play->blocks, block);
@@ -61,7 +66,8 @@ static void values_text(const sh_play *play, const double *x, int rank, int bloc
     if (range.count > 3) strcat(text_out, " ..");
 }
 
-/* Its values, or how many ranks are in its sum, or its number. */
+/* Writes the label of a block: its values if there are any, else how many ranks are in its sum,
+ * else its number. */
 static void cell_text(const sh_play *play, int rank, int block, char text_out[CELL_TEXT]) {
     uint64_t has = sh_play_has(play, rank, block);
     text_out[0] = '\0';
@@ -73,16 +79,17 @@ static void cell_text(const sh_play *play, int rank, int block, char text_out[CE
         snprintf(text_out, CELL_TEXT, "%d", block);
 }
 
-/* From pale to strong with the share of the ranks; complete blocks are green. */
+/* Colour of a block: darker with a larger share of the ranks in it, green when complete. */
 static const char *cell_colour(const sh_play *play, int rank, int block) {
     static const char *const shades[] = {"#e7f5ff", "#d0ebff", "#a5d8ff", "#74c0fc"};
     uint64_t has = sh_play_has(play, rank, block);
     if (sh_play_is_final(play, rank, block)) return "#b2f2bb";
     if (has == 0) return "#f8f9fa";
+    // 1..ranks contributions to shades 0..3.
     return shades[(__builtin_popcountll(has) * 4 - 1) / play->topology.ranks];
 }
 
-/* One block of one rank, coloured by how much of it is there. */
+/* Draws one block of one rank, coloured by how complete it is. */
 static void draw_cell(const drawing *d, int rank, int block) {
     char text[CELL_TEXT];
     int x = left_of(d, rank, block), y = top_of(d, d->play.step);
@@ -96,7 +103,8 @@ static void draw_cell(const drawing *d, int rank, int block) {
                 y + CELL / 2 + 4, text);
 }
 
-/* What an all-to-all has yet to send stands apart: it does not change. */
+/* Draws a block that an all-to-all has yet to send, dashed below the buffers: these blocks do not
+ * change. */
 static void draw_source(const drawing *d, int rank, int block) {
     char text[CELL_TEXT];
     int x = left_of(d, rank, block), y = top_of(d, d->play.step) + CELL;
@@ -109,7 +117,8 @@ static void draw_source(const drawing *d, int rank, int block) {
             x, y, d->cell, SOURCE, x + d->cell / 2, y + SOURCE / 2 + 4, text);
 }
 
-/* All blocks, then a frame around each that arrived in this step, so that none covers a frame. */
+/* Draws all blocks first, then frames around those that arrived in this step; otherwise a later
+ * block would cover its neighbour's frame. */
 static void draw_row(const drawing *d) {
     const sh_play *play = &d->play;
     int cells = play->topology.ranks * play->blocks;
@@ -127,20 +136,22 @@ static void draw_row(const drawing *d) {
                     CELL);
 }
 
-/* A stretch of several blocks gets a bar along the edge where the arrow leaves or lands. */
+/* Marks a message of several blocks by a bar along the edge where the arrow leaves or lands. */
 static void draw_bar(const drawing *d, int rank, const sh_move *move, int y, const char *colour) {
     if (move->count < 2) return;
     fprintf(d->file, "<path d=\"M%d %dh%d\" stroke=\"%s\" stroke-width=\"3\"/>\n",
             left_of(d, rank, move->first) + 2, y, move->count * d->cell - 4, colour);
 }
 
-/* Where an arrow starts or lands: the middle of its stretch of blocks. */
+/* Horizontal end of an arrow: the middle of the blocks it carries. A message without blocks (a
+ * barrier's signal) takes the whole rank. */
 static int middle_of(const drawing *d, int rank, const sh_move *move) {
     int count = move->count > 0 ? move->count : d->play.blocks;
     return left_of(d, rank, move->first) + count * d->cell / 2;
 }
 
-/* A Bezier curve that leaves and lands vertically, so that crossing arrows stay apart. */
+/* Draws a message as a Bezier curve that leaves and lands vertically, so that crossing arrows stay
+ * apart. The colour is the receiver's action: reduce or copy. */
 static void draw_arrow(const drawing *d, int rank, int step) {
     const sh_play *play = &d->play;
     sh_move send = play->algorithm->step(&play->topology, rank, step).send;
@@ -158,9 +169,10 @@ static void draw_arrow(const drawing *d, int rank, int step) {
             reduces ? "reduce" : "copy");
 }
 
-/* The name of the step and its arrows, between two rows of buffers. */
+/* Draws the label and the arrows of one step, between two rows of buffers. */
 static void draw_step(drawing *d) {
     int step = d->play.step, ranks = d->shown->topology.ranks;
+    // What the step's label says.
     bool reduces = false, signals = d->play.algorithm->does == SH_BARRIER;
     for (int r = 0; r < ranks; r++) {
         sh_moves moves = d->play.algorithm->step(&d->play.topology, r, step);
@@ -178,7 +190,7 @@ static void draw_step(drawing *d) {
     fprintf(d->file, "</g>\n");
 }
 
-/* The title, and above each column its rank and node. */
+/* Draws the title, and above each column its rank; nodes only where they differ. */
 static void draw_head(const drawing *d) {
     const sh_shown *shown = d->shown;
     const sh_algorithm *algorithm = shown->algorithm;
@@ -198,7 +210,7 @@ static void draw_head(const drawing *d) {
     }
 }
 
-/* Only what this picture shows. */
+/* Draws the legend with only those entries that occur in this picture. */
 static void draw_legend(const drawing *d) {
     bool grows = counts(&d->play), swaps = source_of(d) > 0;
     const struct {
@@ -220,11 +232,12 @@ static void draw_legend(const drawing *d) {
                 "<text class=\"note\" x=\"%d\" y=\"%d\">%s</text>\n",
                 x, y - 4 - entries[i].height / 2, entries[i].height, entries[i].colour, x + 22, y,
                 entries[i].words);
+        // SVG has no text measure, so the width is estimated by a digit's.
         x += 34 + (int)strlen(entries[i].words) * LETTER;
     }
 }
 
-/* Fonts and colours as a style sheet; arrow heads as markers. */
+/* Opens the SVG document: fonts and colours as a style sheet, arrow heads as markers. */
 static void open_document(const drawing *d) {
     fprintf(d->file,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -249,7 +262,8 @@ static void open_document(const drawing *d) {
             d->height);
 }
 
-/* Plays once to find the longest text, so that all blocks are equally wide. */
+/* Finds the picture's size. Plays the schedule once to find the longest label, so that all blocks
+ * are equally wide; then resets the play for drawing. */
 static sh_status measure(drawing *d) {
     const sh_shown *shown = d->shown;
     sh_play *play = &d->play;
@@ -263,6 +277,7 @@ static sh_status measure(drawing *d) {
         }
     } while (sh_play_next(play));
     d->cell = longest * LETTER + 12;
+    // A rank's column must have room for its name.
     if (d->cell * play->blocks < 60) d->cell = 60 / play->blocks;
     d->column = d->cell * play->blocks;
     d->width = left_of(d, shown->topology.ranks, 0) - APART + MARGIN;
@@ -272,7 +287,7 @@ static sh_status measure(drawing *d) {
     return sh_play_init(play, shown->algorithm, &shown->topology, shown->values);
 }
 
-/* A picture that nobody can read is refused, with the size that would do. */
+/* Refuses a picture that would be too large to read, before any memory is taken for it. */
 static sh_status check_size(const sh_shown *shown) {
     const sh_algorithm *algorithm = shown->algorithm;
     if (algorithm->native)
@@ -289,7 +304,7 @@ static sh_status check_size(const sh_shown *shown) {
     return sh_error_hint("draw fewer ranks, such as -n 8");
 }
 
-/* Rows of buffers from top to bottom, arrows in between: a step is read downward. */
+/* Draws rows of buffers from top to bottom with the arrows of a step between them. */
 sh_status sh_collective_svg(const sh_shown *shown, FILE *file) {
     SH_TRY(check_size(shown));
     drawing d = {.shown = shown, .file = file};

@@ -11,19 +11,19 @@
 
 enum { TERMS_MOST = 4 };  // values per message that are worked out in its row
 
-/* The user's name of a rank, or its number. */
+/* The user's name of a rank, or its number. The result may be `text_out`. */
 const char *sh_shown_rank(const sh_shown *shown, int rank, char text_out[SH_RANK_TEXT]) {
     if (shown->values != NULL) return shown->values->names[rank];
     snprintf(text_out, SH_RANK_TEXT, "%d", rank);
     return text_out;
 }
 
-/* "1 rank", "2 ranks". */
+/* Plural ending of a count: "1 rank", "2 ranks". */
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
 /* ---- Head ------------------------------------------------------------------------------------ */
 
-/* Which rank sits on which node; long lists are cut. */
+/* Prints which rank sits on which node, at most 16 nodes of 16 ranks. */
 static void print_nodes(const sh_shown *shown, FILE *file) {
     const sh_places *places = shown->topology.places;
     if (places == NULL || places->nodes == 1) {
@@ -46,7 +46,7 @@ static void print_nodes(const sh_shown *shown, FILE *file) {
     fprintf(file, "%s\n", places->nodes > 16 ? ", .." : "");
 }
 
-/* The first lines: what, by which algorithm, where, in how many steps. */
+/* Prints the first lines: collective, algorithm, size, nodes, number of steps. */
 static void print_head(const sh_shown *shown, FILE *file) {
     const sh_algorithm *algorithm = shown->algorithm;
     int ranks = shown->topology.ranks;
@@ -72,7 +72,7 @@ static void print_head(const sh_shown *shown, FILE *file) {
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* So that columns of user-given names line up. */
+/* Width of the rank columns, so that user-given names line up. */
 static int name_width(const sh_shown *shown) {
     int width = 4;
     for (int r = 0; r < shown->topology.ranks; r++) {
@@ -83,7 +83,7 @@ static int name_width(const sh_shown *shown) {
     return width;
 }
 
-/* "0" or "2-3". */
+/* Writes the blocks of a message: "0", "2-3", or "-" for none. */
 static const char *blocks_text(const sh_move *move, char text_out[SH_UNIT_TEXT]) {
     if (move->count <= 1)
         snprintf(text_out, SH_UNIT_TEXT, move->count == 1 ? "%d" : "-", move->first);
@@ -92,13 +92,15 @@ static const char *blocks_text(const sh_move *move, char text_out[SH_UNIT_TEXT])
     return text_out;
 }
 
-/* What the receiver holds afterwards: "5 + 17 = 22", or the copy alone. */
+/* Prints what the receiver holds afterwards: "5 + 17 = 22" for a reduction, the value alone for a
+ * copy; at most TERMS_MOST values. */
 static void print_work(const sh_play *play, int rank, const sh_moves *moves, FILE *file) {
     const sh_move *receive = &moves->receive;
     sh_range to = sh_stretch_range(play->elements, play->blocks, receive->first, receive->count);
     size_t row = (size_t)rank * play->elements, from = (size_t)receive->peer * play->elements;
     for (size_t i = to.first; i < to.first + to.count; i++) {
         fprintf(file, "%s", i > to.first ? ", " : "  ");
+        // Long blocks would make the row unreadable.
         if (i - to.first == TERMS_MOST) {
             fprintf(file, "..");
             return;
@@ -109,13 +111,14 @@ static void print_work(const sh_play *play, int rank, const sh_moves *moves, FIL
     }
 }
 
-/* What the receiver does with a message. */
+/* Name of what the receiver does with a message. */
 static const char *then_text(sh_collective does, sh_then then) {
     if (does == SH_BARRIER) return "signal";
     return then == SH_THEN_REDUCE ? "reduce" : "copy";
 }
 
-/* One row per message, in the order of the senders. `play` NULL: no numbers. */
+/* Prints one row per message of a step, in the order of the senders. `play` is already past this
+ * step; NULL: no numbers to show. */
 static void print_step(const sh_shown *shown, const sh_play *play, int step, int width,
                        FILE *file) {
     const sh_algorithm *algorithm = shown->algorithm;
@@ -136,7 +139,8 @@ static void print_step(const sh_shown *shown, const sh_play *play, int step, int
     }
 }
 
-/* The buffers of all ranks, received values marked. */
+/* Prints the buffers of all ranks; '*' marks values received in the last step, '.' those not there
+ * yet. */
 static void print_buffers(const sh_shown *shown, const sh_play *play, int width, FILE *file) {
     for (int r = 0; r < shown->topology.ranks; r++) {
         char name[SH_RANK_TEXT];
@@ -157,7 +161,8 @@ static void print_buffers(const sh_shown *shown, const sh_play *play, int width,
     }
 }
 
-/* With values each step has a table of its own and the buffers behind it. */
+/* Prints all steps. With values each step has its own table and the buffers behind it; without,
+ * one table holds all. */
 static sh_status print_steps(const sh_shown *shown, FILE *file) {
     int width = name_width(shown), steps = shown->algorithm->steps(&shown->topology);
     bool plays = shown->values != NULL;
@@ -171,7 +176,7 @@ static sh_status print_steps(const sh_shown *shown, FILE *file) {
         if (s == 0 || plays)
             fprintf(file, "\n%s  %*s  %*s  %7s  %9s  %s\n", "step", width, "from", width, "to",
                     "block", "bytes", plays ? "then    the receiver's values" : "then");
-        if (plays) sh_play_next(&play);
+        if (plays) sh_play_next(&play);  // the rows show the state after the step
         print_step(shown, plays ? &play : NULL, s, width, file);
         if (plays) {
             fprintf(file, "after step %d (* received)\n", s + 1);
@@ -184,14 +189,15 @@ static sh_status print_steps(const sh_shown *shown, FILE *file) {
 
 /* ---- Summary --------------------------------------------------------------------------------- */
 
-/* What every rank ends with; once where all are alike. */
+/* Prints what each rank ends with; one line when all ranks are equal. In a reduce-scatter rank r's
+ * result is block r alone. */
 static sh_status print_result(const sh_shown *shown, FILE *file) {
     sh_play play;
     SH_TRY(sh_play_init(&play, shown->algorithm, &shown->topology, shown->values));
     while (sh_play_next(&play)) continue;
     bool alike = true, splits = shown->algorithm->does == SH_REDUCE_SCATTER;
     for (size_t i = play.elements; i < (size_t)shown->topology.ranks * play.elements; i++)
-        alike = alike && play.now[i] == play.now[i % play.elements];
+        alike = alike && play.now[i] == play.now[i % play.elements];  // every rank against rank 0
     for (int r = 0; r < (alike ? 1 : shown->topology.ranks); r++) {
         char name[SH_RANK_TEXT];
         sh_range range = {0, play.elements};
@@ -208,7 +214,7 @@ static sh_status print_result(const sh_shown *shown, FILE *file) {
     return SH_OK;
 }
 
-/* Messages and bytes in all and per rank. */
+/* Prints messages and bytes, in total and per rank. */
 static void print_traffic(const sh_shown *shown, FILE *file) {
     sh_traffic t = sh_traffic_of(shown);
     char all[SH_UNIT_TEXT], least[SH_UNIT_TEXT], most[SH_UNIT_TEXT];
@@ -227,7 +233,7 @@ static void print_traffic(const sh_shown *shown, FILE *file) {
         fprintf(file, "%s to %s sent by a rank\n", least, most);
 }
 
-/* The links that the seconds below assume, and where they come from. */
+/* Prints the links that the seconds below assume, and where they were measured. */
 static void print_links(const sh_shown *shown, FILE *file) {
     const sh_places *places = shown->topology.places;
     bool between = places != NULL && places->nodes > 1, inside = places == NULL || places->most > 1;
@@ -242,7 +248,7 @@ static void print_links(const sh_shown *shown, FILE *file) {
     if (shown->measured != NULL) fprintf(file, "      as measured between %s\n", shown->measured);
 }
 
-/* A term that costs nothing is left out. */
+/* Prints one term of the cost; a term that costs nothing is left out. */
 static void print_term(const char *name, double times, const char *what, double seconds,
                        FILE *file) {
     char text[SH_UNIT_TEXT];
@@ -251,7 +257,7 @@ static void print_term(const char *name, double times, const char *what, double 
                sh_seconds_text(seconds, text));
 }
 
-/* The formula, its terms with numbers, and their sum. */
+/* Prints the closed formula, its terms with numbers, and the total. */
 static void print_cost(const sh_shown *shown, FILE *file) {
     char text[SH_UNIT_TEXT];
     sh_terms t =
@@ -266,11 +272,13 @@ static void print_cost(const sh_shown *shown, FILE *file) {
     print_term("bandwidth", t.sent, "n bytes", t.bandwidth_s, file);
     print_term("reduction", t.reduced, "n bytes", t.reduction_s, file);
     fprintf(file, "  %-35s %10s\n", "total", sh_seconds_text(t.total_s, text));
+    // On mixed topologies one node may wait for latency while another is busy sending.
     if (t.latency_s + t.bandwidth_s + t.reduction_s > t.total_s * 1.001)
         fprintf(file, "  (less than the sum: nodes are busy with different terms at once)\n");
 }
 
-/* What `shoal explain collective` prints. */
+/* Prints the whole page. A native algorithm has no schedule, so steps, traffic and cost are left
+ * out. */
 sh_status sh_collective_text(const sh_shown *shown, FILE *file) {
     print_head(shown, file);
     int ranks = shown->topology.ranks;

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-/* Weights of 0 are dots, so that the pattern shows. */
+/* Prints one row of the mixing matrix; zeros are dots, so that the pattern shows. */
 static void print_row(const sh_graph *graph, int row, FILE *file) {
     fprintf(file, "  %4d ", row);
     for (int column = 0; column < graph->ranks; column++) {
@@ -20,8 +20,8 @@ static void print_row(const sh_graph *graph, int row, FILE *file) {
     fprintf(file, "\n");
 }
 
-/* Above SH_SHOWN_MATRIX workers the neighbours of worker 0 must do: the graphs look alike from
- * everywhere. */
+/* Prints the mixing matrix. Above SH_SHOWN_MATRIX workers only the neighbours of worker 0: the
+ * graphs look alike from every worker. */
 static void print_matrix(const sh_graph *graph, FILE *file) {
     if (graph->ranks > SH_SHOWN_MATRIX) {
         fprintf(file, "too many workers to show the matrix; worker 0 listens to");
@@ -36,7 +36,8 @@ static void print_matrix(const sh_graph *graph, FILE *file) {
     for (int row = 0; row < graph->ranks; row++) print_row(graph, row, file);
 }
 
-/* What the eigenvalue means in rounds. */
+/* Translates the second eigenvalue into rounds: disagreement after k rounds is at most its k-th
+ * power. */
 static void print_meaning(double second, FILE *file) {
     sh_fprintf(file, "second eigenvalue (modulus): %.3f\n", second);
     if (second > 0)
@@ -47,7 +48,8 @@ static void print_meaning(double second, FILE *file) {
         fprintf(file, "one round makes all models equal\n");
 }
 
-/* The other graphs of as many ranks. */
+/* Compares all graphs of as many ranks: degree is what a round costs, the eigenvalue what it
+ * achieves. */
 static sh_status print_all(const sh_graph *shown, FILE *file) {
     fprintf(file, "\n%-12s  %10s  %10s  %13s\n", "graph", "neighbours", "eigenvalue",
             "rounds to 1 %");
@@ -76,7 +78,7 @@ sh_status sh_gossip_text(const sh_graph *graph, FILE *file) {
     return print_all(graph, file);
 }
 
-/* Row i is what worker i takes of each model. */
+/* Mixing matrix as rows; row i holds the weights that worker i gives to each model. */
 static json_t *matrix_json(const sh_graph *graph) {
     json_t *rows = json_array();
     for (int row = 0; row < graph->ranks; row++) {
@@ -98,6 +100,7 @@ sh_status sh_gossip_json(const sh_graph *graph, FILE *file) {
         graph->columns, "neighbours", graph->degree, "weight", sh_graph_weight(graph),
         "second_eigenvalue", second, "rounds_to_1_percent", (json_int_t)sh_graph_rounds(second));
     if (root != NULL && shows) json_object_set_new(root, "matrix", matrix_json(graph));
+    // Jansson reports a lack of memory as NULL or as a failed dump.
     int written = root != NULL ? json_dumpf(root, file, JSON_COMPACT | JSON_REAL_PRECISION(9)) : -1;
     json_decref(root);
     if (written != 0) return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", graph->ranks);

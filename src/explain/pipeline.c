@@ -14,12 +14,14 @@ const char *sh_pipe_time_text(const sh_pipe_question *question, double time,
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
+/* Timeline callback. Counts also the events that no longer fit, so that sort_events notices. */
 static void note(void *self, const sh_pipe_event *event) {
     sh_pipe_answer *answer = self;
     if (answer->event_count < answer->event_capacity) answer->events[answer->event_count] = *event;
     answer->event_count++;
 }
 
+/* Order for qsort: by rank, then by time; charts and JSON go through events rank by rank. */
 static int by_rank(const void *a_pointer, const void *b_pointer) {
     const sh_pipe_event *a = a_pointer, *b = b_pointer;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
@@ -27,6 +29,8 @@ static int by_rank(const void *a_pointer, const void *b_pointer) {
     return (a->end_s > b->end_s) - (a->end_s < b->end_s);
 }
 
+/* Sorts the events; drops them all if some did not fit, since a chart with gaps would show idle
+ * time that there is not. */
 static void sort_events(sh_pipe_answer *answer) {
     if (answer->event_count > answer->event_capacity) {
         sh_free(answer->events);
@@ -39,6 +43,7 @@ static void sort_events(sh_pipe_answer *answer) {
 
 /* ---- The answer ------------------------------------------------------------------------------ */
 
+/* Gives each stage its share: a rank's times are over all its chunks, and stages are alike. */
 static void fill_stages(const sh_pipe_question *question, sh_pipe_stage *stages) {
     const sh_pipe_rank_times *t = &question->times;
     int chunks = question->pipeline.chunks, count = sh_pipeline_stages(&question->pipeline);
@@ -49,6 +54,8 @@ static void fill_stages(const sh_pipe_question *question, sh_pipe_stage *stages)
                                     .value_bytes = question->value_bytes};
 }
 
+/* Runs the timeline once for the first step and once for the steady state, and derives both idle
+ * shares: 1 - busy / (ranks x length). */
 static sh_status time_it(sh_pipe_answer *answer, const sh_pipe_setting *setting) {
     SH_TRY(sh_pipe_timeline(setting, note, answer, answer->ranks, &answer->makespan_s));
     sort_events(answer);
@@ -75,11 +82,13 @@ sh_status sh_pipe_answer_init(sh_pipe_answer *answer, const sh_pipe_question *qu
         fill_stages(question, stages);
         sh_pipe_setting setting = {.pipeline = pipeline, .stages = stages, .steps = 1};
         if (question->linked) {
+            // Unlinked, both stay 0: messages take no time.
             setting.alpha_s = question->link.alpha_s;
             setting.beta_s = question->link.beta_s;
         }
         status = time_it(answer, &setting);
     }
+    // The closed forms assume that messages take no time.
     answer->closed_s =
         question->linked ? NAN : pipeline->schedule->makespan(pipeline, &question->times);
     sh_free(stages);

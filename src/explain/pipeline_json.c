@@ -5,8 +5,10 @@
 #include "base/json.h"
 #include "explain/pipeline.h"
 
+/* A number, or null where it is not finite, which JSON cannot write. */
 static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
+/* One event; an update belongs to no micro-batch, and only messages have a peer. */
 static json_t *event_json(const sh_pipe_event *e) {
     json_t *root = json_pack("{s:s, s:f, s:f}", "kind", sh_pipe_kind_name(e->action.kind), "start",
                              e->start_s, "end", e->end_s);
@@ -17,6 +19,8 @@ static json_t *event_json(const sh_pipe_event *e) {
     return root;
 }
 
+/* One rank with its events. Events lie rank by rank, so `*event_inout` walks through all ranks'
+ * events once. */
 static json_t *rank_json(const sh_pipe_answer *answer, int rank, size_t *event_inout) {
     const sh_pipe_rank_result *r = &answer->ranks[rank];
     json_t *root = json_pack("{s:i, s:i, s:f, s:f, s:i, s:f}", "live", r->live_most, "weight_parts",
@@ -31,6 +35,7 @@ static json_t *rank_json(const sh_pipe_answer *answer, int rank, size_t *event_i
     return root;
 }
 
+/* The whole object; NULL when out of memory. */
 static json_t *answer_json(const sh_pipe_question *q, const sh_pipe_answer *answer) {
     char name[SH_PIPE_TEXT];
     const sh_pipeline *pipeline = &q->pipeline;

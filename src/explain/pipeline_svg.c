@@ -7,17 +7,18 @@
 #include "explain/pipeline.h"
 
 enum {
-    MARGIN = 20,
-    LABEL = 64,  // room for "rank 12"
-    HEAD = 74,
-    ROW = 30,
-    BOX = 24,
-    FOOT = 44,
-    BOX_WIDTH = 22,  // of the shortest part
-    WIDTH_MOST = 6000,
-    DIGIT = 8,
+    MARGIN = 20,        // pixels, as all sizes here
+    LABEL = 64,         // room for "rank 12"
+    HEAD = 74,          // room for the title
+    ROW = 30,           // from rank to rank
+    BOX = 24,           // height of a box
+    FOOT = 44,          // room for the legend
+    BOX_WIDTH = 22,     // of the shortest part
+    WIDTH_MOST = 6000,  // of the time axis; wider pictures are scaled down
+    DIGIT = 8,          // width of a digit: smaller boxes have no number
 };
 
+/* The picture under way. Everything is borrowed. */
 typedef struct drawing {
     const sh_pipe_question *question;
     const sh_pipe_answer *answer;
@@ -26,7 +27,7 @@ typedef struct drawing {
     int width, height;
 } drawing;
 
-/* Darker for later chunks of a rank. */
+/* Colour of an action: a hue per kind, darker for later chunks of a rank. */
 static const char *colour_of(const sh_pipe_action *action) {
     static const char *const forward[] = {"#a5d8ff", "#4dabf7", "#228be6"};
     static const char *const data[] = {"#ffd8a8", "#ffa94d", "#fd7e14"};
@@ -36,10 +37,11 @@ static const char *colour_of(const sh_pipe_action *action) {
     return action->kind == SH_PIPE_BACKWARD_WEIGHT ? weight[shade] : data[shade];
 }
 
+/* Draws one part of a micro-batch; its number only where it fits, the rest as a tooltip. */
 static void draw_box(const drawing *d, const sh_pipe_event *e) {
     double x = MARGIN + LABEL + e->start_s * d->scale, width = (e->end_s - e->start_s) * d->scale;
     int y = HEAD + e->rank * ROW;
-    if (width <= 0) return;
+    if (width <= 0) return;  // a part of cost 0 would be a stray line
     sh_fprintf(d->file,
                "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
                "stroke=\"#868e96\" stroke-width=\"0.5\"><title>%s, micro-batch %d, chunk "
@@ -53,6 +55,7 @@ static void draw_box(const drawing *d, const sh_pipe_event *e) {
                    y + BOX / 2 + 4, label);
 }
 
+/* Opens the SVG document and prints the title with makespan and idle share. */
 static void draw_head(const drawing *d) {
     const sh_pipe_question *q = d->question;
     char name[SH_PIPE_TEXT], time[SH_UNIT_TEXT];
@@ -74,6 +77,8 @@ static void draw_head(const drawing *d) {
                100 * d->answer->idle_share);
 }
 
+/* Draws a grey bar per rank over the makespan, then the boxes on top: what remains grey is idle.
+ * Messages and updates are not drawn. */
 static void draw_rows(const drawing *d) {
     int ranks = d->question->pipeline.ranks;
     for (int r = 0; r < ranks; r++)
@@ -83,10 +88,12 @@ static void draw_rows(const drawing *d) {
                    MARGIN, HEAD + r * ROW + BOX / 2 + 4, r, MARGIN + LABEL, HEAD + r * ROW,
                    d->answer->makespan_s * d->scale, BOX);
     for (size_t i = 0; i < d->answer->event_count; i++)
+        // Kinds up to this one compute; the later ones are messages and updates.
         if (d->answer->events[i].action.kind <= SH_PIPE_BACKWARD_WEIGHT)
             draw_box(d, &d->answer->events[i]);
 }
 
+/* Draws the legend; the weight part only for schedules that split the backward pass. */
 static void draw_legend(const drawing *d) {
     bool splits = d->question->pipeline.schedule->splits;
     const struct {
@@ -95,6 +102,7 @@ static void draw_legend(const drawing *d) {
                    {"#ffd8a8", splits ? "backward, data" : "backward"},
                    {"#f1f3f5", "idle"},
                    {"#b2f2bb", "backward, weight"}};
+    // The weight part stands last.
     for (size_t i = 0; i < SH_COUNT(entries) - (splits ? 0 : 1); i++)
         fprintf(d->file,
                 "<rect x=\"%zu\" y=\"%d\" width=\"14\" height=\"14\" fill=\"%s\" "
@@ -104,7 +112,8 @@ static void draw_legend(const drawing *d) {
                 d->height - 18, entries[i].words);
 }
 
-/* The shortest part is as wide as its number, unless the whole picture becomes too wide. */
+/* Chooses the scale: the shortest part is as wide as its number, unless the whole picture would
+ * exceed WIDTH_MOST. Refuses pictures with too many ranks or events. */
 static sh_status measure(drawing *d) {
     double shortest_s = INFINITY;
     for (size_t i = 0; i < d->answer->event_count; i++) {
@@ -125,6 +134,7 @@ static sh_status measure(drawing *d) {
     return SH_OK;
 }
 
+/* Measures before the first byte is written, so that a refused picture leaves no half document. */
 sh_status sh_pipeline_svg(const sh_pipe_question *question, FILE *file) {
     sh_pipe_answer answer;
     drawing d = {.question = question, .answer = &answer, .file = file};

@@ -6,10 +6,13 @@
 #include "base/text.h"
 #include "explain/pipeline.h"
 
+/* Width of the chart, columns of its shortest part at most, and rows of the rank table. */
 enum { CHART_COLUMNS = 120, CELL_COLUMNS = 3, ROWS_MOST = 16 };
 
+/* Plural ending of a count: "1 rank", "2 ranks". */
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
+/* Prints schedule, sizes, the assumed times and the assumed link. */
 static void print_head(const sh_pipe_question *q, FILE *file) {
     char name[SH_PIPE_TEXT], f[SH_UNIT_TEXT], b[SH_UNIT_TEXT], w[SH_UNIT_TEXT];
     const sh_pipeline *pipeline = &q->pipeline;
@@ -33,8 +36,8 @@ static void print_head(const sh_pipe_question *q, FILE *file) {
 
 /* ---- Chart ----------------------------------------------------------------------------------- */
 
-/* Columns per unit of time: a whole number for the shortest part, so that equal parts look equal;
- * 0: the chart would be too wide. */
+/* Columns per unit of time, so that the shortest part takes a whole number of columns and equal
+ * parts look equal. 0: the chart would be too wide. */
 static double scale_of(const sh_pipe_answer *answer) {
     double shortest_s = INFINITY;
     for (size_t i = 0; i < answer->event_count; i++) {
@@ -43,12 +46,14 @@ static double scale_of(const sh_pipe_answer *answer) {
         if (e->action.kind <= SH_PIPE_BACKWARD_WEIGHT && length_s > 0)
             shortest_s = fmin(shortest_s, length_s);
     }
+    // The small addend keeps an exact quotient from being rounded down.
     double cells = floor(CHART_COLUMNS * shortest_s / answer->makespan_s + 1e-9);
     if (!(cells >= 1)) return 0;
     return fmin(cells, CELL_COLUMNS) / shortest_s;
 }
 
-/* "3>>", "3<<<<<": the micro-batch, then a letter for chunks behind the first, then the part. */
+/* Paints one event into its rank's line: "3>>", "3<<<<<": the micro-batch, a letter for chunks
+ * after the first, then the kind of work. */
 static void paint(const sh_pipe_event *e, double scale, char *line) {
     static const char fills[] = {'>', '<', '<', '='};
     int first = (int)lround(e->start_s * scale), end = (int)lround(e->end_s * scale);
@@ -62,16 +67,18 @@ static void paint(const sh_pipe_event *e, double scale, char *line) {
     memcpy(line + first, label, (size_t)length);
 }
 
+/* Prints one line per rank; what stays '.' is idle. Events lie rank by rank. */
 static void print_chart(const sh_pipe_question *q, const sh_pipe_answer *answer, FILE *file) {
     double scale = answer->events != NULL ? scale_of(answer) : 0;
+    // The chart needs all events and a whole column for the shortest part.
     if (scale <= 0 || q->pipeline.ranks > SH_PIPE_SHOWN_RANKS) {
         fprintf(file, "too long for a chart in text: --svg FILE draws it, --json lists it\n\n");
         return;
     }
-    size_t i = 0;
+    size_t i = 0;  // next event; they lie rank by rank
     for (int rank = 0; rank < q->pipeline.ranks; rank++) {
         char line[CHART_COLUMNS + 1];
-        memset(line, '.', sizeof line);
+        memset(line, '.', sizeof line);  // idle, until a part is painted over it
         for (; i < answer->event_count && answer->events[i].rank == rank; i++)
             if (answer->events[i].action.kind <= SH_PIPE_BACKWARD_WEIGHT)
                 paint(&answer->events[i], scale, line);
@@ -85,6 +92,7 @@ static void print_chart(const sh_pipe_question *q, const sh_pipe_answer *answer,
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
+/* Prints one row of the rank table: live activations decide the memory, idle time the speed. */
 static void print_rank(const sh_pipe_question *q, const sh_pipe_answer *answer, int rank,
                        FILE *file) {
     const sh_pipe_rank_result *result = &answer->ranks[rank];
@@ -96,12 +104,15 @@ static void print_rank(const sh_pipe_question *q, const sh_pipe_answer *answer, 
                result->messages, sh_bytes_text(result->sent_bytes, size));
 }
 
+/* Prints the rank table. Of many ranks only the first and last rows: the ends of a pipeline differ
+ * most. */
 static void print_ranks(const sh_pipe_question *q, const sh_pipe_answer *answer, FILE *file) {
     bool splits = q->pipeline.schedule->splits;
     fprintf(file, "rank    live  in stages%s     idle  messages        sent\n",
             splits ? "  weight parts" : "");
     int ranks = q->pipeline.ranks;
     for (int r = 0; r < ranks; r++) {
+        // Skips from the first half of the rows to the last.
         if (ranks > ROWS_MOST && r == ROWS_MOST / 2) {
             fprintf(file, "  ..\n");
             r = ranks - ROWS_MOST / 2;
@@ -114,6 +125,7 @@ static void print_ranks(const sh_pipe_question *q, const sh_pipe_answer *answer,
         fprintf(file, "weight parts: micro-batches whose inputs and gradients wait for W\n");
 }
 
+/* Prints makespan and period, with the closed form beside the timeline's value as a check. */
 static void print_times(const sh_pipe_question *q, const sh_pipe_answer *answer, FILE *file) {
     char makespan[SH_UNIT_TEXT], period[SH_UNIT_TEXT], closed[SH_UNIT_TEXT];
     sh_fprintf(file, "\none step: makespan %s, idle %.2f %% of it\n",
@@ -127,6 +139,8 @@ static void print_times(const sh_pipe_question *q, const sh_pipe_answer *answer,
                sh_pipe_time_text(q, answer->period_s, period), 100 * answer->period_idle_share);
 }
 
+/* Prints another schedule under the same times. A chunked schedule gets at least two chunks, since
+ * with one it would be its plain form. */
 static sh_status print_row(const sh_pipe_question *q, const sh_pipe_schedule *row, FILE *file) {
     sh_pipe_question other = *q;
     other.pipeline.schedule = row;
@@ -149,6 +163,7 @@ static sh_status print_row(const sh_pipe_question *q, const sh_pipe_schedule *ro
     return status;
 }
 
+/* Prints all schedules side by side. */
 static sh_status print_all(const sh_pipe_question *q, FILE *file) {
     fprintf(file,
             "\nschedule         makespan      idle     period      idle  live  sent (most)\n");

@@ -8,12 +8,12 @@
 
 #include "base/memory.h"
 
-/* Sets lie rank by rank, block by block. */
+/* Index of a block's set in (ranks, blocks). */
 static size_t at(const sh_play *play, int rank, int block) {
     return (size_t)rank * (size_t)play->blocks + (size_t)block;
 }
 
-/* Whose contributions a block holds before the first step. */
+/* Ranks whose contributions a block holds before the first step. */
 static uint64_t first_set(const sh_play *play, int rank, int block) {
     uint64_t own = UINT64_C(1) << rank;
     switch (play->algorithm->does) {
@@ -27,7 +27,7 @@ static uint64_t first_set(const sh_play *play, int rank, int block) {
     }
 }
 
-/* Whose contributions a finished block must hold; 0: this rank need not have it. */
+/* Ranks whose contributions a finished block must hold; 0: this rank need not have the block. */
 static uint64_t last_set(const sh_play *play, int rank, int block) {
     int ranks = play->topology.ranks;
     switch (play->algorithm->does) {
@@ -43,10 +43,11 @@ static uint64_t last_set(const sh_play *play, int rank, int block) {
         case SH_ALLREDUCE:
             break;
     }
+    // A shift by 64 bits is undefined.
     return ranks == 64 ? UINT64_MAX : (UINT64_C(1) << ranks) - 1;
 }
 
-/* The block is what the collective promises for this rank. */
+/* Tells whether the block is what the collective promises this rank. */
 bool sh_play_is_final(const sh_play *play, int rank, int block) {
     uint64_t wanted = last_set(play, rank, block);
     return wanted != 0 && sh_play_has(play, rank, block) == wanted;
@@ -60,7 +61,8 @@ bool sh_play_shows(const sh_play *play, int rank, int block) {
            (does == SH_ALLTOALL && play->step == 0);
 }
 
-/* The state before the first step. */
+/* Fills the state before the first step. In an all-gather a rank's values go into its own block of
+ * the larger buffer. */
 static void fill(sh_play *play, const sh_values *values) {
     int ranks = play->topology.ranks;
     bool gathers = play->algorithm->does == SH_ALLGATHER;
@@ -73,7 +75,7 @@ static void fill(sh_play *play, const sh_values *values) {
     }
 }
 
-/* Bounded: at most SH_VALUES_RANKS ranks, so that a set fits a word. */
+/* At most SH_VALUES_RANKS ranks, so that a set of ranks fits a 64-bit word. */
 sh_status sh_play_init(sh_play *play, const sh_algorithm *algorithm, const sh_topology *topology,
                        const sh_values *values) {
     SH_ASSERT(topology->ranks <= SH_VALUES_RANKS);
@@ -107,7 +109,8 @@ void sh_play_fini(sh_play *play) {
     *play = (sh_play){0};
 }
 
-/* One receive on the values. */
+/* Applies one receive to the values. An all-to-all takes the sender's block for this rank, every
+ * other collective the same block. */
 static void take_numbers(sh_play *play, int rank, const sh_moves *moves) {
     const sh_move *receive = &moves->receive;
     sh_range to = sh_stretch_range(play->elements, play->blocks, receive->first, receive->count);
@@ -120,7 +123,7 @@ static void take_numbers(sh_play *play, int rank, const sh_moves *moves) {
         mine[i] = moves->then == SH_THEN_REDUCE ? mine[i] + theirs[i] : theirs[i];
 }
 
-/* The same receive on the sets. */
+/* Applies the same receive to the sets of contributors. */
 static void take_sets(sh_play *play, int rank, const sh_moves *moves) {
     sh_move signal = {.peer = moves->receive.peer, .first = 0, .count = 1};
     bool signals = play->algorithm->does == SH_BARRIER;  // who was heard of takes no bytes
@@ -135,7 +138,9 @@ static void take_sets(sh_play *play, int rank, const sh_moves *moves) {
     }
 }
 
-/* One step of all ranks; false after the last. */
+/* Plays one step of all ranks; false after the last. Copies the state first, since messages of one
+ * step are simultaneous and must not see each other's results. An all-to-all keeps `before` as its
+ * unchanged source. */
 bool sh_play_next(sh_play *play) {
     if (play->step == play->steps) return false;
     size_t sets = (size_t)play->topology.ranks * (size_t)play->blocks;

@@ -11,8 +11,8 @@
 typedef struct sh_play {
     const sh_algorithm *algorithm;
     sh_topology topology;
-    int blocks, steps, step;  // steps done
-    size_t elements;          // per rank; 0: no numbers, only who has what
+    int blocks, steps, step;  // blocks per rank, steps in all, steps done
+    size_t elements;          // float values per rank; 0: only sets are played
     double *now, *before;     // (ranks, elements): after the last step and before it
     // (ranks, blocks) sets of ranks, one bit each: whose contributions a block holds; 0: nothing
     // yet.

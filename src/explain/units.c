@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "data/number.h"
 
+/* A unit's name and its size in the base unit (bytes per second, or seconds). Tables ascend and
+ * end with NULL. */
 typedef struct unit {
     const char *name;
     double factor;
@@ -21,7 +23,8 @@ static const unit byte_rates[] = {{"B", 1},    {"KB", 1e3},  {"MB", 1e6},
                                   {"GB", 1e9}, {"TB", 1e12}, {NULL, 0}};
 static const unit times[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {NULL, 0}};
 
-/* The number and unit in [at, end); false when it is neither. */
+/* Parses "NUMBER UNIT" in [at, end), the whole of it. False for anything else, also for negative
+ * and infinite numbers. */
 static bool take(const char *at, const char *end, const unit *units, double *value_out) {
     const uint8_t *rest = (const uint8_t *)at, *stop = (const uint8_t *)end;
     double number;
@@ -37,19 +40,20 @@ static bool take(const char *at, const char *end, const unit *units, double *val
     return false;
 }
 
-/* Bits or bytes per second; below 1 B/s it is a typing error. */
+/* Parses a rate in bits or bytes per second; below 1 B/s it is taken for a typing error. */
 static bool take_rate(const char *at, const char *end, double *value_out) {
     bool found = take(at, end, bit_rates, value_out) || take(at, end, byte_rates, value_out);
     return found && *value_out >= 1;
 }
 
-/* Every refusal shows a right one. */
+/* Reports a bad link; each message shows a right one. */
 static sh_status refuse(const char *flag, const char *text, const char *wrong) {
     SH_FAIL(SH_E_USAGE, "--%s '%.60s': %s", flag, text, wrong);
     return sh_error_hint("--%s 1Gbit,50us: the rate, then the latency", flag);
 }
 
-/* RATE,LATENCY[,RATE OF REDUCTION]. */
+/* Grammar: RATE,LATENCY[,RATE OF REDUCTION]. alpha is the latency, beta and gamma are reciprocal
+ * rates. */
 sh_status sh_link_parse(const char *text, const char *flag, sh_link *link_out) {
     const char *comma = strchr(text, ','), *second = NULL;
     if (comma != NULL) second = strchr(comma + 1, ',');
@@ -69,7 +73,9 @@ bool sh_seconds_take(const char *text, const char *end, double *seconds_out) {
     return take(text, end, times, seconds_out);
 }
 
-/* The number with three digits and the largest unit that leaves at least 1 before the point. */
+/* Writes the number with three digits in the largest unit that leaves at least 1 before the point.
+ * The limits lie half a digit below the powers, so that 999.7 becomes 1 of the next unit and not
+ * 1e+03. */
 static const char *with_unit(double value, const unit *units, char text_out[SH_UNIT_TEXT]) {
     const unit *best = units;
     for (const unit *u = units; u->name != NULL; u++)
@@ -82,7 +88,7 @@ static const char *with_unit(double value, const unit *units, char text_out[SH_U
     return text_out;
 }
 
-/* As sh_link_parse reads it. */
+/* Writes the form that sh_link_parse reads, in bits per second. */
 const char *sh_link_text(const sh_link *link, char text_out[3 * SH_UNIT_TEXT]) {
     char rate[SH_UNIT_TEXT], latency[SH_UNIT_TEXT];
     with_unit(1 / link->beta_s, bit_rates, rate);

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "comm/schedule.h"
 
-enum { SH_UNIT_TEXT = 32 };
+enum { SH_UNIT_TEXT = 32 };  // a number with its unit
 
 /* "1Gbit,50us": the rate and the latency of a link; a third part, "1Gbit,50us,10GB", is how many
  * bytes a second one rank reduces (default 10 GB/s). Rates in bit, Kbit, Mbit, Gbit, Tbit or B, KB,

@@ -16,21 +16,23 @@
 
 enum { FILE_BYTES_MOST = 4 << 20 };
 
+/* Parser state; `values` grows line by line. */
 typedef struct reader {
-    const char *path;
-    int line;         // from 1
-    int first_line;   // of the first rank
-    size_t capacity;  // of values->x
+    const char *path;  // for messages
+    int line;          // current line, from 1
+    int first_line;    // line of the first rank, for the message about lengths
+    size_t capacity;   // of values->x
     sh_values *values;
 } reader;
 
-/* Separators; brackets too, so that lists from Python can be pasted. */
+/* Separators between values. Brackets count too, so that lists from Python can be pasted. */
 static bool is_between(char c) { return c != '\0' && strchr(" \t\r,;:=[]", c) != NULL; }
 
 /* Marks that a name may contain besides letters and digits. */
 static bool is_mark(char c) { return c != '\0' && strchr("_-.", c) != NULL; }
 
-/* Starts with a letter, so that no number is taken for a name. */
+/* Tells whether a word can be a rank's name. It starts with a letter, so that no number is taken
+ * for a name. */
 static bool is_name(const char *word, size_t length) {
     if (length >= SH_VALUES_NAME || !isalpha((unsigned char)word[0])) return false;
     for (size_t i = 0; i < length; i++)
@@ -38,7 +40,7 @@ static bool is_name(const char *word, size_t length) {
     return true;
 }
 
-/* Names are unique: tables and JSON refer to them. */
+/* Takes a rank's name; names are unique, since tables and JSON refer to them. */
 static sh_status take_name(reader *r, const char *word, size_t length) {
     sh_values *v = r->values;
     if (!is_name(word, length)) {
@@ -56,7 +58,8 @@ static sh_status take_name(reader *r, const char *word, size_t length) {
     return SH_OK;
 }
 
-/* Finite and below 1e15, where sums of doubles are still exact to the digit shown. */
+/* Takes one value: finite and at most 1e15 in magnitude, so that sums of doubles keep the digits
+ * that are shown. */
 static sh_status take_number(reader *r, const char *word, size_t length, size_t at) {
     sh_values *v = r->values;
     double number;
@@ -78,7 +81,7 @@ static sh_status take_number(reader *r, const char *word, size_t length, size_t 
     return SH_OK;
 }
 
-/* All ranks hold buffers of one length: the first line says which. */
+/* Ends a rank's line. All ranks hold buffers of one length, which the first line sets. */
 static sh_status end_line(reader *r, size_t count) {
     sh_values *v = r->values;
     if (count == 0)
@@ -96,7 +99,7 @@ static sh_status end_line(reader *r, size_t count) {
     return SH_OK;
 }
 
-/* Blank lines and comments (#) count for nothing. */
+/* Reads one line: an optional name, then values. Blank lines and comments (#) are no ranks. */
 static sh_status read_line(reader *r, const char *at, const char *end) {
     sh_values *v = r->values;
     size_t words = 0, count = 0;
@@ -104,6 +107,7 @@ static sh_status read_line(reader *r, const char *at, const char *end) {
     if (at == end || *at == '#') return SH_OK;
     if (v->ranks == SH_VALUES_RANKS)
         return SH_FAIL(SH_E_USAGE, "%s:%d: more than %d ranks", r->path, r->line, SH_VALUES_RANKS);
+    // The rank's number, until the line gives a name.
     snprintf(v->names[v->ranks], SH_VALUES_NAME, "%d", v->ranks);
     while (at < end) {
         const char *word = at;
@@ -111,6 +115,7 @@ static sh_status read_line(reader *r, const char *at, const char *end) {
         size_t length = (size_t)(at - word);
         double number;
         const uint8_t *start = (const uint8_t *)word;
+        // Only the first word can be a name.
         bool names = words++ == 0 && !sh_number_is(start, start + length, &number);
         if (names)
             SH_TRY(take_name(r, word, length));
@@ -136,7 +141,9 @@ static sh_status read_text(reader *r, const char *text, size_t bytes) {
     return sh_error_hint("one line per rank: A 17 11 1 9");
 }
 
+/* Caller finishes `values_out`, which is written only on success. */
 sh_status sh_values_parse(const char *path, const char *text, size_t bytes, sh_values *values_out) {
+    // Names are allocated for the most ranks at once: the bound is small.
     sh_values values = {.names = sh_alloc(SH_VALUES_RANKS, sizeof *values.names)};
     reader r = {.path = path, .values = &values};
     sh_status status = SH_OK;
@@ -155,7 +162,7 @@ sh_status sh_values_parse(const char *path, const char *text, size_t bytes, sh_v
     return SH_OK;
 }
 
-/* Of a file; an empty one holds no values. */
+/* Maps the file for the parse; an empty file has no mapping and holds no values. */
 sh_status sh_values_read(const char *path, sh_values *values_out) {
     sh_mapped mapped;
     SH_TRY(sh_file_map(path, &mapped));

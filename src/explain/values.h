@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 
+/* Bounds: bytes of a name with its zero, ranks (a set of them fits 64 bits), values per rank. */
 enum { SH_VALUES_NAME = 16, SH_VALUES_RANKS = 64, SH_VALUES_COUNT = 4096 };
 
 typedef struct sh_values {
@@ -17,6 +18,7 @@ typedef struct sh_values {
     char (*names)[SH_VALUES_NAME];  // per rank; its number where the file gives no name
 } sh_values;
 
+/* Reads a file; errors name its line. */
 sh_status sh_values_read(const char *path, sh_values *values_out);
 /* The same from memory; `path` names it in messages. */
 sh_status sh_values_parse(const char *path, const char *text, size_t bytes, sh_values *values_out);

@@ -5,6 +5,7 @@
 #include "nn/layers/options.h"
 #include "tensor/kernels/reduce.h"
 
+/* Fails with the name of the first parameter (or state) that holds a NaN or an infinity. */
 static sh_status check_list(const sh_param_list *list, const float *values) {
     for (size_t i = 0; i < list->count; i++) {
         const sh_param *item = &list->items[i];
@@ -15,22 +16,28 @@ static sh_status check_list(const sh_param_list *list, const float *values) {
     return SH_OK;
 }
 
+/* Checked before anything is written: a diverged model would pass through every later step and
+ * only fail on the device. */
 sh_status sh_export_check(const sh_trained *trained) {
     SH_TRY(check_list(&trained->net->params, trained->weights));
     return check_list(&trained->net->states, trained->states);
 }
 
+/* Layers that are the identity at inference, on the same row-major values. */
 static bool changes_nothing(const sh_layer_kind *kind) {
     return kind == &sh_layer_kind_dropout || kind == &sh_layer_kind_droppath ||
            kind == &sh_layer_kind_flatten;
 }
 
+/* Walks back through layers that change nothing, so that no copy is made for them. */
 int sh_export_source_of(const sh_net *net, int layer) {
     while (layer != SH_NET_INPUT && changes_nothing(net->layers[layer]->kind))
         layer = net->layers[layer]->inputs[0];
     return layer;
 }
 
+/* scale = gamma / sqrt(variance + epsilon), shift = beta - mean scale. In double, since mean and
+ * beta may nearly cancel. */
 void sh_export_fold_batchnorm(const sh_trained *trained, const sh_layer *layer, float *scale_out,
                               float *shift_out) {
     const sh_batchnorm_spec *o = layer->options;

@@ -13,8 +13,9 @@
 /* A trained net. Everything is borrowed. */
 typedef struct sh_trained {
     const sh_net *net;
-    const float *weights, *states;  // blocks
-    const sh_normal *normal;        // count 0: the input is taken as it is
+    const float *weights,
+        *states;  // parameters; running statistics: one block each, as net->params lays out
+    const sh_normal *normal;  // count 0: the input is taken as it is
 } sh_trained;
 
 /* Writes `path`, which ends in ".c", and the header beside it. `name` begins the names of what the

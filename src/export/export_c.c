@@ -15,6 +15,7 @@
 
 /* ---- names and constants ---- */
 
+/* Writes PREFIX_TEXT as a C identifier: other characters become '_'. Cut to SH_C_NAME. */
 static const char *identifier(const char *prefix, const char *text, char name_out[SH_C_NAME]) {
     snprintf(name_out, SH_C_NAME, "%.15s_%.46s", prefix, text);
     for (char *at = name_out; *at != '\0'; at++)
@@ -22,6 +23,7 @@ static const char *identifier(const char *prefix, const char *text, char name_ou
     return name_out;
 }
 
+/* The name of the constant that holds a parameter; layers that share (tie) it get the same name. */
 const char *sh_c_param_name(const sh_c_source *source, const sh_layer *layer, int param,
                             char name_out[SH_C_NAME]) {
     size_t index = layer->params[param];
@@ -32,6 +34,8 @@ const char *sh_c_param_name(const sh_c_source *source, const sh_layer *layer, in
     return identifier(source->name, numbered, name_out);
 }
 
+/* Hexadecimal floats give back the same bits; decimal ones would need 9 digits and a correct
+ * reader. */
 void sh_c_constant(sh_c_source *source, const char *name, const float *values, size_t count) {
     fprintf(source->file, "static const float %s[%zu] = {", name, count);
     for (size_t i = 0; i < count; i++)
@@ -40,7 +44,10 @@ void sh_c_constant(sh_c_source *source, const char *name, const float *values, s
     source->constant_bytes += count * sizeof(float);
 }
 
+/* Refuses names that C would not accept. 15 characters leave room for the suffixes within
+ * SH_C_NAME. */
 static sh_status check_name(const char *name) {
+    // The first character may not be a digit.
     bool good = isalpha((unsigned char)name[0]) || name[0] == '_';
     for (const char *at = name; *at != '\0'; at++)
         good = good && (isalnum((unsigned char)*at) || *at == '_');
@@ -49,6 +56,7 @@ static sh_status check_name(const char *name) {
     return sh_error_hint("at most 15 letters, digits and underscores: --name model");
 }
 
+/* Refuses a net with a layer that has no row, before any file is opened. */
 static sh_status check_layers(const sh_net *net) {
     for (size_t i = 0; i < net->layer_count; i++) {
         const sh_layer *layer = net->layers[i];
@@ -67,11 +75,13 @@ typedef struct life {
     bool placed;
 } life;
 
+/* Shape of one sample at a layer's output, or of the input. */
 static const sh_shape *shape_of(const sh_net *net, int layer) {
     return layer == SH_NET_INPUT ? &net->input.sample : &net->layers[layer]->out;
 }
 
-/* Lives of all values; that of the input is the last one. */
+/* Finds the life of every value: from the layer that computes it to the last one that reads it.
+ * The entry behind the layers is the input. Values of layers that only rename take no room. */
 static void find_lives(const sh_net *net, life *lives) {
     int count = (int)net->layer_count;
     for (int i = 0; i <= count; i++) {
@@ -85,15 +95,21 @@ static void find_lives(const sh_net *net, life *lives) {
         for (int k = 0; k < net->layers[i]->input_count; k++) {
             int from = sh_export_source_of(net, net->layers[i]->inputs[k]);
             life *read = &lives[from == SH_NET_INPUT ? count : from];
+            // Layers stand in topological order, so the last reader has the largest index.
             if (read->end < i) read->end = i;
         }
     int last = sh_export_source_of(net, count - 1);
+    // The net's output must survive all layers.
     lives[last == SH_NET_INPUT ? count : last].end = count;  // copied to the caller
 }
 
+/* Lives are closed intervals: an input is still alive in the layer that reads it, so no kernel
+ * writes over what it reads. */
 static bool meet(const life *a, const life *b) { return a->begin <= b->end && b->begin <= a->end; }
 
-/* The first place where a value fits between those placed already. */
+/* First fit: the lowest place at or above `from` where the value meets no placed value in time
+ * and space. Each move goes upward, so the loop ends. O(values^2) per value at worst, once per
+ * export. */
 static void place_one(life *lives, int count, int index, size_t from) {
     life *own = &lives[index];
     own->place = from;
@@ -102,6 +118,7 @@ static void place_one(life *lives, int count, int index, size_t from) {
         for (int i = 0; i < count; i++) {
             const life *other = &lives[i];
             if (!other->placed || other->count == 0 || !meet(own, other)) continue;
+            // Side by side in memory: no conflict.
             if (own->place + own->count <= other->place ||
                 other->place + other->count <= own->place)
                 continue;
@@ -112,7 +129,8 @@ static void place_one(life *lives, int count, int index, size_t from) {
     own->placed = true;
 }
 
-/* Room at the front for a row of attention's weights. */
+/* Floats at the front of the working memory for a row of attention's scores, one per token; 0
+ * without attention. */
 static size_t front_room(const sh_net *net) {
     size_t most = 0;
     for (size_t i = 0; i < net->layer_count; i++) {
@@ -123,6 +141,8 @@ static size_t front_room(const sh_net *net) {
     return most;
 }
 
+/* Gives every value its place. `source->place` and `memory_count` are the result; the caller frees
+ * `place`. */
 static sh_status place_values(sh_c_source *source) {
     const sh_net *net = source->trained->net;
     int count = (int)net->layer_count + 1;
@@ -133,11 +153,12 @@ static sh_status place_values(sh_c_source *source) {
         return SH_FAIL(SH_E_MEMORY, "out of memory for an export");
     }
     find_lives(net, lives);
-    source->memory_count = front_room(net);
+    source->memory_count = front_room(net);  // values begin behind it
     size_t front = source->memory_count;
     for (int i = 0; i < count; i++) {
         place_one(lives, count, i, front);
         source->place[i] = lives[i].place;
+        // The working memory reaches to the highest end of a value.
         size_t end = lives[i].place + lives[i].count;
         if (end > source->memory_count) source->memory_count = end;
     }
@@ -147,18 +168,22 @@ static sh_status place_values(sh_c_source *source) {
 
 /* ---- the source ---- */
 
+/* Token inputs are int; all others are float. */
 static bool reads_tokens(const sh_c_source *source) { return source->trained->net->input.tokens; }
 static const char *input_type(const sh_c_source *source) {
     return reads_tokens(source) ? "int" : "float";
 }
 
-/* Normalised samples lie in the working memory; others are read where the caller has them. */
+/* Tells whether the input is normalised. Normalised samples lie in the working memory; others are
+ * read where the caller has them. */
 static bool scales(const sh_c_source *source) {
     return source->trained->normal != NULL && source->trained->normal->count > 0;
 }
 
-enum { EXPRESSION = 96 };
+enum { EXPRESSION = 96 };  // "model_memory + 123456" with room
 
+/* Writes the C expression that points at a layer's value, resolved to the layer that computes
+ * it. */
 static const char *value_text(const sh_c_source *source, int layer, char text_out[EXPRESSION]) {
     const sh_net *net = source->trained->net;
     int from = sh_export_source_of(net, layer);
@@ -170,6 +195,8 @@ static const char *value_text(const sh_c_source *source, int layer, char text_ou
     return text_out;
 }
 
+/* Prints means, scales and all parameters. Without memory it leaves them out; print_source then
+ * sees that constant_bytes differs and fails. */
 static void print_constants(sh_c_source *source) {
     const sh_trained *t = source->trained;
     const sh_param_list *params = &t->net->params;
@@ -197,6 +224,8 @@ static void print_constants(sh_c_source *source) {
     sh_free(printed);
 }
 
+/* Prints each helper function once, in the order of first use. Rows share a helper by sharing the
+ * string, so pointers are compared. */
 static void print_helpers(const sh_c_source *source) {
     const sh_net *net = source->trained->net;
     for (size_t i = 0; i < net->layer_count; i++) {
@@ -208,6 +237,8 @@ static void print_helpers(const sh_c_source *source) {
     }
 }
 
+/* Prints the loop that normalises the input by channel or feature: `count / channels` neighbours
+ * share one mean and scale. */
 static void print_normalisation(const sh_c_source *source) {
     char place[EXPRESSION];
     size_t channels = source->trained->normal->count;
@@ -219,6 +250,8 @@ static void print_normalisation(const sh_c_source *source) {
             source->name, count / channels);
 }
 
+/* Prints the check of tokens against the vocabulary: a token outside would index past the
+ * embedding table. */
 static void print_token_check(const sh_c_source *source) {
     fprintf(source->file,
             "    for (long i = 0; i < %zu; i++)\n"
@@ -227,6 +260,7 @@ static void print_token_check(const sh_c_source *source) {
             (long)source->trained->net->input.outputs);
 }
 
+/* Prints one call per layer in the net's order, which is a topological order. */
 static void print_calls(sh_c_source *source) {
     const sh_net *net = source->trained->net;
     for (size_t i = 0; i < net->layer_count; i++) {
@@ -242,6 +276,7 @@ static void print_calls(sh_c_source *source) {
     }
 }
 
+/* Prints NAME_run: normalise or check, run the layers, copy the result out. */
 static void print_function(sh_c_source *source) {
     const sh_net *net = source->trained->net;
     char last[EXPRESSION];
@@ -255,6 +290,7 @@ static void print_function(sh_c_source *source) {
         sh_shape_count(sh_net_output(net)), value_text(source, (int)net->layer_count - 1, last));
 }
 
+/* Tells whether some helper calls <math.h>; embedded targets may lack it. */
 static bool needs_libm(const sh_net *net) {
     for (size_t i = 0; i < net->layer_count; i++)
         if (sh_c_row_of(net->layers[i]->kind)->libm) return true;
@@ -267,6 +303,7 @@ static size_t constant_bytes(const sh_trained *t) {
     return (t->net->params.total + normal) * sizeof(float);
 }
 
+/* Prints the .c file. */
 static sh_status print_source(sh_c_source *source) {
     fprintf(source->file,
             "/* Made by shoal export. C99, no allocation, no other dependency%s.\n"
@@ -284,6 +321,7 @@ static sh_status print_source(sh_c_source *source) {
     return SH_OK;
 }
 
+/* Prints the .h file, with the sizes of the arrays that the caller provides. */
 static sh_status print_header(sh_c_source *source) {
     char in[SH_SHAPE_TEXT], out[SH_SHAPE_TEXT], upper[SH_C_NAME];
     const sh_net *net = source->trained->net;
@@ -302,6 +340,7 @@ static sh_status print_header(sh_c_source *source) {
     return SH_OK;
 }
 
+/* Writes through a temporary file, so that a failed export leaves the old file in place. */
 static sh_status write_file(sh_c_source *source, const char *path,
                             sh_status (*print)(sh_c_source *)) {
     sh_writer writer;
@@ -320,6 +359,8 @@ static char *header_path(const char *path, const char *name) {
     return sh_format("%.*s%s.h", folder, path, name);
 }
 
+/* Checks first, then places the values, then writes: nothing is written for a net that cannot be
+ * exported. */
 sh_status sh_export_c(const sh_trained *trained, const char *name, const char *path) {
     SH_TRY(check_name(name));
     SH_TRY(check_layers(trained->net));

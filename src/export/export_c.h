@@ -6,23 +6,23 @@
 
 #include "export/export.h"
 
-enum { SH_C_NAME = 64 };
+enum { SH_C_NAME = 64 };  // an identifier with its zero
 
 typedef struct sh_c_source {
     const sh_trained *trained;
     FILE *file;
-    const char *name;  // prefix of what the source defines
+    const char *name;  // prefix of every identifier that the source defines
     size_t *place;     // (layers + 1) first float of a value in the working memory; the last: input
-    size_t memory_count;  // floats of working memory
-    size_t constant_bytes;
+    size_t memory_count;    // floats of working memory
+    size_t constant_bytes;  // printed so far
 } sh_c_source;
 
 /* A layer that can be written as C: `helper` is the function that computes it, printed once, and
  * `call` prints one call of it. */
 typedef struct sh_c_row {
-    const sh_layer_kind *kind;
-    const char *helper;
-    bool libm;  // the helper calls functions of <math.h>
+    const sh_layer_kind *kind;  // rows are found by it
+    const char *helper;         // C text of the function; NULL: none is needed
+    bool libm;                  // the helper calls functions of <math.h>
     /* Constants of the layer that are not parameters of the net; NULL: none. */
     void (*constants)(sh_c_source *source, const sh_layer *layer);
     /* x: the inputs' expressions, y: the output's. NULL: nothing to compute. */

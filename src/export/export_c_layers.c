@@ -8,13 +8,16 @@
 #include "export/export_c.h"
 #include "nn/layers/options.h"
 
+/* Parameters of a row's `call`: x are the inputs' expressions, y the output's. */
 #define CALL_PARAMETERS \
     sh_c_source *source, const sh_layer *layer, const char *const *x, const char *y
 
+/* Sizes as long, which %ld prints and the helpers take. */
 static long dim(const sh_shape *shape, int i) { return (long)shape->dim[i]; }
 static long elements(const sh_shape *shape) { return (long)sh_shape_count(shape); }
 
-/* The parameter's name, or NULL where the layer has fewer. */
+/* The parameter's identifier, or "0" (a null pointer in C) where the layer has fewer: a layer
+ * without bias. */
 static const char *param(const sh_c_source *source, const sh_layer *layer, int index,
                          char name[SH_C_NAME]) {
     return index < layer->param_count ? sh_c_param_name(source, layer, index, name) : "0";
@@ -34,6 +37,7 @@ static const char dense_code[] =
     "        }\n"
     "}\n";
 
+/* Rows are all leading dimensions together: tokens are a batch of vectors. */
 static void call_dense(CALL_PARAMETERS) {
     char weight[SH_C_NAME], bias[SH_C_NAME];
     long in = dim(&layer->in[0], layer->in[0].rank - 1),
@@ -71,12 +75,14 @@ static const char conv_code[] =
     "            }\n"
     "}\n";
 
+/* Prints both image shapes as compound literals, (channels, height, width). */
 static void print_sizes(const sh_c_source *source, const sh_layer *layer) {
     const sh_shape *in = &layer->in[0], *out = &layer->out;
     fprintf(source->file, "(const long[]){%ld, %ld, %ld}, (const long[]){%ld, %ld, %ld}",
             dim(in, 0), dim(in, 1), dim(in, 2), dim(out, 0), dim(out, 1), dim(out, 2));
 }
 
+/* kernel_w 0 means a square kernel. */
 static void call_conv(CALL_PARAMETERS) {
     const sh_conv_spec *o = layer->options;
     char weight[SH_C_NAME], bias[SH_C_NAME];
@@ -131,6 +137,7 @@ static const char avgpool_code[] =
     "            }\n"
     "}\n";
 
+/* stride 0 means windows side by side, as in the layer's options. */
 static void call_pool(const char *function, CALL_PARAMETERS) {
     const sh_pool_spec *o = layer->options;
     fprintf(source->file, "    %s(%s, %s, ", function, x[0], y);
@@ -152,6 +159,7 @@ static const char globalpool_code[] =
     "    }\n"
     "}\n";
 
+/* (C, H, W) to (C). */
 static void call_globalpool(CALL_PARAMETERS) {
     long channels = dim(&layer->out, 0);
     fprintf(source->file, "    globalpool(%s, %s, %ld, %ld);\n", x[0], y, channels,
@@ -169,7 +177,8 @@ static const char batchnorm_code[] =
     "            y[c * inner + i] = x[c * inner + i] * scale[c] + shift[c];\n"
     "}\n";
 
-/* "bn1_weight" and "bn1_bias": the folded constants take the parameters' names. */
+/* Prints scale and shift folded from the parameters and the running statistics. They take the
+ * parameters' names ("bn1_weight", "bn1_bias"), so that calls look as for any layer. */
 static void batchnorm_constants(sh_c_source *source, const sh_layer *layer) {
     size_t channels = (size_t)layer->in[0].dim[0];
     float *folded = sh_alloc(2 * channels, sizeof *folded);
@@ -181,6 +190,7 @@ static void batchnorm_constants(sh_c_source *source, const sh_layer *layer) {
     sh_free(folded);
 }
 
+/* (C) or (C, H, W): `inner` values per channel. */
 static void call_batchnorm(CALL_PARAMETERS) {
     char scale[SH_C_NAME], shift[SH_C_NAME];
     long channels = dim(&layer->in[0], 0);
@@ -205,6 +215,7 @@ static const char layernorm_code[] =
     "    }\n"
     "}\n";
 
+/* Normalises along the last dimension. */
 static void call_layernorm(CALL_PARAMETERS) {
     const sh_layernorm_spec *o = layer->options;
     char scale[SH_C_NAME], bias[SH_C_NAME];
@@ -226,6 +237,7 @@ static const char softmax_code[] =
     "    }\n"
     "}\n";
 
+/* Normalises along the last dimension. */
 static void call_softmax(CALL_PARAMETERS) {
     long width = dim(&layer->out, layer->out.rank - 1);
     fprintf(source->file, "    softmax(%s, %s, %ld, %ld);\n", x[0], y,
@@ -242,6 +254,7 @@ static const char embedding_code[] =
     "        for (long i = 0; i < width; i++) y[t * width + i] = table[token[t] * width + i];\n"
     "}\n";
 
+/* (T) tokens to (T, C). */
 static void call_embedding(CALL_PARAMETERS) {
     char table[SH_C_NAME];
     fprintf(source->file, "    embedding(%s, %s, %s, %ld, %ld);\n", x[0],
@@ -279,6 +292,8 @@ static const char attention_code[] =
     "        }\n"
     "}\n";
 
+/* (T, 3C) to (T, C). The front of the working memory holds a row of scores (front_room in
+ * export_c.c). */
 static void call_attention(CALL_PARAMETERS) {
     const sh_attention_core_spec *o = layer->options;
     fprintf(source->file, "    attention(%s, %s, %s_memory, %ld, %ld, %ld, %d);\n", x[0], y,
@@ -293,12 +308,14 @@ static const char add_code[] =
     "    for (long i = 0; i < count; i++) y[i] = a[i] + b[i];\n"
     "}\n";
 
+/* Two inputs at a time; from the third on the sum is taken in place, which `add` allows. */
 static void call_add(CALL_PARAMETERS) {
     for (int i = 1; i < layer->input_count; i++)
         fprintf(source->file, "    add(%s, %s, %s, %ld);\n", i == 1 ? x[0] : y, x[i], y,
                 elements(&layer->out));
 }
 
+/* The table has the shape of the input, (T, C), so this is an addition. */
 static void call_positions(CALL_PARAMETERS) {
     char table[SH_C_NAME];
     fprintf(source->file, "    add(%s, %s, %s, %ld);\n", x[0], param(source, layer, 0, table), y,
@@ -312,7 +329,9 @@ static const char concat_code[] =
     "        for (long i = 0; i < own; i++) y[r * all + first + i] = x[r * own + i];\n"
     "}\n";
 
+/* Joins vectors, or (T, C) along C; images lie channel by channel, so they join like vectors. */
 static void call_concat(CALL_PARAMETERS) {
+    // Only (T, C) is joined row by row; anything else is one row.
     long rows = layer->out.rank == 2 ? dim(&layer->out, 0) : 1, first = 0;
     for (int i = 0; i < layer->input_count; i++) {
         long own = elements(&layer->in[i]) / rows;
@@ -322,6 +341,7 @@ static void call_concat(CALL_PARAMETERS) {
     }
 }
 
+/* Defines the helper text and the call of an element-wise activation. */
 #define ELEMENTWISE(name, comment, expression)                                                  \
     static const char name##_code[] =                                                           \
         "/* " comment                                                                           \
@@ -347,12 +367,15 @@ static const char gelu_code[] =
     "    }\n"
     "}\n";
 
+/* `approximate` selects the tanh form. */
 static void call_gelu(CALL_PARAMETERS) {
     const sh_gelu_spec *o = layer->options;
     fprintf(source->file, "    gelu(%s, %s, %ld, %d);\n", x[0], y, elements(&layer->out),
             o->approximate);
 }
 
+/* Kind, helper, whether it needs <math.h>, own constants, call. Layers without helper change
+ * nothing at inference. */
 static const sh_c_row table[] = {
     {&sh_layer_kind_dense, dense_code, false, NULL, call_dense},
     {&sh_layer_kind_conv, conv_code, false, NULL, call_conv},
@@ -377,6 +400,7 @@ static const sh_c_row table[] = {
     {&sh_layer_kind_softmax, softmax_code, true, NULL, call_softmax},
 };
 
+/* Linear search: an export asks a few times per layer. */
 const sh_c_row *sh_c_row_of(const sh_layer_kind *kind) {
     for (size_t i = 0; i < SH_COUNT(table); i++)
         if (table[i].kind == kind) return &table[i];

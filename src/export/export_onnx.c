@@ -10,17 +10,18 @@
 
 enum {
     IR_VERSION = 8,  // of the format, as operator set 17 came with it
-    OPERATORS = 17,
-    TYPE_FLOAT = 1,
+    OPERATORS = 17,  // the first set with LayerNormalization
+    TYPE_FLOAT = 1,  // TensorProto.DataType
     TYPE_INT32 = 6,
     TYPE_INT64 = 7,
-    ATTRIBUTE_FLOAT = 1,
+    ATTRIBUTE_FLOAT = 1,  // AttributeProto.AttributeType
     ATTRIBUTE_INT = 2,
     ATTRIBUTE_INTS = 7,
 };
 
 /* ---- nodes ---- */
 
+/* NodeProto: input 1, output 2, name 3, op_type 4. The node is named after its first output. */
 void sh_onnx_begin(sh_onnx *onnx, const char *type, const char *const *inputs,
                    const char *const *outputs) {
     sh_proto_clear(&onnx->node);
@@ -31,30 +32,35 @@ void sh_onnx_begin(sh_onnx *onnx, const char *type, const char *const *inputs,
     sh_proto_text(&onnx->node, 4, type);
 }
 
+/* AttributeProto: name 1, type 20; the caller adds the value in the field of its type. */
 static void begin_attribute(sh_onnx *onnx, const char *name, int type) {
     sh_proto_clear(&onnx->part);
     sh_proto_text(&onnx->part, 1, name);
     sh_proto_int(&onnx->part, 20, type);
 }
 
+/* AttributeProto.i is field 3; NodeProto.attribute is field 5. */
 void sh_onnx_int(sh_onnx *onnx, const char *attribute, int64_t value) {
     begin_attribute(onnx, attribute, ATTRIBUTE_INT);
     sh_proto_int(&onnx->part, 3, value);
     sh_proto_message(&onnx->node, 5, &onnx->part);
 }
 
+/* AttributeProto.f is field 2. */
 void sh_onnx_float(sh_onnx *onnx, const char *attribute, double value) {
     begin_attribute(onnx, attribute, ATTRIBUTE_FLOAT);
     sh_proto_float(&onnx->part, 2, (float)value);
     sh_proto_message(&onnx->node, 5, &onnx->part);
 }
 
+/* AttributeProto.ints is field 8, one entry per value. */
 void sh_onnx_ints(sh_onnx *onnx, const char *attribute, const int64_t *values, size_t count) {
     begin_attribute(onnx, attribute, ATTRIBUTE_INTS);
     for (size_t i = 0; i < count; i++) sh_proto_int(&onnx->part, 8, values[i]);
     sh_proto_message(&onnx->node, 5, &onnx->part);
 }
 
+/* GraphProto.node is field 1. */
 void sh_onnx_end(sh_onnx *onnx) { sh_proto_message(&onnx->graph, 1, &onnx->node); }
 
 void sh_onnx_node(sh_onnx *onnx, const char *type, const char *const *inputs,
@@ -63,6 +69,7 @@ void sh_onnx_node(sh_onnx *onnx, const char *type, const char *const *inputs,
     sh_onnx_end(onnx);
 }
 
+/* Layers are "L<i>" and parameters have names with a dot, so "t<i>" is free. */
 const char *sh_onnx_fresh(sh_onnx *onnx, char name_out[SH_ONNX_NAME]) {
     snprintf(name_out, SH_ONNX_NAME, "t%d", onnx->made++);
     return name_out;
@@ -70,6 +77,8 @@ const char *sh_onnx_fresh(sh_onnx *onnx, char name_out[SH_ONNX_NAME]) {
 
 /* ---- constants ---- */
 
+/* TensorProto: dims 1, data_type 2, name 8, raw_data 9 (little-endian); GraphProto.initializer is
+ * field 5. */
 static void add_constant(sh_onnx *onnx, const char *name, const sh_shape *shape, int type,
                          const void *values, size_t bytes) {
     sh_proto *tensor = &onnx->part;
@@ -90,6 +99,7 @@ void sh_onnx_numbers(sh_onnx *onnx, const char *name, const int64_t *values, siz
     add_constant(onnx, name, &shape, TYPE_INT64, values, count * sizeof *values);
 }
 
+/* Adds every parameter (or state) as a constant under its own name. */
 static void add_list(sh_onnx *onnx, const sh_param_list *list, const float *values) {
     for (size_t i = 0; i < list->count; i++)
         sh_onnx_floats(onnx, list->items[i].name, &list->items[i].shape,
@@ -98,7 +108,8 @@ static void add_list(sh_onnx *onnx, const sh_param_list *list, const float *valu
 
 /* ---- the graph ---- */
 
-/* The input or the output of the graph: a batch of `sample`. */
+/* Adds the graph's input (field 11) or output (field 12): a ValueInfoProto of shape (N,
+ * sample...), where "N" is a free dimension. */
 static void add_end(sh_onnx *onnx, int field, const char *name, const sh_shape *sample, int type) {
     sh_proto dimension = {0}, shape = {0}, tensor = {0}, kind = {0}, value = {0};
     sh_proto_text(&dimension, 2, "N");
@@ -118,12 +129,15 @@ static void add_end(sh_onnx *onnx, int field, const char *name, const sh_shape *
     for (size_t i = 0; i < SH_COUNT(made); i++) sh_proto_fini(made[i]);
 }
 
+/* Tells whether the graph begins with the input's normalisation. */
 static bool scales(const sh_trained *t) { return t->normal != NULL && t->normal->count > 0; }
 
-/* (input - mean) scale, per channel or feature. */
+/* Adds (input - mean) scale. Constants have shape (C, 1, 1), which broadcasts over batch and
+ * image. */
 static void add_normalisation(sh_onnx *onnx) {
     const sh_normal *normal = onnx->trained->normal;
     sh_shape shape = onnx->trained->net->input.sample;
+    // One value per channel, or per feature of a vector.
     for (int i = 1; i < shape.rank; i++) shape.dim[i] = 1;
     sh_onnx_floats(onnx, "input.mean", &shape, normal->mean);
     sh_onnx_floats(onnx, "input.scale", &shape, normal->scale);
@@ -133,6 +147,8 @@ static void add_normalisation(sh_onnx *onnx) {
                  (const char *[]){"normalised", NULL});
 }
 
+/* Name of the value that a layer's readers use; layers without operator pass their input's name
+ * on. */
 static const char *value_name(const sh_onnx *onnx, int layer, char name_out[SH_ONNX_NAME]) {
     const sh_net *net = onnx->trained->net;
     // A row of NULL is its input.
@@ -145,6 +161,8 @@ static const char *value_name(const sh_onnx *onnx, int layer, char name_out[SH_O
     return name_out;
 }
 
+/* Adds the operators of all layers, then an Identity, so that the result has the name "output"
+ * whatever the last layer is. */
 static void add_layers(sh_onnx *onnx) {
     const sh_net *net = onnx->trained->net;
     for (size_t i = 0; i < net->layer_count; i++) {
@@ -162,6 +180,8 @@ static void add_layers(sh_onnx *onnx) {
                  (const char *[]){"output", NULL});
 }
 
+/* GraphProto: name 2, initializers 5, nodes 1, input 11, output 12. Nodes must stand in
+ * topological order, as the net's layers do. */
 static void make_graph(sh_onnx *onnx, const char *name) {
     const sh_trained *t = onnx->trained;
     sh_proto_text(&onnx->graph, 2, name);
@@ -174,6 +194,8 @@ static void make_graph(sh_onnx *onnx, const char *name) {
     add_end(onnx, 12, "output", sh_net_output(t->net), TYPE_FLOAT);
 }
 
+/* ModelProto: ir_version 1, producer_name 2, producer_version 3, graph 7, opset_import 8. Written
+ * through a temporary file. */
 static sh_status write_model(const sh_onnx *onnx, const char *path) {
     sh_proto operators = {0}, model = {0};
     sh_proto_text(&operators, 1, "");
@@ -183,6 +205,7 @@ static sh_status write_model(const sh_onnx *onnx, const char *path) {
     sh_proto_text(&model, 3, SHOAL_VERSION);
     sh_proto_message(&model, 7, &onnx->graph);
     sh_proto_message(&model, 8, &operators);
+    // A failed append marks the message, so one check before writing suffices.
     sh_writer writer;
     sh_status status = model.failed ? SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", path)
                                     : sh_writer_open_through(&writer, path);
@@ -198,7 +221,8 @@ static sh_status write_model(const sh_onnx *onnx, const char *path) {
     return status;
 }
 
-/* A message of protocol buffers has less than 2 GiB. */
+/* Refuses models that a protocol-buffer message cannot hold: its limit is 2 GiB. Room is left for
+ * the graph beside the constants. */
 static sh_status check_size(const sh_net *net) {
     const size_t most = (size_t)0x7f000000;
     if ((net->params.total + net->states.total) * sizeof(float) < most) return SH_OK;
@@ -206,6 +230,7 @@ static sh_status check_size(const sh_net *net) {
                    net->params.total);
 }
 
+/* Refuses a net with a layer that has no row, before any memory is taken. */
 static sh_status check_layers(const sh_net *net) {
     for (size_t i = 0; i < net->layer_count; i++) {
         const sh_layer *layer = net->layers[i];
@@ -216,6 +241,8 @@ static sh_status check_layers(const sh_net *net) {
     return SH_OK;
 }
 
+/* The whole model is built in memory, since protocol buffers put a message's length before its
+ * content. */
 sh_status sh_export_onnx(const sh_trained *trained, const char *name, const char *path) {
     SH_TRY(check_layers(trained->net));
     SH_TRY(check_size(trained->net));

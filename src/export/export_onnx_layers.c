@@ -5,15 +5,20 @@
 #include "export/onnx.h"
 #include "nn/layers/options.h"
 
+/* Parameters of a row's `add`: x are the inputs' names, y the output's. NAMES and NUMBERS are
+ * lists for the calls of onnx.h; a NULL in NAMES ends the list, so a missing bias may stand
+ * last. */
 #define LAYER_PARAMETERS sh_onnx *onnx, const sh_layer *layer, const char *const *x, const char *y
 #define NAMES(...)       ((const char *[]){__VA_ARGS__, NULL})
 #define NUMBERS(...) \
     ((const int64_t[]){__VA_ARGS__}), sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
 
+/* Name of the layer's parameter, which is also the name of its constant in the graph. */
 static const char *param(const sh_onnx *onnx, const sh_layer *layer, int index) {
     return onnx->trained->net->params.items[layer->params[index]].name;
 }
 
+/* Name of the layer's running statistic. */
 static const char *state(const sh_onnx *onnx, const sh_layer *layer, int index) {
     return onnx->trained->net->states.items[layer->states[index]].name;
 }
@@ -26,10 +31,12 @@ static const char *number(sh_onnx *onnx, double value, char name_out[SH_ONNX_NAM
     return name_out;
 }
 
-/* Vectors in one operator; tokens (N, T, F) as a product with the transposed weight. */
+/* Vectors (N, F) take one Gemm. Tokens (N, T, F) take MatMul with the transposed weight, since
+ * Gemm accepts only matrices. */
 static void add_dense(LAYER_PARAMETERS) {
     bool biased = layer->param_count > 1;
     const char *weight = param(onnx, layer, 0), *bias = biased ? param(onnx, layer, 1) : NULL;
+    // Shapes are without the batch: rank 1 is a vector per sample.
     if (layer->in[0].rank == 1) {
         sh_onnx_begin(onnx, "Gemm", NAMES(x[0], weight, bias), NAMES(y));
         sh_onnx_int(onnx, "transB", 1);
@@ -45,6 +52,7 @@ static void add_dense(LAYER_PARAMETERS) {
     if (biased) sh_onnx_node(onnx, "Add", NAMES(product, bias), NAMES(y));
 }
 
+/* `pads` lists the starts of both axes, then their ends. */
 static void add_conv(LAYER_PARAMETERS) {
     const sh_conv_spec *o = layer->options;
     int64_t p = o->padding, wide = o->kernel_w > 0 ? o->kernel_w : o->kernel;
@@ -60,6 +68,7 @@ static void add_conv(LAYER_PARAMETERS) {
     sh_onnx_end(onnx);
 }
 
+/* The caller may add attributes before it ends the node. stride 0 means windows side by side. */
 static void begin_pool(const char *type, LAYER_PARAMETERS) {
     const sh_pool_spec *o = layer->options;
     int64_t p = o->padding, stride = o->stride > 0 ? o->stride : o->kernel;
@@ -74,6 +83,7 @@ static void add_maxpool(LAYER_PARAMETERS) {
     sh_onnx_end(onnx);
 }
 
+/* Shoal divides by the whole window, padding included; ONNX does so only on request. */
 static void add_avgpool(LAYER_PARAMETERS) {
     begin_pool("AveragePool", onnx, layer, x, y);
     sh_onnx_int(onnx, "count_include_pad", 1);
@@ -85,12 +95,14 @@ static void add_flatten(LAYER_PARAMETERS) {
     sh_onnx_node(onnx, "Flatten", NAMES(x[0]), NAMES(y));  // from dimension 1 on
 }
 
+/* The operator keeps (N, C, 1, 1); Shoal's layer gives (N, C). */
 static void add_globalpool(LAYER_PARAMETERS) {
     char pooled[SH_ONNX_NAME];
     sh_onnx_node(onnx, "GlobalAveragePool", NAMES(x[0]), NAMES(sh_onnx_fresh(onnx, pooled)));
     add_flatten(onnx, layer, NAMES(pooled), y);
 }
 
+/* In inference form: mean and variance are the running ones. */
 static void add_batchnorm(LAYER_PARAMETERS) {
     const sh_batchnorm_spec *o = layer->options;
     sh_onnx_begin(onnx, "BatchNormalization",
@@ -101,6 +113,7 @@ static void add_batchnorm(LAYER_PARAMETERS) {
     sh_onnx_end(onnx);
 }
 
+/* Along the last dimension. */
 static void add_layernorm(LAYER_PARAMETERS) {
     const sh_layernorm_spec *o = layer->options;
     sh_onnx_begin(
@@ -119,10 +132,12 @@ static void add_softmax(LAYER_PARAMETERS) {
     sh_onnx_end(onnx);
 }
 
+/* Rows of the table by token. */
 static void add_embedding(LAYER_PARAMETERS) {
     sh_onnx_node(onnx, "Gather", NAMES(param(onnx, layer, 0), x[0]), NAMES(y));
 }
 
+/* (N, T, C) + (T, C): the batch broadcasts. */
 static void add_positions(LAYER_PARAMETERS) {
     sh_onnx_node(onnx, "Add", NAMES(x[0], param(onnx, layer, 0)), NAMES(y));
 }
@@ -138,6 +153,7 @@ static const char *causal_mask(sh_onnx *onnx, int64_t tokens, char name_out[SH_O
         return name_out;
     }
     for (int64_t t = 0; t < tokens; t++)
+        // Later tokens only: a token sees itself.
         for (int64_t s = t + 1; s < tokens; s++) mask[t * tokens + s] = -INFINITY;
     sh_onnx_floats(onnx, sh_onnx_fresh(onnx, name_out), &shape, mask);
     sh_free(mask);
@@ -154,6 +170,7 @@ static void split_heads(sh_onnx *onnx, const char *x, const char *sizes, bool tu
     sh_onnx_end(onnx);
 }
 
+/* Order in which the projection puts its three parts side by side. */
 enum { QUERY, KEY, VALUE, PARTS };
 
 /* softmax(Q K^T / sqrt(D) + mask), (N, H, T, T). */
@@ -172,6 +189,8 @@ static void add_attention_weights(sh_onnx *onnx, const sh_layer *layer, const ch
     add_softmax(onnx, layer, NAMES(o->causal ? masked : scaled), y);
 }
 
+/* x (N, T, 3C) to (N, T, C): split, by heads, weights (N, H, T, T), weighted values, heads side by
+ * side again. A 0 in a Reshape keeps the batch. */
 static void add_attention(LAYER_PARAMETERS) {
     const sh_attention_core_spec *o = layer->options;
     int64_t tokens = layer->out.dim[0], width = layer->out.dim[1];
@@ -198,10 +217,12 @@ static void add_attention(LAYER_PARAMETERS) {
     sh_onnx_node(onnx, "Reshape", NAMES(turned, whole), NAMES(y));
 }
 
+/* Add takes two inputs: a chain for more, whose last sum has the name y. */
 static void add_add(LAYER_PARAMETERS) {
     char sum[SH_INPUTS_MOST][SH_ONNX_NAME];
     const char *so_far = x[0];
     for (int i = 1; i < layer->input_count; i++) {
+        // Intermediate sums need names of their own: ONNX values are assigned once.
         const char *next = i == layer->input_count - 1 ? y : sh_onnx_fresh(onnx, sum[i]);
         sh_onnx_node(onnx, "Add", NAMES(so_far, x[i]), NAMES(next));
         so_far = next;
@@ -209,6 +230,7 @@ static void add_add(LAYER_PARAMETERS) {
     if (layer->input_count == 1) sh_onnx_node(onnx, "Identity", NAMES(x[0]), NAMES(y));
 }
 
+/* Along channels: dimension 2 of (N, T, C), else 1. */
 static void add_concat(LAYER_PARAMETERS) {
     const char *names[SH_INPUTS_MOST + 1] = {NULL};
     for (int i = 0; i < layer->input_count; i++) names[i] = x[i];
@@ -238,7 +260,7 @@ static void add_silu(LAYER_PARAMETERS) {
     sh_onnx_node(onnx, "Mul", NAMES(x[0], gate), NAMES(y));
 }
 
-/* The inner of the approximation: sqrt(2 / pi) x (1 + 0.044715 x^2). */
+/* The argument of tanh in GELU's approximation: sqrt(2 / pi) x (1 + 0.044715 x^2). */
 static void add_gelu_inner(sh_onnx *onnx, const char *x, const char *y) {
     char square[SH_ONNX_NAME], cubic[SH_ONNX_NAME], sum[SH_ONNX_NAME], product[SH_ONNX_NAME],
         a[SH_ONNX_NAME], b[SH_ONNX_NAME], c[SH_ONNX_NAME];
@@ -250,7 +272,8 @@ static void add_gelu_inner(sh_onnx *onnx, const char *x, const char *y) {
     sh_onnx_node(onnx, "Mul", NAMES(product, number(onnx, sqrt(2 / M_PI), c)), NAMES(y));
 }
 
-/* x / 2 (1 + erf(x / sqrt 2)), or with tanh of the inner above. */
+/* x / 2 (1 + erf(x / sqrt 2)), or tanh of the argument above in place of erf. Set 17 has no Gelu
+ * operator. */
 static void add_gelu(LAYER_PARAMETERS) {
     const sh_gelu_spec *o = layer->options;
     char inner[SH_ONNX_NAME], curved[SH_ONNX_NAME], more[SH_ONNX_NAME], half[SH_ONNX_NAME],
@@ -268,6 +291,7 @@ static void add_gelu(LAYER_PARAMETERS) {
     sh_onnx_node(onnx, "Mul", NAMES(half, number(onnx, 0.5, two)), NAMES(y));
 }
 
+/* NULL: the layer is its input at inference. */
 static const sh_onnx_row table[] = {
     {&sh_layer_kind_dense, add_dense},
     {&sh_layer_kind_conv, add_conv},
@@ -292,6 +316,7 @@ static const sh_onnx_row table[] = {
     {&sh_layer_kind_softmax, add_softmax},
 };
 
+/* Linear search: an export asks a few times per layer. */
 const sh_onnx_row *sh_onnx_row_of(const sh_layer_kind *kind) {
     for (size_t i = 0; i < SH_COUNT(table); i++)
         if (table[i].kind == kind) return &table[i];

@@ -6,14 +6,14 @@
 #include "base/protobuf.h"
 #include "export/export.h"
 
-enum { SH_ONNX_NAME = 112 };
+enum { SH_ONNX_NAME = 112 };  // a value's name with its zero
 
 typedef struct sh_onnx {
     const sh_trained *trained;
-    sh_proto graph;
-    sh_proto node;  // that begins with sh_onnx_begin
-    sh_proto part;  // of it
-    int made;       // names that sh_onnx_fresh has given
+    sh_proto graph;  // its `failed` tells that memory ran out
+    sh_proto node;   // the node between sh_onnx_begin and sh_onnx_end
+    sh_proto part;   // the attribute or tensor being written
+    int made;        // names that sh_onnx_fresh has given
 } sh_onnx;
 
 /* A node: begin, attributes in any number, end. Inputs and outputs are lists of names that end in

@@ -84,6 +84,7 @@ static sh_status take_field(csv *c, field *f) {
         while (f->end > f->at && (f->end[-1] == '\r' || f->end[-1] == ' ')) f->end--;
     }
     f->last = at_line_end(c);
+    // Past the separator or newline; at the end of the text there is neither.
     if (c->at < c->end) {
         if (f->last) c->line++;
         c->at++;

@@ -10,9 +10,7 @@ static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 /* Bound on the header: what sh_blob_head gives must hold all of it. NumPy itself reads at most
  * 10,000 bytes. */
-enum {
-    HEADER_MOST = SH_BLOB_HEAD - 12
-};  // bound on the header; NumPy itself reads at most 10,000 bytes
+enum { HEADER_MOST = SH_BLOB_HEAD - 12 };
 
 /* The header's dictionary as text. It is not zero-terminated, so every search is bounded by
  * `end`. */

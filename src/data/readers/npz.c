@@ -217,7 +217,7 @@ static sh_status fill(const sh_read *read, const zip *z, sh_source *source, bool
     bool has_x = false, has_y = false;
     size_t set = read->part;
     SH_TRY(read_array(z, names[set][0], &source->blobs[0], &x, &has_x));
-    // Plain x and y serve for training only; a test part is then split off.
+    // Plain x and y are training data; such an archive has no test part.
     if (!has_x && read->part == SH_PART_TRAIN) {
         set = 2;
         SH_TRY(read_array(z, names[set][0], &source->blobs[0], &x, &has_x));
