@@ -215,15 +215,3 @@ double sh_rows_square_most(const sh_rows *rows) {
     }
     return most;
 }
-
-double sh_distance(const float *a, const float *b, size_t width) {
-    double lane[LANES] = {0};
-    size_t i = 0;
-    for (; i + LANES <= width; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            double d = (double)a[i + (size_t)j] - (double)b[i + (size_t)j];
-            lane[j] += d * d;
-        }
-    for (; i < width; i++) lane[0] += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-    return add_lanes(lane);
-}

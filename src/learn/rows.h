@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "data/sparse.h"
 #include "learn/team.h"
+#include "tensor/kernels/distance.h"
 
 enum { SH_TILE_ROWS = 256 };
 
@@ -45,8 +46,5 @@ double sh_rows_square(const sh_rows *rows, size_t index);
 /* Remembers them; again after the rows have changed. */
 sh_status sh_rows_keep_squares(sh_rows *rows);
 double sh_rows_square_most(const sh_rows *rows);
-
-/* Sum over (a - b)^2 in doubles, in a fixed order. */
-double sh_distance(const float *a, const float *b, size_t width);
 
 #endif

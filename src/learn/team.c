@@ -18,8 +18,8 @@ sh_learn_team sh_learn_team_of(sh_engine *engine, int threads) {
 static sh_status run(sh_learn_team *team, sh_collective what, void *data, size_t count,
                      sh_dtype dtype, sh_reduce_op op) {
     if (team->ranks == 1) return SH_OK;
-    sh_call call = {
-        .what = what, .group = team->group, .data = data, .count = count, .dtype = dtype, .op = op};
+    sh_call call = SH_CALL(.what = what, .group = team->group, .data = data, .count = count,
+                           .dtype = dtype, .op = op);
     SH_TRY(sh_engine_run(team->engine, &call));
     team->sent_bytes += call.sent_bytes;
     return SH_OK;
@@ -77,12 +77,8 @@ sh_status sh_learn_collect(sh_learn_team *team, const void *own, size_t bytes, v
 
 sh_status sh_learn_broadcast(sh_learn_team *team, int root, void *data, size_t bytes) {
     if (team->ranks == 1) return SH_OK;
-    sh_call call = {.what = SH_BROADCAST,
-                    .group = team->group,
-                    .data = data,
-                    .count = bytes / sizeof(int32_t),
-                    .dtype = SH_DTYPE_I32,
-                    .root = root};
+    sh_call call = SH_CALL(.what = SH_BROADCAST, .group = team->group, .data = data,
+                           .count = bytes / sizeof(int32_t), .dtype = SH_DTYPE_I32, .root = root);
     SH_TRY(sh_engine_run(team->engine, &call));
     team->sent_bytes += call.sent_bytes;
     return SH_OK;

@@ -2,6 +2,7 @@
  * The nearest centre has the greatest output, as the likeliest class has. */
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
+#include "tensor/kernels/distance.h"
 
 static const sh_option rows[] = {
     {.key = "count",
@@ -31,15 +32,6 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
-static double square_gap(const float *a, const float *b, size_t width) {
-    double sum = 0;
-    for (size_t i = 0; i < width; i++) {
-        double gap = (double)a[i] - (double)b[i];
-        sum += gap * gap;
-    }
-    return sum;
-}
-
 typedef struct sizes {
     size_t rows, centres, width;
 } sizes;
@@ -58,7 +50,7 @@ static sh_status forward(sh_op *op) {
     for (size_t row = 0; row < s.rows; row++)
         for (size_t j = 0; j < s.centres; j++)
             y[row * s.centres + j] =
-                (float)-square_gap(x + row * s.width, c + j * s.width, s.width);
+                (float)-sh_distance(x + row * s.width, c + j * s.width, s.width);
     return SH_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
+#include "tensor/kernels/distance.h"
 
 static const char *kernel_choice(size_t index) {
     static const char *const names[] = {"rbf", "linear", "polynomial"};
@@ -76,25 +77,10 @@ static sizes sizes_of(const sh_op *op) {
     return (sizes){op->out->count / vectors, vectors, (size_t)vector->dim[1]};
 }
 
-static double dot(const float *a, const float *b, size_t width) {
-    double sum = 0;
-    for (size_t i = 0; i < width; i++) sum += (double)a[i] * (double)b[i];
-    return sum;
-}
-
-static double square_gap(const float *a, const float *b, size_t width) {
-    double sum = 0;
-    for (size_t i = 0; i < width; i++) {
-        double gap = (double)a[i] - (double)b[i];
-        sum += gap * gap;
-    }
-    return sum;
-}
-
 static double value(const sh_kernel_spec *o, const float *x, const float *v, size_t width) {
-    if (strcmp(o->kernel, "rbf") == 0) return exp(-o->gamma * square_gap(x, v, width));
-    if (strcmp(o->kernel, "linear") == 0) return dot(x, v, width);
-    return pow(o->gamma * dot(x, v, width) + o->coef0, (double)o->degree);
+    if (strcmp(o->kernel, "rbf") == 0) return exp(-o->gamma * sh_distance(x, v, width));
+    if (strcmp(o->kernel, "linear") == 0) return sh_dot(x, v, width);
+    return pow(o->gamma * sh_dot(x, v, width) + o->coef0, (double)o->degree);
 }
 
 static sh_status forward(sh_op *op) {
@@ -126,7 +112,7 @@ static sh_status backward(sh_op *op) {
                 by *= 2 * o->gamma * value(o, a, b, s.width);
             else if (!linear)
                 by *= o->gamma * (double)o->degree *
-                      pow(o->gamma * dot(a, b, s.width) + o->coef0, (double)(o->degree - 1));
+                      pow(o->gamma * sh_dot(a, b, s.width) + o->coef0, (double)(o->degree - 1));
             for (size_t i = 0; i < s.width; i++) {
                 double gap = (double)a[i] - (double)b[i];
                 dv[j * s.width + i] += (float)(by * (rbf ? gap : (double)a[i]));
