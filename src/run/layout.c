@@ -126,6 +126,7 @@ static const char *refused_with_parts(const sh_config *config) {
     if (config->exact) return "--exact";
     if (config->shard_optimizer) return "--shard-optimizer";
     if (config->elastic) return "--elastic";
+    if (config->balance) return "--balance";
     if (sh_part_named(config->data.train)) return "data in parts";
     if (sh_codec_make(&config->codec, &codec) == SH_OK && codec.kind != NULL) return "--compress";
     if (optim != NULL && optim->adaptive)

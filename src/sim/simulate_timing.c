@@ -1,5 +1,6 @@
 /* Workers that only let time pass: messages have their sizes, and nothing is computed. So a model
  * that would not fit, or ten thousand workers, can be timed. */
+#include "run/layout.h"
 #include "run/regroup.h"
 #include "run/scheme.h"
 #include "sim/simulate.h"
@@ -15,6 +16,7 @@ static sh_status check(const sh_simulation *s) {
     if (config->sync_batchnorm) other = "--sync-batchnorm";
     if (config->balance) other = "--balance";
     if (config->resume != NULL) other = "--resume";
+    if (sh_config_splits(config)) other = "--layout: only sums of gradients are timed";
     if (other == NULL) return SH_OK;
     SH_FAIL(SH_E_USAGE, "--numerics off does not go with %s", other);
     return sh_error_hint("leave out one of them");
