@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/bench.h"
+#include "cli/list.h"
 
 typedef struct bench_options {
     int64_t warmup, steps;

@@ -1,5 +1,5 @@
 /* shoal bench allreduce: how fast workers of this machine sum their gradients. */
-#include "cli/bench.h"
+#include "cli/list.h"
 
 enum { SIZES_MAX = 64 };  // shoal_bench_allreduce refuses more
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench.h"
+#include "cli/list.h"
 
 typedef struct hogwild_options {
     int64_t workers, rows, features, nonzeros, epochs, repeat, seed;

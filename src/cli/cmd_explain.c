@@ -1,7 +1,7 @@
 /* shoal explain: what a run would do, without training; or what a collective, gossip or a pipeline
  * does. */
 #include "base/file.h"
-#include "cli/explain.h"
+#include "cli/list.h"
 
 #include <string.h>
 

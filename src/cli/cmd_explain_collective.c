@@ -1,6 +1,5 @@
 /* shoal explain allreduce: how workers exchange data, step by step. */
-#include "cli/common.h"
-#include "cli/explain.h"
+#include "cli/list.h"
 
 typedef struct collective_options {
     char *algorithm, *values, *svg, *link, *node_link;

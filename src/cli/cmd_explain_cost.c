@@ -1,6 +1,5 @@
 /* shoal explain cost: what communication costs by the alpha-beta formulas, layer by layer. */
-#include "cli/common.h"
-#include "cli/explain.h"
+#include "cli/list.h"
 
 typedef struct cost_options {
     char *layout, *link;

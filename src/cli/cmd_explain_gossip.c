@@ -1,6 +1,5 @@
 /* shoal explain gossip: who talks to whom, and how fast the models agree. */
-#include "cli/common.h"
-#include "cli/explain.h"
+#include "cli/list.h"
 
 typedef struct gossip_options {
     char *graph;

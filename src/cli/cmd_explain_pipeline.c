@@ -1,6 +1,5 @@
 /* shoal explain pipeline: when each rank computes which micro-batch, and how long it waits. */
-#include "cli/common.h"
-#include "cli/explain.h"
+#include "cli/list.h"
 
 typedef struct pipeline_options {
     char *schedule, *times, *link, *svg;

@@ -35,25 +35,11 @@ static const sh_option rows[] = {
     SH_FED_ROWS(serve_options),
 };
 
-typedef struct view {
-    sh_args *args;
-    sh_view shown;
-} view;
-
-static void show_line(void *user, shoal_log_level level, const char *text) {
-    view *v = user;
-    shoal_hooks hooks = sh_args_hooks(v->args);
-    hooks.line(hooks.user, level, text);
-}
-
-static void show_progress(void *user, const shoal_progress *now) {
-    view *v = user;
-    sh_view_show(&v->shown, now, true);
-}
+static void show_progress(void *user, const shoal_progress *now) { sh_view_show(user, now, true); }
 
 /* Join lines are what the command gives: they go to standard output at once. */
 static void show_invitation(void *user, const char *line) {
-    view *v = user;
+    const sh_view *v = user;
     sh_progress_clear(v->args->progress);
     printf("%s\n", line);
     fflush(stdout);
@@ -75,8 +61,8 @@ static shoal_status run_serve(sh_args *args) {
         .poll_ms = o->poll_ms,
         .late_rounds = o->late_rounds,
         .invited = show_invitation};
-    view v = {.args = args, .shown = {.args = args}};
-    shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
+    sh_view v = {.args = args};
+    shoal_hooks hooks = sh_args_watch(args, &v, sh_view_line, show_progress);
     char *folder = NULL, shown[SH_ESCAPED];
     shoal_status status = shoal_fed_serve(args->config, &hooks, &options, &folder);
     sh_args_unwatch(args);

@@ -41,16 +41,9 @@ static const sh_option rows[] = {
 };
 
 typedef struct view {
-    sh_args *args;
     sh_view shown;
     shoal_progress last;
 } view;
-
-static void show_line(void *user, shoal_log_level level, const char *text) {
-    view *v = user;
-    shoal_hooks hooks = sh_args_hooks(v->args);
-    hooks.line(hooks.user, level, text);
-}
 
 static void show_progress(void *user, const shoal_progress *now) {
     view *v = user;
@@ -103,9 +96,9 @@ static shoal_status run_simulate(sh_args *args) {
     options->fed.privacy = options->privacy;
     options->fed.personalise = options->personalise;
     options->fed.partition = options->partition;
-    view v = {.args = args, .shown = {.args = args}};
+    view v = {.shown = {.args = args}};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
-    shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
+    shoal_hooks hooks = sh_args_watch(args, &v, sh_view_line, show_progress);
     char *folder = NULL;
     shoal_fed_result done;
     shoal_status status = shoal_fed_simulate(args->config, &hooks, &options->fed, &folder, &done);

@@ -31,18 +31,8 @@ static const sh_option rows[] = {
      .help = "gives up when the server does not answer for so long"},
 };
 
-typedef struct view {
-    sh_args *args;
-} view;
-
-static void show_line(void *user, shoal_log_level level, const char *text) {
-    view *v = user;
-    shoal_hooks hooks = sh_args_hooks(v->args);
-    hooks.line(hooks.user, level, text);
-}
-
 static void show_progress(void *user, const shoal_progress *now) {
-    view *v = user;
+    const sh_view *v = user;
     char accuracy[40] = "";
     if (!isnan(now->test_accuracy))
         sh_snprintf(accuracy, sizeof accuracy, "  accuracy before %.2f %%",
@@ -60,8 +50,8 @@ static shoal_status run_join(sh_args *args) {
                                       .ca = o->ca,
                                       .personalise = o->personalise,
                                       .patience_minutes = o->patience};
-    view v = {.args = args};
-    shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
+    sh_view v = {.args = args};
+    shoal_hooks hooks = sh_args_watch(args, &v, sh_view_line, show_progress);
     shoal_fed_joined joined;
     shoal_status status = shoal_fed_join(args->config, &hooks, &options, &joined);
     sh_args_unwatch(args);

@@ -22,16 +22,9 @@ static const sh_option rows[] = {
 };
 
 typedef struct view {
-    sh_args *args;
     sh_view shown;
     shoal_progress last;
 } view;
-
-static void show_line(void *user, shoal_log_level level, const char *text) {
-    view *v = user;
-    shoal_hooks hooks = sh_args_hooks(v->args);
-    hooks.line(hooks.user, level, text);
-}
 
 /* As in training; the speed and what is left are those of the simulation itself. */
 static void show_progress(void *user, const shoal_progress *now) {
@@ -99,9 +92,9 @@ static shoal_status run_simulate(sh_args *args) {
     shoal_simulation simulation;
     CLI_TRY(sh_args_config(args, args->operand_count > 0 ? args->operands[0] : NULL));
     CLI_TRY(simulation_of(options, &simulation));  // the texts are read anew by the line before
-    view v = {.args = args, .shown = {.args = args}};
+    view v = {.shown = {.args = args}};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
-    shoal_hooks hooks = sh_args_watch(args, &v, show_line, show_progress);
+    shoal_hooks hooks = sh_args_watch(args, &v, sh_view_line, show_progress);
     char *folder = NULL;
     shoal_simulation_result done = {.size = sizeof done};
     int64_t begin = sh_clock_now_ns(&sh_clock_real);

@@ -19,18 +19,11 @@ static const sh_option rows[] = {
 
 /* What the hooks see of a training run. */
 typedef struct view {
-    sh_args *args;
     sh_view shown;
     shoal_progress last;
     int64_t start_ns;
     char *folder;  // of the run, once it is open
 } view;
-
-static void show_line(void *user, shoal_log_level level, const char *text) {
-    view *v = user;
-    shoal_hooks hooks = sh_args_hooks(v->args);
-    hooks.line(hooks.user, level, text);
-}
 
 static bool is_new_test(const shoal_progress *now, const shoal_progress *last) {
     return !isnan(now->test_loss) && now->test_loss != last->test_loss;
@@ -55,9 +48,9 @@ static char *quoted(const char *text) {
 
 static void say_how_to_go_on(const view *v, const shoal_progress *now) {
     char *name = quoted(v->folder);
-    sh_say(v->args, "stopped after step %lld of %lld; go on with:", (long long)now->step,
+    sh_say(v->shown.args, "stopped after step %lld of %lld; go on with:", (long long)now->step,
            (long long)now->steps);
-    sh_say(v->args, "  shoal train %s --resume", name != NULL ? name : v->folder);
+    sh_say(v->shown.args, "  shoal train %s --resume", name != NULL ? name : v->folder);
     sh_free(name);
 }
 
@@ -106,11 +99,11 @@ static void print_summary(const view *v, const char *folder) {
 }
 
 static shoal_status train(view *v) {
-    shoal_hooks hooks = sh_args_watch(v->args, v, show_line, show_progress);
+    shoal_hooks hooks = sh_args_watch(v->shown.args, v, sh_view_line, show_progress);
     hooks.folder = keep_folder;
     char *folder = NULL;
-    shoal_status status = shoal_train(v->args->config, &hooks, &folder);
-    sh_args_unwatch(v->args);
+    shoal_status status = shoal_train(v->shown.args->config, &hooks, &folder);
+    sh_args_unwatch(v->shown.args);
     if (status == SHOAL_OK && folder != NULL) print_summary(v, folder);
     shoal_free(folder);
     sh_free(v->folder);
@@ -135,7 +128,7 @@ static shoal_status run_train(sh_args *args) {
     if (options->help_markdown) {
         return shoal_config_help(true, &sh_stdout);
     }
-    view v = {.args = args, .shown = {.args = args}, .start_ns = sh_clock_now_ns(&sh_clock_real)};
+    view v = {.shown = {.args = args}, .start_ns = sh_clock_now_ns(&sh_clock_real)};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
     const char *base = NULL;
     CLI_TRY(find_base(args, &base));

@@ -92,6 +92,9 @@ typedef struct sh_view {
     int64_t last_samples;
 } sh_view;
 
+/* A line of the library, as sh_args_hooks would show it. `user` is a sh_view, or a struct that
+ * begins with one. */
+void sh_view_line(void *user, shoal_log_level level, const char *text);
 /* `stays`: the line is kept, and a new one begun. */
 void sh_view_show(sh_view *view, const shoal_progress *now, bool stays);
 /* From now on signals ask to stop; what the library tells goes to `user`. */

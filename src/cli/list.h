@@ -3,6 +3,8 @@
 #ifndef SH_CLI_LIST_H
 #define SH_CLI_LIST_H
 
+#include "cli/common.h"
+
 #define SH_COMMAND_LIST(X) \
     X(train)               \
     X(eval)                \
@@ -20,5 +22,9 @@
     X(list)                \
     X(data)                \
     X(doctor)
+
+extern const sh_command sh_command_bench_allreduce, sh_command_bench_hogwild;
+extern const sh_command sh_command_explain_collective, sh_command_explain_gossip,
+    sh_command_explain_pipeline, sh_command_explain_cost;
 
 #endif

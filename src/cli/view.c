@@ -16,6 +16,12 @@ static void start(sh_view *view, const shoal_progress *now) {
     view->first_samples = now->samples;
 }
 
+void sh_view_line(void *user, shoal_log_level level, const char *text) {
+    const sh_view *view = user;
+    shoal_hooks hooks = sh_args_hooks(view->args);
+    hooks.line(hooks.user, level, text);
+}
+
 void sh_view_show(sh_view *view, const shoal_progress *now, bool stays) {
     sh_args *args = view->args;
     if (now->stops) return;                   // the step was shown
