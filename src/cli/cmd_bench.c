@@ -1,4 +1,6 @@
-/* shoal bench: how fast a run trains on this machine. */
+/* shoal bench train: how fast a run trains on this machine, by timing its steps one by one. Two
+ * other words hand over to commands of their own: allreduce (cmd_bench_allreduce.c) and hogwild
+ * (cmd_bench_hogwild.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +11,11 @@
 #include "base/text.h"
 #include "cli/list.h"
 
+/* How long to measure: until one of the two limits is reached, but at least ten steps if
+ * --bench-steps allows. */
 typedef struct bench_options {
-    int64_t warmup, steps;
-    double seconds;
+    int64_t warmup, steps;  // steps that are not timed; most steps that are
+    double seconds;         // most seconds of timed steps
     bool json;
 } bench_options;
 
@@ -22,14 +26,17 @@ static const sh_option rows[] = {
     SH_BOOL_ROW(bench_options, json, "json", "false", "the result as one line of JSON"),
 };
 
+/* One measurement with what its lines name. */
 typedef struct measured {
-    char *net, *batch;
-    double cold_s;  // from the start of the process to the end of the first step; NaN: unknown
+    char *net, *batch;  // settings of the run, as text; owned
+    double cold_s;      // from the start of the process to the end of the first step; NaN: unknown
     shoal_timing timing;
 } measured;
 
-/* Seconds since this process was started, by the kernel's own record (ticks since boot; the 22nd
- * field, the second of which may hold spaces and parentheses). */
+/* Seconds since the kernel started this process, which includes loading libraries and opening
+ * data. Reads /proc/self/stat: field 22 is the start in clock ticks since boot. Fields are counted
+ * from the last ')' on, because field 2, the program's name, may itself hold blanks and
+ * parentheses. NaN: unknown. */
 static double process_age_s(void) {
     char text[1024];
     FILE *file = fopen("/proc/self/stat", "r");
@@ -45,11 +52,13 @@ static double process_age_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - start_s;
 }
 
+/* shoal_hooks.progress: the first step ends the cold start, warm-up or not. */
 static void after_step(void *user, const shoal_progress *progress) {
     measured *m = user;
     if (progress->step == 1) m->cold_s = process_age_s();
 }
 
+/* Messages are switched off, as printing between steps would be timed with them. */
 static shoal_status measure(sh_args *args, measured *m) {
     const bench_options *options = args->options;
     shoal_hooks hooks = sh_args_hooks(args);
@@ -60,6 +69,7 @@ static shoal_status measure(sh_args *args, measured *m) {
                        &m->timing);
 }
 
+/* One line; the scripts of bench/ read these keys, and bench/torch_train.py prints the same. */
 static void print_json(const measured *m) {
     printf("{\"net\":");
     sh_json_text(stdout, m->net);
@@ -78,8 +88,10 @@ static void print_json(const measured *m) {
            m->timing.threads, m->batch, (long long)m->timing.steps);
 }
 
+/* "1 worker", "2 workers" */
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
+/* Exposed communication has a line only with several workers, as one has none. */
 static void print_text(const measured *m) {
     char net[SH_ESCAPED];
     printf("net           %s, batch %s, %d worker%s of %d thread%s\n", sh_escaped(m->net, net),
@@ -94,6 +106,7 @@ static void print_text(const measured *m) {
     printf("first step    %.2f s after the start of the process\n", m->cold_s);
 }
 
+/* Operands: the word "train", then a run file or nothing. */
 static shoal_status run_bench(sh_args *args) {
     const bench_options *options = args->options;
     if (strcmp(args->operands[0], "train") != 0) {
@@ -115,16 +128,18 @@ static shoal_status run_bench(sh_args *args) {
     return status;
 }
 
+/* sh_command.instead: looks through all arguments, as flags may come before the word. */
 static const sh_command *instead_of_run(int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "allreduce") == 0) return &sh_command_bench_allreduce;
         if (strcmp(argv[i], "hogwild") != 0) continue;
-        // As an operand, not as the scheme of a run: `bench train --sync hogwild`.
+        // "hogwild" is also the name of a scheme: `bench train --sync hogwild` is a run.
         if (i == 0 || strcmp(argv[i - 1], "--sync") != 0) return &sh_command_bench_hogwild;
     }
     return NULL;
 }
 
+/* joins_ranks: the ranks of mpirun are the workers whose steps are timed. */
 const sh_command sh_command_bench = {
     .name = "bench",
     .help = "measure the speed of training, of all-reduces, or of Hogwild",

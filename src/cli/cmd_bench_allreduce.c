@@ -1,14 +1,17 @@
-/* shoal bench allreduce: how fast workers of this machine sum their gradients. */
+/* shoal bench allreduce: how fast workers sum a buffer, for a list of sizes. Workers are processes
+ * forked on this machine, or the ranks of mpirun. A row has the median, the 10th and the 90th
+ * percentile of the slowest worker's time, and the bandwidth at the median. */
 #include "cli/list.h"
 
-enum { SIZES_MAX = 64 };  // shoal_bench_allreduce refuses more
+enum { SIZES_MAX = 64 };  // rows of `timings`; shoal_bench_allreduce refuses more sizes
 
+/* What to measure. */
 typedef struct allreduce_options {
-    char *algorithm;
-    sh_ints sizes;
+    char *algorithm;  // name of a collective's algorithm; NULL: the library chooses by size
+    sh_ints sizes;    // bytes of the whole buffer
     int64_t ranks;
     double seconds;
-    bool private_memory, json;
+    bool private_memory, json;  // buffers outside shared memory; JSON lines instead of a table
 } allreduce_options;
 
 static const sh_option rows[] = {
@@ -25,6 +28,7 @@ static const sh_option rows[] = {
     SH_BOOL_ROW(allreduce_options, json, "json", "false", "a line of JSON per size"),
 };
 
+/* One line per size; times in microseconds, bandwidth in 10^9 bytes per second. */
 static void print_json(const shoal_allreduce_timing *t) {
     printf("{\"bytes\":%lld,\"ranks\":%lld,\"algorithm\":", (long long)t->size_bytes,
            (long long)t->ranks);
@@ -40,6 +44,7 @@ static void print_json(const shoal_allreduce_timing *t) {
     printf(",\"samples\":%lld}\n", (long long)t->samples);
 }
 
+/* A size in the largest binary unit that divides it, so that no digit is lost. */
 static void print_size(int64_t bytes) {
     const char *units[] = {"B", "KiB", "MiB", "GiB"};
     int unit = 0;
@@ -47,6 +52,7 @@ static void print_size(int64_t bytes) {
     printf("%7lld %-3s", (long long)bytes, units[unit]);
 }
 
+/* A table with one row per size. */
 static void print_text(const shoal_allreduce_timing *t, size_t count) {
     printf("%11s  %-17s %11s %11s %11s %9s\n", "size", "algorithm", "median us", "p10", "p90",
            "GB/s");
@@ -57,6 +63,7 @@ static void print_text(const shoal_allreduce_timing *t, size_t count) {
     }
 }
 
+/* Nothing is printed before the last size is measured: the library returns all rows together. */
 static shoal_status run_allreduce(sh_args *args) {
     const allreduce_options *o = args->options;
     shoal_hooks hooks = sh_args_hooks(args);
@@ -69,7 +76,7 @@ static shoal_status run_allreduce(sh_args *args) {
                                        .hooks = &hooks};
     shoal_allreduce_timing timings[SIZES_MAX];
     CLI_TRY(shoal_bench_allreduce(&options, timings));
-    if (timings[0].samples == 0) return SHOAL_OK;  // under MPI rank 0 has them
+    if (timings[0].samples == 0) return SHOAL_OK;  // under MPI, rank 0 has the figures
     for (size_t i = 0; o->json && i < options.size_count; i++) print_json(&timings[i]);
     if (!o->json) print_text(timings, options.size_count);
     return SHOAL_OK;

@@ -1,13 +1,17 @@
-/* shoal bench hogwild: threads that update one block of weights, with and without a lock. */
+/* shoal bench hogwild: updates per second of threads that train a sparse logistic regression on
+ * one shared block of weights, without locks (Hogwild), with one lock, with a lock per weight, and
+ * on weights of their own. Measured twice: with features that are equally frequent, and with
+ * Zipf's distribution, where many updates touch the same weights. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/list.h"
 
+/* Size of the problem and of the measurement; defaults resemble the RCV1 text data set. */
 typedef struct hogwild_options {
-    int64_t workers, rows, features, nonzeros, epochs, repeat, seed;
-    double zipf, lr;
+    int64_t workers, rows, features, nonzeros, epochs, repeat, seed;  // nonzeros: of each row
+    double zipf, lr;  // exponent of the second data set; learning rate
     bool json;
 } hogwild_options;
 
@@ -29,6 +33,7 @@ static const sh_option rows[] = {
     SH_BOOL_ROW(hogwild_options, json, "json", "false", "a line of JSON per row"),
 };
 
+/* One line per case. "speed_up" is relative to one worker without a lock, plain SGD. */
 static void print_json(double zipf, const shoal_hogwild_timing *t, double alone) {
     printf("{\"zipf\":");
     sh_json_number(stdout, zipf);
@@ -48,6 +53,7 @@ static void print_json(double zipf, const shoal_hogwild_timing *t, double alone)
     printf("}\n");
 }
 
+/* Loss is NaN where each worker has weights of its own, as there is no common model to score. */
 static void print_text(double zipf, const shoal_hogwild_timing *t, double alone) {
     char features[24];
     snprintf(features, sizeof features, zipf > 0 ? "zipf %g" : "uniform", zipf);
@@ -59,7 +65,8 @@ static void print_text(double zipf, const shoal_hogwild_timing *t, double alone)
         printf(" %8.4f %8.4f\n", t->loss, t->accuracy);
 }
 
-/* Of all workers together. */
+/* Updates per second of all workers together in a scheme; NaN: it was not measured with several
+ * workers. */
 static double speed_of(const shoal_hogwild_timing *timings, const char *scheme) {
     double speed = NAN;
     for (size_t i = 0; i < SHOAL_HOGWILD_CASES; i++)
@@ -68,9 +75,12 @@ static double speed_of(const shoal_hogwild_timing *timings, const char *scheme) 
     return speed;
 }
 
-/* What docs/hogwild.md asks for: two workers on uniform features. */
+/* Wanted factor of lock-free over locked updates, with two workers on uniform features
+ * (docs/hogwild.md). */
 static const double GOAL = 2;
 
+/* The figure that the benchmark exists for: lock-free over one lock. The goal is named only under
+ * the conditions it was set for. */
 static void print_factor(const hogwild_options *o, double zipf,
                          const shoal_hogwild_timing *timings) {
     printf("%s features: %.2f times the updates of hogwild-locked", zipf > 0 ? "zipf" : "uniform",
@@ -79,6 +89,7 @@ static void print_factor(const hogwild_options *o, double zipf,
     printf("\n");
 }
 
+/* All cases on one data set; `zipf` 0: features are equally frequent. */
 static shoal_status measure(const hogwild_options *o, double zipf) {
     const shoal_hogwild_options options = {.workers = o->workers,
                                            .rows = o->rows,
@@ -91,6 +102,7 @@ static shoal_status measure(const hogwild_options *o, double zipf) {
                                            .seed = o->seed};
     shoal_hogwild_timing timings[SHOAL_HOGWILD_CASES];
     CLI_TRY(shoal_bench_hogwild(&options, timings));
+    // Case 0 is one worker without a lock, the base of every speed-up.
     double alone = timings[0].updates_per_s;  // one worker without a lock: plain SGD
     for (size_t i = 0; i < SHOAL_HOGWILD_CASES; i++)
         (o->json ? print_json : print_text)(zipf, &timings[i], alone);
@@ -98,6 +110,7 @@ static shoal_status measure(const hogwild_options *o, double zipf) {
     return SHOAL_OK;
 }
 
+/* The heading is printed before the first measurement, which takes seconds. */
 static shoal_status run_hogwild(sh_args *args) {
     const hogwild_options *o = args->options;
     if (!o->json)

@@ -1,4 +1,6 @@
-/* shoal compare: several ways to train the same run, one after the other, and a table of them. */
+/* shoal compare: trains every combination of schemes, codecs and numbers of workers from the same
+ * settings, one after the other, and prints them as a table. The library runs the variants and
+ * writes the files (shoal_compare in tools.h); this command shows how far it is. */
 #include <math.h>
 #include <string.h>
 
@@ -7,10 +9,11 @@
 #include "base/text.h"
 #include "cli/simulation.h"
 
+/* Comma lists whose combinations are the variants; NULL: what the settings say. */
 typedef struct compare_options {
     char *sync, *compress, *workers;
     bool json, simulate;
-    sh_world world;
+    sh_world world;  // last member: check_world tells its rows by their offsets
 } compare_options;
 
 static const sh_option rows[] = {
@@ -28,13 +31,15 @@ static const sh_option rows[] = {
     SH_WORLD_ROWS(compare_options),
 };
 
+/* State of the hooks over all variants. */
 typedef struct view {
     sh_args *args;
-    sh_view shown;
-    char label[200];  // of the variant under way: "2/5 ssp:3"
+    sh_view shown;    // progress of the variant under way
+    char label[200];  // text before its line: "2/5 ssp:3"
 } view;
 
-/* The runs have logs of their own; here only what is wrong with them is shown. */
+/* Every run has a log of its own, so only warnings and errors of the variants are shown, with the
+ * variant's name before them. */
 static void show_line(void *user, shoal_log_level level, const char *text) {
     view *v = user;
     if (level < SHOAL_LOG_WARNING) return;
@@ -44,17 +49,20 @@ static void show_line(void *user, shoal_log_level level, const char *text) {
     sh_free(line);
 }
 
+/* shoal_compare_options.begin: index counts from 0, the label from 1. */
 static void show_begin(void *user, size_t index, size_t count, const char *name) {
     view *v = user;
     snprintf(v->label, sizeof v->label, "%zu/%zu %s", index + 1, count, name);
 }
 
+/* No step stays on the screen: a variant has one line, which show_end writes. */
 static void show_progress(void *user, const shoal_progress *now) {
     view *v = user;
     sh_view_show(&v->shown, now, false);
 }
 
-/* A line that stays for each variant. */
+/* shoal_compare_options.end: one line that stays for each variant, with its outcome. The progress
+ * line is destroyed, so that the next variant begins its own with its own length. */
 static void show_end(void *user, const shoal_variant *row) {
     view *v = user;
     sh_progress_destroy(v->args->progress);
@@ -71,6 +79,8 @@ static void show_end(void *user, const shoal_variant *row) {
                row->seconds, score);
 }
 
+/* The table or JSON on stdout, then where the files are. The names are those that shoal_compare
+ * writes. */
 static shoal_status print_result(const view *v, const shoal_comparison *comparison) {
     const compare_options *options = v->args->options;
     if (!options->json) putchar('\n');
@@ -85,6 +95,8 @@ static shoal_status print_result(const view *v, const shoal_comparison *comparis
     return status;
 }
 
+/* Runs the comparison and prints what there is, also after a failure or Ctrl-C: variants that are
+ * done are a result. */
 static shoal_status compare(view *v) {
     const compare_options *options = v->args->options;
     shoal_hooks hooks = sh_args_watch(v->args, v, show_line, show_progress);
@@ -107,7 +119,8 @@ static shoal_status compare(view *v) {
     return status;
 }
 
-/* A straggler that nobody simulates would be believed to be there. */
+/* Refuses flags of a simulated world without --simulate (exit 2): whoever sets a straggler that
+ * nobody simulates would take the result for that of a straggler. */
 static shoal_status check_world(const sh_args *args) {
     const compare_options *options = args->options;
     for (size_t i = 0; i < SH_COUNT(rows) && !options->simulate; i++) {
@@ -119,6 +132,7 @@ static shoal_status check_world(const sh_args *args) {
     return SHOAL_OK;
 }
 
+/* The world is checked before any file is read, as it needs the flags alone. */
 static shoal_status run_compare(sh_args *args) {
     view v = {.args = args, .shown = {.args = args}};
     v.shown.label = v.label;

@@ -1,31 +1,37 @@
-/* shoal data: fetches data sets, describes and checks files. */
+/* shoal data: three actions on data sets and files. `get` downloads a set into the data folder;
+ * `info` describes every part; `check` reads all samples and reports the first fault. The action
+ * is the first operand; the second is a name or a path. */
 #include <string.h>
 
 #include "cli/common.h"
 
 typedef struct data_options {
-    bool json;
+    bool json;  // --json of `info`
 } data_options;
 
 static const sh_option rows[] = {
     SH_BOOL_ROW(data_options, json, "json", "false", "info as one JSON object per part"),
 };
 
+/* The library downloads into hooks->data_folder ($SHOAL_DATA or the cache folder). */
 static shoal_status get(sh_args *args, const char *name, const shoal_hooks *hooks) {
     CLI_TRY(shoal_data_get(name, hooks));
     sh_say(args, "%s is in %s", name, hooks->data_folder != NULL ? hooks->data_folder : ".");
     return SHOAL_OK;
 }
 
+/* Settings such as --data.format or --seed apply, since how a file is read depends on them. */
 static shoal_status info(sh_args *args, const char *path, const shoal_hooks *hooks) {
     const data_options *options = args->options;
     return shoal_data_info(args->config, path, hooks, options->json, &sh_stdout);
 }
 
+/* Exit 1 with the place of the first fault; a line per part when there is none. */
 static shoal_status check(sh_args *args, const char *path, const shoal_hooks *hooks) {
     return shoal_data_check(args->config, path, hooks, &sh_stdout);
 }
 
+/* A word and what it does; all actions share one signature. */
 typedef struct action {
     const char *name;
     shoal_status (*run)(sh_args *args, const char *path, const shoal_hooks *hooks);
@@ -33,11 +39,13 @@ typedef struct action {
 
 static const action actions[] = {{"get", get}, {"info", info}, {"check", check}};
 
+/* For sh_nearest, when a word is not known. */
 static const char *action_name(const void *names, size_t index) {
     (void)names;
     return index < SH_COUNT(actions) ? actions[index].name : NULL;
 }
 
+/* The word is checked before the settings, as it is the likelier mistake. */
 static shoal_status run_data(sh_args *args) {
     const char *name = args->operands[0];
     for (size_t i = 0; i < SH_COUNT(actions); i++) {

@@ -1,8 +1,9 @@
-/* shoal doctor: what this machine offers. */
+/* shoal doctor: what this machine offers to Shoal (cores, instruction sets, libraries, MPI,
+ * folders) and what is missing. Missing parts are findings, not failures, so the exit code is 0. */
 #include "cli/common.h"
 
 typedef struct doctor_options {
-    bool json;
+    bool json;  // one JSON object instead of the table
 } doctor_options;
 
 static const sh_option rows[] = {

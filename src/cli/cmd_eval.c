@@ -1,11 +1,13 @@
-/* shoal eval: the loss and the accuracy of a checkpoint. */
+/* shoal eval: loss and accuracy of a checkpoint on the test part, or on other data and parts
+ * (cli/saved.h). The result is for people, or with --json one line for scripts. */
 #include <math.h>
 
 #include "cli/saved.h"
 
+/* `saved` comes first, as SH_SAVED_ROWS count their offsets from it. */
 typedef struct eval_options {
     sh_saved_options saved;
-    bool json;
+    bool json;  // one JSON object on one line instead of the table
 } eval_options;
 
 static const sh_option rows[] = {
@@ -13,6 +15,8 @@ static const sh_option rows[] = {
     SH_BOOL_ROW(eval_options, json, "json", "false", "the result as one line of JSON"),
 };
 
+/* Keys are stable, and accuracy is null where targets are no classes, so a script can rely on
+ * both. */
 static void print_json(const char *checkpoint, const char *part, const shoal_result *result) {
     printf("{\"checkpoint\":");
     sh_json_text(stdout, checkpoint);
@@ -23,12 +27,14 @@ static void print_json(const char *checkpoint, const char *part, const shoal_res
     printf(",\"samples\":%lld}\n", (long long)result->samples);
 }
 
+/* Accuracy is left out where it has no meaning (values as targets). */
 static void print_text(const shoal_result *result) {
     printf("loss      %.6f\n", result->loss);
     if (!isnan(result->accuracy)) printf("accuracy  %.6f\n", result->accuracy);
     printf("samples   %lld\n", (long long)result->samples);
 }
 
+/* `size` tells the library how much of the struct this program knows (shoal.h). */
 static shoal_status run_eval(sh_args *args) {
     const eval_options *options = args->options;
     shoal_run *run = NULL;

@@ -1,11 +1,14 @@
-/* shoal explain: what a run would do, without training; or what a collective, gossip or a pipeline
- * does. */
+/* shoal explain: layers, work, memory and kernels of a run, without training it. Given a run's
+ * folder it also uses what that run measured. A first word that names a collective, gossip, a
+ * pipeline or cost hands over to a command of its own. */
 #include "base/file.h"
 #include "cli/list.h"
 
 #include <string.h>
 
-/* A word that names something else than a run, and is no value of a flag, asks about it. */
+/* sh_command.instead: finds the word that asks for something else than a run, wherever flags
+ * stand. A word behind a --flag is the flag's value, so `--sync gossip` remains a run. The name of
+ * a collective counts anywhere. */
 static const sh_command *instead_of_run(int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         if (shoal_is_collective(argv[i])) return &sh_command_explain_collective;
@@ -17,11 +20,13 @@ static const sh_command *instead_of_run(int argc, char **argv) {
     return NULL;
 }
 
+/* `folder` is given only where the operand is a run's folder: the library then takes threads and
+ * kernels from its newest checkpoint. */
 static shoal_status run_explain(sh_args *args) {
     const char *operand = args->operand_count > 0 ? args->operands[0] : NULL;
     const char *folder = operand != NULL && sh_is_folder(operand) ? operand : NULL;
     CLI_TRY(sh_args_config(args, operand));
-    // What that run measured stands beside.
+    // The library reads the measured memory from the metrics in the folder `out`.
     if (folder != NULL) CLI_TRY(shoal_config_set(args->config, "out", folder));
     shoal_hooks hooks = sh_args_hooks(args);
     return shoal_explain(args->config, folder, &hooks, &sh_stdout);

@@ -1,12 +1,17 @@
-/* shoal explain allreduce: how workers exchange data, step by step. */
+/* shoal explain allreduce (and the other collectives): every step of an algorithm, its cost by the
+ * alpha-beta model, and which algorithm is the cheapest at which size. Optionally works through
+ * the user's own numbers and draws the steps. */
 #include "cli/list.h"
 
+/* Flags; 0 and NULL mean the default that the help names, which the library fills in. */
 typedef struct collective_options {
-    char *algorithm, *values, *svg, *link, *node_link;
-    int64_t ranks, per_node, root, size;
+    char *algorithm, *values, *svg, *link, *node_link;  // values, svg: files to read and to write
+    int64_t ranks, per_node, root, size;                // size: bytes of the whole buffer
     bool json;
 } collective_options;
 
+/* No row has an initial value: a default depends on other flags (ranks on --values, links on what
+ * runs have measured), so only the library can choose it. */
 static const sh_option rows[] = {
     SH_TEXT_ROW(collective_options, algorithm, "algorithm", NULL,
                 "as in 'shoal list collectives'; default: the cheapest for the size and links",
@@ -32,6 +37,7 @@ static const sh_option rows[] = {
     SH_BOOL_ROW(collective_options, json, "json", "false", "one JSON object"),
 };
 
+/* The cache folder holds the link costs that runs have measured on this machine. */
 static shoal_status run_collective(sh_args *args) {
     const collective_options *o = args->options;
     shoal_collective_options options = {

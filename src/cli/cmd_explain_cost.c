@@ -1,8 +1,11 @@
-/* shoal explain cost: what communication costs by the alpha-beta formulas, layer by layer. */
+/* shoal explain cost: what communication costs in a step by the alpha-beta formulas, layer by
+ * layer, for layouts that divide batch, model or images among workers. Nothing is trained; data is
+ * opened only for the shape of its samples. */
 #include "cli/list.h"
 
+/* Flags beside the settings of the run, whose workers and batch apply. */
 typedef struct cost_options {
-    char *layout, *link;
+    char *layout, *link;  // how layers are divided; the link between workers
     bool json;
 } cost_options;
 
@@ -15,6 +18,7 @@ static const sh_option rows[] = {
     SH_BOOL_ROW(cost_options, json, "json", "false", "one JSON object"),
 };
 
+/* Operand 0 is the word "cost"; the run file, if any, comes behind it. */
 static shoal_status run_cost(sh_args *args) {
     const cost_options *o = args->options;
     const char *base = args->operand_count > 1 ? args->operands[1] : NULL;

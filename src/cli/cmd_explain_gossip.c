@@ -1,6 +1,8 @@
-/* shoal explain gossip: who talks to whom, and how fast the models agree. */
+/* shoal explain gossip: the mixing matrix of a graph of workers, and how fast their models agree,
+ * which the matrix's second eigenvalue decides. */
 #include "cli/list.h"
 
+/* Flags; NULL and 0 are the library's defaults. */
 typedef struct gossip_options {
     char *graph;
     int64_t ranks;
@@ -15,6 +17,7 @@ static const sh_option rows[] = {
     SH_BOOL_ROW(gossip_options, json, "json", "false", "one JSON object"),
 };
 
+/* Operand 0 is the word "gossip"; nothing else is read. */
 static shoal_status run_gossip(sh_args *args) {
     const gossip_options *o = args->options;
     shoal_gossip_options options = {.graph = o->graph, .ranks = o->ranks, .json = o->json};

@@ -1,9 +1,12 @@
-/* shoal explain pipeline: when each rank computes which micro-batch, and how long it waits. */
+/* shoal explain pipeline: a pipeline schedule as a chart over time: when each rank computes which
+ * micro-batch, idle time, live activations and messages. Times are given by flags, nothing is
+ * measured. */
 #include "cli/list.h"
 
+/* Flags; NULL and 0 are the library's defaults, which the help names. */
 typedef struct pipeline_options {
-    char *schedule, *times, *link, *svg;
-    int64_t ranks, micro_batches, size;
+    char *schedule, *times, *link, *svg;  // times: "F,B,W" of a rank and micro-batch
+    int64_t ranks, micro_batches, size;   // size: bytes that a stage sends for a micro-batch
     bool json;
 } pipeline_options;
 
@@ -27,6 +30,7 @@ static const sh_option rows[] = {
                 "one JSON object, with every action and message"),
 };
 
+/* The picture is an extra file: the chart as text or JSON goes to stdout either way. */
 static shoal_status run_pipeline(sh_args *args) {
     const pipeline_options *o = args->options;
     shoal_pipeline_options options = {

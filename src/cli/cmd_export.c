@@ -1,9 +1,12 @@
-/* shoal export: a trained model as C source, or as ONNX. */
+/* shoal export: a trained model for programs without Shoal, as C99 source or as an ONNX file, or
+ * both in one call. Normalisation of the input is part of what is written, so samples go in as the
+ * data file has them. */
 #include <string.h>
 
 #include "base/text.h"
 #include "cli/common.h"
 
+/* Files to write, NULL: not wanted; and the prefix of names inside them. */
 typedef struct export_options {
     char *c, *onnx, *name;
 } export_options;
@@ -16,6 +19,7 @@ static const sh_option rows[] = {
                 "what the names in the file begin with: NAME_run, NAME.h", .value = "NAME"),
 };
 
+/* Without an output the command has nothing to do: exit 2, before the checkpoint is read. */
 static shoal_status check_options(const export_options *options) {
     if (options->c == NULL && options->onnx == NULL) {
         CLI_FAIL(SHOAL_E_USAGE, "nothing to write");
@@ -24,12 +28,14 @@ static shoal_status check_options(const export_options *options) {
     return SHOAL_OK;
 }
 
+/* Each file is complete or not written at all; if the second fails, the first stays. */
 static shoal_status write_files(const shoal_model *model, const export_options *options) {
     if (options->c != NULL) CLI_TRY(shoal_model_export_c(model, options->name, options->c));
     if (options->onnx == NULL) return SHOAL_OK;
     return shoal_model_export_onnx(model, options->name, options->onnx);
 }
 
+/* Files are named on stdout only after both have been written. */
 static shoal_status run_export(sh_args *args) {
     const export_options *options = args->options;
     CLI_TRY(check_options(options));

@@ -1,14 +1,16 @@
-/* shoal fed status, clients, invite, revoke: for who owns the folder of a server, also while it
- * runs. */
+/* shoal fed status, clients, invite and revoke: for whoever owns a federated server's folder. They
+ * work on the folder's database, so also while the server runs, which looks for revoked clients
+ * now and then. Operand 0 is the word, operand 1 the folder. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/fed.h"
 
+/* One struct for all four; a command's table sets the members that it has flags for. */
 typedef struct admin_options {
     bool json;
-    int64_t count;
-    double hours;
+    int64_t count;  // invite: tokens to make
+    double hours;   // invite: how long a token is valid
 } admin_options;
 
 static const sh_option show_rows[] = {
@@ -31,6 +33,7 @@ static shoal_status run_clients(sh_args *args) {
     return shoal_fed_clients(args->operands[1], o->json, &sh_stdout);
 }
 
+/* A join line to stdout: the user sends it to a client as it is. */
 static void print_line(void *user, const char *line) {
     (void)user;
     printf("%s\n", line);
@@ -41,6 +44,7 @@ static shoal_status run_invite(sh_args *args) {
     return shoal_fed_invite(args->operands[1], o->count, o->hours, print_line, NULL);
 }
 
+/* The number is checked here, as operands are text; 'fed clients' shows the numbers. */
 static shoal_status run_revoke(sh_args *args) {
     char *end;
     long long number = strtoll(args->operands[2], &end, 10);

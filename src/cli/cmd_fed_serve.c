@@ -1,19 +1,23 @@
-/* shoal fed serve: the server of a federated training. */
+/* shoal fed serve: the server of a federated training. It prints a join line for each invited
+ * client, closes rounds with their updates, and evaluates each new model on its own test part.
+ * Started again with the same --out it goes on where it was; Ctrl-C stops it where it can go on
+ * (exit 130). */
 #include <math.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "cli/fed.h"
 
+/* Flags of the server. `fed` holds the numbers of SH_FED_ROWS. */
 typedef struct serve_options {
     shoal_fed_options fed;
-    char *rule, *privacy, *listen, *host;
-    int64_t invitations, poll_ms, late_rounds;
-    double token_hours, deadline_s;
+    char *rule, *privacy, *listen, *host;       // texts, owned by the option table
+    int64_t invitations, poll_ms, late_rounds;  // invitations -1: as many as --min-clients
+    double token_hours, deadline_s;             // validity of a token; longest time of a round
 } serve_options;
 
 static const sh_option rows[] = {
-    // One option, one paragraph.
+    // Options of the server itself, then those that it shares with simulated rounds.
     SH_TEXT_ROW(serve_options, listen, "listen", ":8443", "where to listen",
                 .value = "[HOST]:PORT"),
     SH_TEXT_ROW(serve_options, host, "host", NULL,
@@ -35,9 +39,11 @@ static const sh_option rows[] = {
     SH_FED_ROWS(serve_options),
 };
 
+/* Every line stays, as a step is a round here. */
 static void show_progress(void *user, const shoal_progress *now) { sh_view_show(user, now, true); }
 
-/* Join lines are what the command gives: they go to standard output at once. */
+/* shoal_fed_serve_options.invited: join lines are results and go to stdout. They are flushed at
+ * once, because the server then runs for hours and somebody is waiting for the line in a pipe. */
 static void show_invitation(void *user, const char *line) {
     const sh_view *v = user;
     sh_progress_clear(v->args->progress);
@@ -48,6 +54,7 @@ static void show_invitation(void *user, const char *line) {
 static shoal_status run_serve(sh_args *args) {
     serve_options *o = args->options;
     CLI_TRY(sh_args_config(args, args->operand_count > 1 ? args->operands[1] : NULL));
+    // Texts are copied after sh_args_config, which has parsed them anew.
     o->fed.rule = o->rule;
     o->fed.privacy = o->privacy;
     o->fed.clients = o->fed.clients_min;
@@ -67,6 +74,7 @@ static shoal_status run_serve(sh_args *args) {
     shoal_status status = shoal_fed_serve(args->config, &hooks, &options, &folder);
     sh_args_unwatch(args);
     if (status == SHOAL_OK) printf("run            %s\n", sh_escaped(folder, shown));
+    // The state is in the folder's database, not in a checkpoint that --resume would read.
     if (status == SHOAL_E_INTERRUPTED && folder != NULL)
         sh_say(args, "stopped; the same command with --out %s goes on", folder);
     shoal_free(folder);

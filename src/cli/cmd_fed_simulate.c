@@ -1,4 +1,6 @@
-/* shoal fed simulate: federated training with simulated clients in one process. */
+/* shoal fed simulate: federated training with simulated clients in one process. The training data
+ * is dealt to the clients, which train one after the other; rule, selection and privacy are the
+ * code that `shoal fed serve` runs. */
 #include <math.h>
 #include <string.h>
 
@@ -6,16 +8,19 @@
 #include "base/text.h"
 #include "cli/fed.h"
 
+/* Flags of the simulation. `fed` holds the numbers of SH_FED_ROWS and of the rows below. */
 typedef struct simulate_options {
     shoal_fed_options fed;
-    char *rule, *partition, *privacy, *personalise;
+    char *rule, *partition, *privacy, *personalise;  // texts, owned by the option table
     bool json;
 } simulate_options;
 
+/* Where a row's value goes. */
 #define AT(field) .at = offsetof(simulate_options, field)
 
 static const sh_option rows[] = {
-    // One option, one paragraph.
+    // Options shared with the server, then those of simulated clients. One option is one
+    // paragraph, which clang-format would break up.
     // clang-format off
     SH_FED_ROWS(simulate_options),
     {.key = "clients", .type = SH_OPTION_INT, AT(fed.clients), .initial = "10", .least = 1,
@@ -40,11 +45,13 @@ static const sh_option rows[] = {
     // clang-format on
 };
 
+/* State of the hooks during the rounds. */
 typedef struct view {
-    sh_view shown;
-    shoal_progress last;
+    sh_view shown;        // first member, as sh_view_line wants it
+    shoal_progress last;  // last round reported; measures are NaN before the first
 } view;
 
+/* A round that was evaluated stays on the screen; the others are redrawn. */
 static void show_progress(void *user, const shoal_progress *now) {
     view *v = user;
     bool tested = !isnan(now->test_loss) && now->test_loss != v->last.test_loss;
@@ -52,6 +59,8 @@ static void show_progress(void *user, const shoal_progress *now) {
     v->last = *now;
 }
 
+/* One line with stable keys. "epsilon" is null without a privacy budget, where it is 0 in the
+ * result; "target_round" is 0 when the target was not reached. */
 static void print_json(const char *folder, const shoal_fed_result *done) {
     printf("{\"folder\":");
     sh_json_text(stdout, folder);
@@ -71,6 +80,7 @@ static void print_json(const char *folder, const shoal_fed_result *done) {
     printf(",\"target_round\":%lld}\n", (long long)done->target_round);
 }
 
+/* Lines of features that were not used (personal models, privacy, target) are left out. */
 static void print_summary(const char *folder, const shoal_fed_result *done) {
     char shown[SH_ESCAPED];
     printf("run            %s\n", sh_escaped(folder, shown));
@@ -92,6 +102,7 @@ static shoal_status run_simulate(sh_args *args) {
     simulate_options *options = args->options;
     const char *base = args->operand_count > 1 ? args->operands[1] : NULL;
     CLI_TRY(sh_args_config(args, base));
+    // Texts are copied after sh_args_config, which has parsed them anew.
     options->fed.rule = options->rule;
     options->fed.privacy = options->privacy;
     options->fed.personalise = options->personalise;

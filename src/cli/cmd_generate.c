@@ -1,15 +1,19 @@
-/* shoal generate: a model of text continues a text. */
+/* shoal generate: a language model continues a prompt, token by token, on stdout. The same seed,
+ * prompt and options give the same text. Ctrl-C ends the text after the token under way, with exit
+ * 130. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "cli/common.h"
 
+/* How the text is drawn; the library's shoal_generate_options has the same members. */
 typedef struct generate_options {
     char *prompt;
-    int64_t tokens, top_k, seed;
-    double temperature;
+    int64_t tokens, top_k, seed;  // tokens to add; candidates per token, 0: all
+    double temperature;           // 0: always the likeliest token
 } generate_options;
 
+/* Where a row's value goes. */
 #define AT(field) .at = offsetof(generate_options, field)
 
 static const sh_option rows[] = {
@@ -27,12 +31,14 @@ static const sh_option rows[] = {
     // clang-format on
 };
 
-/* The text appears as it comes. */
+/* Writes and flushes each piece, so that the text appears while it is generated. A false (a closed
+ * pipe) ends the generation with SHOAL_E_IO instead of computing for nobody. */
 static bool write_now(void *user, const char *text, size_t bytes) {
     (void)user;
     return fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
 }
 
+/* The prompt is printed here, as the library writes only what it adds. */
 static shoal_status generate(sh_args *args, const shoal_model *model) {
     const generate_options *options = args->options;
     static const shoal_sink now = {.write = write_now};
@@ -48,6 +54,7 @@ static shoal_status generate(sh_args *args, const shoal_model *model) {
     shoal_status status = shoal_model_generate(model, &wanted, &now);
     double seconds = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-9;
     args->signal = sh_caught_signal();
+    // A text that was cut by Ctrl-C ends its line too, or the shell's prompt would follow on it.
     if (status == SHOAL_OK || status == SHOAL_E_INTERRUPTED) fputc('\n', stdout);
     if (status == SHOAL_OK && seconds > 0)
         sh_say(args, "%lld tokens, %.0f a second", (long long)options->tokens,

@@ -1,13 +1,16 @@
-/* shoal join: a client of a federated training. */
+/* shoal join: one client of a federated training. It trains on data of its own whenever the server
+ * asks, and sends updates, never data. The same command, started again, continues with the
+ * certificate in its folder and needs no token. */
 #include <math.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "cli/common.h"
 
+/* Flags of this command; the server decides the settings of training. */
 typedef struct join_options {
-    char *ca, *personalise;
-    double patience;
+    char *ca, *personalise;  // fingerprint of the server's authority; "finetune", "head" or NULL
+    double patience;         // minutes without an answer after which the client gives up
 } join_options;
 
 static const sh_option rows[] = {
@@ -31,6 +34,9 @@ static const sh_option rows[] = {
      .help = "gives up when the server does not answer for so long"},
 };
 
+/* One line per round, as rounds may be minutes apart and nothing is redrawn between them. The
+ * accuracy is that of the model as the round began, before local training; NaN where the client
+ * holds no data out to test on. */
 static void show_progress(void *user, const shoal_progress *now) {
     const sh_view *v = user;
     char accuracy[40] = "";
@@ -42,6 +48,8 @@ static void show_progress(void *user, const shoal_progress *now) {
     sh_say(v->args, "round %lld trained  loss %s%s", (long long)now->step, loss, accuracy);
 }
 
+/* Operands: URL, and the token of the join line at the first start. The base of the config is
+ * flags alone, as there is no run file: `sh_args_config(args, NULL)`. */
 static shoal_status run_join(sh_args *args) {
     const join_options *o = args->options;
     CLI_TRY(sh_args_config(args, NULL));
@@ -55,6 +63,7 @@ static shoal_status run_join(sh_args *args) {
     shoal_fed_joined joined;
     shoal_status status = shoal_fed_join(args->config, &hooks, &options, &joined);
     sh_args_unwatch(args);
+    // "dropped" are updates that this client sent and that became part of no round.
     if (status == SHOAL_OK)
         printf("counted        %lld updates\ndropped        %lld\nsent           %.1f MB\n",
                (long long)joined.counted, (long long)joined.dropped,

@@ -1,4 +1,6 @@
-/* shoal list: everything that can be named in a run file. */
+/* shoal list: everything that a run file can name, by kind (models, layers, optimizers...), and
+ * the program's own commands. The rows come from the library's registries, so the list cannot
+ * differ from what is accepted. */
 #include <string.h>
 
 #include "cli/common.h"
@@ -12,17 +14,21 @@ static const sh_option rows[] = {
                 "one JSON object: a list of {name, help} per kind"),
 };
 
+/* Output of one kind. The rows are walked twice: first for the width of the name column, then to
+ * print. */
 typedef struct printer {
-    bool json, first;
-    int width;  // of the longest name
+    bool json, first;  // first: no comma before the next JSON element
+    int width;         // characters of the longest name
 } printer;
 
+/* First walk: the widest name. */
 static void measure(void *user, const char *name, const char *help) {
     (void)help;
     printer *p = user;
     if ((int)strlen(name) > p->width) p->width = (int)strlen(name);
 }
 
+/* Second walk: one line, or one {name, help} object. */
 static void print_row(void *user, const char *name, const char *help) {
     printer *p = user;
     if (!p->json) {
@@ -37,9 +43,11 @@ static void print_row(void *user, const char *name, const char *help) {
     p->first = false;
 }
 
+/* The one kind that the library does not know. */
 static const char commands_kind[] = "commands";
 
-/* The library's kinds, then the program's own. */
+/* Kind `index`: the library's kinds in order, then "commands"; NULL past the end. Also the
+ * candidates for sh_nearest. */
 static const char *kind_at(const void *names, size_t index) {
     (void)names;
     const char *kind = shoal_list_kind(index);
@@ -47,6 +55,7 @@ static const char *kind_at(const void *names, size_t index) {
     return shoal_list_kind(index - 1) != NULL ? commands_kind : NULL;
 }
 
+/* Calls `row` for every row of a kind. */
 static shoal_status each(const char *kind, void (*row)(void *, const char *, const char *),
                          void *user) {
     if (strcmp(kind, commands_kind) != 0) return shoal_list(kind, row, user);
@@ -56,6 +65,7 @@ static shoal_status each(const char *kind, void (*row)(void *, const char *, con
     return SHOAL_OK;
 }
 
+/* `first`: no kind has been printed before, so no separator is due. */
 static shoal_status print_kind(const char *kind, bool json, bool first) {
     printer p = {.json = json, .first = true};
     CLI_TRY(each(kind, measure, &p));
@@ -68,6 +78,7 @@ static shoal_status print_kind(const char *kind, bool json, bool first) {
     return SHOAL_OK;
 }
 
+/* Unknown kind: exit 2 with the nearest known one. */
 static shoal_status refuse(const char *kind) {
     CLI_FAIL(SHOAL_E_USAGE, "there is no kind '%s'", kind);
     const char *near = sh_nearest(kind, kind_at, NULL);
@@ -75,6 +86,8 @@ static shoal_status refuse(const char *kind) {
     return CLI_HINT("'shoal list' shows all kinds");
 }
 
+/* Without an operand all kinds are printed; with one, that kind. The brace is opened only with the
+ * first match, so that an unknown kind prints nothing on stdout. */
 static shoal_status run_list(sh_args *args) {
     const list_options *options = args->options;
     const char *wanted = args->operand_count > 0 ? args->operands[0] : NULL, *kind;

@@ -1,4 +1,6 @@
-/* shoal predict: the outputs of a checkpoint, sample by sample, as CSV or NPY. */
+/* shoal predict: outputs of a checkpoint for every sample of a part, as CSV (stdout or a file) or
+ * as a NumPy array. A CSV row has the sample's index, its likeliest class if there is one, and the
+ * outputs of the last layer. */
 #include <errno.h>
 #include <string.h>
 
@@ -6,10 +8,11 @@
 #include "base/memory.h"
 #include "cli/saved.h"
 
+/* `saved` comes first, as SH_SAVED_ROWS count their offsets from it. */
 typedef struct predict_options {
     sh_saved_options saved;
-    char *output;
-    bool classes;
+    char *output;  // FILE.csv or FILE.npy; NULL: CSV to stdout
+    bool classes;  // CSV without the outputs
 } predict_options;
 
 static const sh_option rows[] = {
@@ -21,17 +24,17 @@ static const sh_option rows[] = {
                 "CSV: the likeliest class alone, without the scores"),
 };
 
-/* Rows come one after the other; where they go is decided once. */
+/* Where rows go and in which form, decided once before the first row. */
 typedef struct sink {
-    FILE *file;
+    FILE *file;  // stdout or the writer's file; borrowed
     bool npy, classes_only;
-    int64_t classes;  // of the target, 0: values
-    int64_t count, width;
+    int64_t classes;       // classes of the target; 0: targets are values
+    int64_t count, width;  // rows so far; outputs in each
 } sink;
 
-enum { NPY_HEADER = 128 };
+enum { NPY_HEADER = 128 };  // bytes; a multiple of 64, as the format wants it
 
-/* The likeliest class; the first of equals. */
+/* Index of the largest output: the likeliest class. The first wins among equals. */
 static int64_t best_of(const float *output, int64_t width) {
     int64_t best = 0;
     for (int64_t i = 1; i < width; i++)
@@ -39,9 +42,11 @@ static int64_t best_of(const float *output, int64_t width) {
     return best;
 }
 
-/* Text gives one output per token and class: there the class of the whole is no word. */
+/* Whether a row has one class. A language model has outputs per token and class, so its width is a
+ * multiple of the classes, and the largest output names no class of the sample. */
 static bool has_class(const sink *s) { return s->width == s->classes; }
 
+/* Column names, before the first row: only then the width is known. */
 static void write_heading(const sink *s) {
     fputs("sample", s->file);
     if (has_class(s)) fputs(",class", s->file);
@@ -50,6 +55,7 @@ static void write_heading(const sink *s) {
     fputc('\n', s->file);
 }
 
+/* Nine digits give each float32 back exactly. */
 static void write_csv_row(const sink *s, int64_t index, const float *output) {
     fprintf(s->file, "%lld", (long long)index);
     if (has_class(s)) fprintf(s->file, ",%lld", (long long)best_of(output, s->width));
@@ -58,7 +64,8 @@ static void write_csv_row(const sink *s, int64_t index, const float *output) {
     fputc('\n', s->file);
 }
 
-/* Stream errors stay in the file and are seen when it is finished. */
+/* Callback of shoal_run_predict. It cannot fail: errors stay in the stream and are found when the
+ * file is committed, or by main for stdout. */
 static void take_row(void *user, int64_t index, const float *output, int64_t width) {
     sink *s = user;
     if (s->count++ == 0) {
@@ -71,8 +78,9 @@ static void take_row(void *user, int64_t index, const float *output, int64_t wid
         write_csv_row(s, index, output);
 }
 
-/* Version 1.0: magic, length of the rest, a Python dictionary padded with spaces. The room is
- * fixed, because the number of rows is known only at the end. */
+/* Header of NPY version 1.0: magic, version, length of the rest (little endian), and a Python
+ * dictionary padded with blanks to a fixed size. It is written twice, first to reserve the room
+ * and then with the number of rows, which is known only at the end. */
 static void write_npy_header(sink *s) {
     char header[NPY_HEADER + 1];
     int length = snprintf(header, sizeof header, "%cNUMPY%c%c%c%c", 0x93, 1, 0, NPY_HEADER - 10, 0);
@@ -85,6 +93,8 @@ static void write_npy_header(sink *s) {
     fwrite(header, 1, NPY_HEADER, s->file);
 }
 
+/* The writer replaces the named file only on commit, so a failure leaves the old one whole. A pipe
+ * cannot be rewound for the second header, which fails with the system's reason. */
 static shoal_status write_file(shoal_run *run, const predict_options *options, sink *s) {
     sh_writer writer;
     CLI_TRY((shoal_status)sh_writer_open_through(&writer, options->output));
@@ -103,7 +113,8 @@ static shoal_status write_file(shoal_run *run, const predict_options *options, s
     return status;
 }
 
-/* Before the work, not after it. */
+/* Refuses an output that cannot be written (exit 2) before the model is loaded and run, not after.
+ */
 static shoal_status check_output(const predict_options *options) {
     const char *path = options->output;
     if (path != NULL && !sh_name_ends_in(path, ".csv") && !sh_name_ends_in(path, ".npy")) {
@@ -117,6 +128,7 @@ static shoal_status check_output(const predict_options *options) {
     return SHOAL_OK;
 }
 
+/* Target classes come from the run: the width alone does not tell classes from values. */
 static shoal_status run_predict(sh_args *args) {
     const predict_options *options = args->options;
     CLI_TRY(check_output(options));

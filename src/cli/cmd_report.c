@@ -1,4 +1,5 @@
-/* shoal report: one or several runs as a page. */
+/* shoal report: one or several runs as one HTML page with charts. The library reads the runs'
+ * folders and writes the page (shoal_report in tools.h). */
 #include <unistd.h>
 
 #include "base/file.h"
@@ -7,8 +8,8 @@
 #include "cli/common.h"
 
 typedef struct report_options {
-    char *out;
-    bool quick;
+    char *out;   // file of the page; NULL: report.html in the first run's folder
+    bool quick;  // leaves out what needs a forward pass over the test part
 } report_options;
 
 static const sh_option rows[] = {
@@ -19,6 +20,8 @@ static const sh_option rows[] = {
                 "leave out what asks the checkpoint again: confusion matrix, worst mistakes"),
 };
 
+/* The default path is made here again only to name it; `inside` NULL (out of memory) shows as
+ * empty. */
 static shoal_status run_report(sh_args *args) {
     const report_options *options = args->options;
     shoal_hooks hooks = sh_args_hooks(args);

@@ -1,18 +1,21 @@
-/* shoal runs: the runs of a folder, and two of them side by side. */
+/* shoal runs: the runs of a folder as a table, or with `diff` two runs side by side with the
+ * settings that differ. Reads the folders alone; a run that is going on is not disturbed. */
 #include <string.h>
 
 #include "cli/common.h"
 
 typedef struct runs_options {
-    bool json;
+    bool json;  // machine-readable instead of a table
 } runs_options;
 
 static const sh_option rows[] = {
     SH_BOOL_ROW(runs_options, json, "json", "false", "as JSON"),
 };
 
+/* "diff" as the first operand is the action; a folder of that name is reached as ./diff. */
 static shoal_status run_runs(sh_args *args) {
     const runs_options *options = args->options;
+    // `first`: DIR or "diff"; NULL: the library lists the folder "runs"
     const char *first = args->operand_count > 0 ? args->operands[0] : NULL;
     if (first != NULL && strcmp(first, "diff") == 0) {
         if (args->operand_count != 3) {

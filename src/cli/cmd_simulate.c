@@ -1,4 +1,6 @@
-/* shoal simulate: a run on simulated workers, on a virtual clock. */
+/* shoal simulate: a run on simulated workers. They execute the code that trains, as coroutines of
+ * this process on a virtual clock, in a world (links, compute times, faults) that flags describe.
+ * Training results and virtual time are the outcome; with --numerics off only time passes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +10,10 @@
 #include "base/text.h"
 #include "cli/simulation.h"
 
+/* Flags of this command beside the settings of a run. */
 typedef struct simulate_options {
-    sh_world world;
-    char *numerics;
+    sh_world world;  // texts that describe links, compute times and faults
+    char *numerics;  // "on", or "off": messages and time without any computing
     bool json;
 } simulate_options;
 
@@ -21,12 +24,14 @@ static const sh_option rows[] = {
     SH_BOOL_ROW(simulate_options, json, "json", "false", "print the result as JSON"),
 };
 
+/* State of the hooks during the simulation. */
 typedef struct view {
-    sh_view shown;
-    shoal_progress last;
+    sh_view shown;        // first member, as sh_view_line wants it
+    shoal_progress last;  // last step reported; losses are NaN before the first
 } view;
 
-/* As in training; the speed and what is left are those of the simulation itself. */
+/* As `shoal train` shows it. Speed and remaining time on the line are those of the simulation on
+ * the real clock, not of the virtual one. */
 static void show_progress(void *user, const shoal_progress *now) {
     view *v = user;
     bool tested = !isnan(now->test_loss) && now->test_loss != v->last.test_loss;
@@ -34,6 +39,7 @@ static void show_progress(void *user, const shoal_progress *now) {
     v->last = *now;
 }
 
+/* One line with every figure. "seconds" is virtual time; "real_s" is what the simulation took. */
 static void print_json(const view *v, const shoal_simulation_result *done, const char *folder,
                        double real_s) {
     const struct {
@@ -61,6 +67,7 @@ static void print_json(const view *v, const shoal_simulation_result *done, const
     printf("}\n");
 }
 
+/* The same figures as text; measures that do not exist have no line. */
 static void print_summary(const view *v, const shoal_simulation_result *done, const char *folder,
                           double real_s) {
     char shown[SH_ESCAPED];
@@ -76,6 +83,8 @@ static void print_summary(const view *v, const shoal_simulation_result *done, co
     printf("real time      %.1f s, %lld events\n", real_s, (long long)done->events);
 }
 
+/* The flags as the library takes them. The texts of the world are parsed by the library, which
+ * knows how many workers there are; only on|off is checked here. */
 static shoal_status simulation_of(const simulate_options *options, shoal_simulation *out) {
     bool on = strcmp(options->numerics, "on") == 0;
     if (!on && strcmp(options->numerics, "off") != 0) {
@@ -91,20 +100,25 @@ static shoal_status run_simulate(sh_args *args) {
     const simulate_options *options = args->options;
     shoal_simulation simulation;
     CLI_TRY(sh_args_config(args, args->operand_count > 0 ? args->operands[0] : NULL));
+    // Must come after sh_args_config, which parses the flags anew and frees the texts of the first
+    // pass, while the simulation borrows them.
     CLI_TRY(simulation_of(options, &simulation));  // the texts are read anew by the line before
     view v = {.shown = {.args = args}};
     v.last.train_loss = v.last.test_loss = v.last.test_accuracy = NAN;
     shoal_hooks hooks = sh_args_watch(args, &v, sh_view_line, show_progress);
     char *folder = NULL;
+    // `size` tells the library how much of the struct this program knows (shoal.h).
     shoal_simulation_result done = {.size = sizeof done};
     int64_t begin = sh_clock_now_ns(&sh_clock_real);
     shoal_status status = shoal_simulate(args->config, &hooks, &simulation, &folder, &done);
     double real_s = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-9;
     sh_args_unwatch(args);
+    // Not `shoal train --resume`: the flags that describe the world are in no run file, so the
+    // user must repeat the command.
     if (status == SHOAL_E_INTERRUPTED && folder != NULL)
         sh_say(args, "stopped after step %lld of %lld; the same command with --resume %s goes on",
                (long long)v.last.step, (long long)v.last.steps, folder);
-    if (status == SHOAL_OK && done.steps > 0)
+    if (status == SHOAL_OK && done.steps > 0)  // 0: resumed, and nothing was left to do
         (options->json ? print_json : print_summary)(&v, &done, folder, real_s);
     shoal_free(folder);
     return status;

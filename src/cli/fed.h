@@ -1,11 +1,15 @@
-/* The commands behind `shoal fed`. */
+/* Shared by the commands behind `shoal fed`: the option rows of a round, and the command rows that
+ * cmd_fed.c chooses from. */
 #ifndef SH_CLI_FED_H
 #define SH_CLI_FED_H
 
 #include "cli/common.h"
 
-/* Options that simulated and served rounds share; `s` is the struct of a command, whose
- * shoal_fed_options are `fed` and whose texts are `rule` and `privacy`. */
+/* Option rows that simulated and served rounds share, so that both name and bound them alike. `s`
+ * is the command's options struct: it has a shoal_fed_options `fed` and the texts `rule` and
+ * `privacy`. The texts are fields of their own because the option table owns its strings, while
+ * shoal_fed_options borrows them: a command copies the pointers over before the call. NaN in a
+ * server rate means that the rule's own default applies. */
 #define SH_FED_ROWS(s)                                                                         \
     {.key = "rounds",                                                                          \
      .type = SH_OPTION_INT,                                                                    \
@@ -98,6 +102,8 @@
         .initial = "false", .help = "every client counts alike, whatever its samples"          \
     }
 
+/* Rows of the second word. They are not in SH_COMMAND_LIST: `shoal fed` chooses one by its
+ * arguments. */
 extern const sh_command sh_command_fed_simulate, sh_command_fed_serve, sh_command_fed_status,
     sh_command_fed_clients, sh_command_fed_invite, sh_command_fed_revoke;
 

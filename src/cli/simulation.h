@@ -1,20 +1,25 @@
-/* The flags that describe a simulated world, for every command that has one. */
+/* Flags that describe a simulated world (links, compute times, faults), for the commands that
+ * simulate: `shoal simulate` and `shoal compare --simulate`. The library parses the texts
+ * (shoal_simulation in shoal.h), so both commands accept the same and report faults alike. */
 #ifndef SH_CLI_SIMULATION_H
 #define SH_CLI_SIMULATION_H
 
 #include "cli/common.h"
 
+/* Texts of the flags, owned by the option table; NULL: not given. */
 typedef struct sh_world {
     char *link, *pairs, *racks, *sites, *compute, *straggler, *jitter, *cut, *pause, *die;
 } sh_world;
 
+/* One row: the flag has the field's name. */
 #define SH_WORLD_ROW(options, name_, value_, help_)                                    \
     {                                                                                  \
         .key = #name_, .type = SH_OPTION_STRING, .at = offsetof(options, world.name_), \
         .value = value_, .help = help_                                                 \
     }
 
-/* Rows of a table whose struct `options` has a member `sh_world world`. */
+/* Rows of all flags, for a table whose struct `options` has a member `sh_world world`. Their
+ * offsets are at or behind that member, by which `shoal compare` tells them from its own. */
 #define SH_WORLD_ROWS(options)                                                               \
     SH_WORLD_ROW(options, link, "RATE,TIME",                                                 \
                  "every worker's link, as 1Gbit,100us; without it links are free"),          \
@@ -35,7 +40,8 @@ typedef struct sh_world {
         SH_WORLD_ROW(options, pause, "LIST", "workers that stand still: 3@5s-7s"),           \
         SH_WORLD_ROW(options, die, "LIST", "workers or servers that die, and come back: 3@12s+5s")
 
-/* Borrows the texts. */
+/* The flags as the library takes them. Borrows the texts, so the options must outlive the result,
+ * and sh_args_config, which makes them anew, must come before. */
 static inline shoal_simulation sh_world_simulation(const sh_world *world) {
     return (shoal_simulation){.size = sizeof(shoal_simulation),
                               .link = world->link,

@@ -1,4 +1,9 @@
-/* Signals that ask a command to stop, and the terminal it speaks to. */
+/* Signals that ask a command to stop, and whether stderr is a terminal.
+ *
+ * A thread waits for the signals with sigwait and sets a flag; the library polls the flag through
+ * shoal_hooks.stop after every step, writes a checkpoint and returns SHOAL_E_INTERRUPTED. There is
+ * no signal handler: one that runs on a computing thread's stack would corrupt a product in
+ * progress (base/signals.h says why). */
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,12 +15,12 @@
 #include "base/signals.h"
 #include "cli/common.h"
 
-static _Atomic int caught;  // the signal that asks to stop, 0: none; relaxed: it guards nothing
+static _Atomic int caught;  // signal that asks to stop; 0: none; relaxed: it guards no data
 
-/* Waits for the signals in `argument`. There is no handler, which could interrupt a computing
- * thread (base/signals.h), and all other signals do here what they do by default. Each signal is
- * taken once: a second Ctrl-C ends the process at once. Allocates nothing, as the main thread
- * forks. */
+/* Body of the signal thread; `argument` is the set of signals to wait for. Each is taken once and
+ * then gets its default action back, so that a second Ctrl-C ends a command that hangs. All other
+ * signals keep their default here too. Must not allocate: the main thread forks workers, and a
+ * child would inherit a locked heap. */
 static void *take_signals(void *argument) {
     sigset_t waited = *(const sigset_t *)argument;
     pthread_setname_np(pthread_self(), "signals");
@@ -31,9 +36,10 @@ static void *take_signals(void *argument) {
     return NULL;
 }
 
-/* What the parent chose to ignore (a script's background job, nohup) stays ignored. SIGUSR1 is what
- * batch systems send before the time is up, and what mpirun passes on to all ranks; SIGHUP comes
- * when the terminal or the connection to it goes. */
+/* Signals that mean "stop": SIGINT is Ctrl-C; SIGTERM comes from kill and from batch systems at
+ * the end of the time; SIGUSR1 from batch systems that warn before it, and mpirun passes it to all
+ * ranks; SIGHUP when the terminal or its connection goes. One that the parent process has set to
+ * be ignored (nohup, a script's background job) stays ignored. */
 static void choose_signals(sigset_t *set_out) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
     sigemptyset(set_out);
@@ -44,10 +50,13 @@ static void choose_signals(sigset_t *set_out) {
     }
 }
 
-/* Where there is no room for a thread, signals end the process. */
+/* The signals are blocked before the thread starts, which inherits the mask that sigwait needs; no
+ * signal can fall between. If no thread can be made, the old mask returns, and signals end the
+ * process as they would have without this call. */
 void sh_catch_signals(void) {
-    static sigset_t waited;  // read by the thread
-    enum { STACK_BYTES = 256 << 10 };
+    // static: the thread reads it after this function has returned
+    static sigset_t waited;            // read by the thread
+    enum { STACK_BYTES = 256 << 10 };  // the thread calls nothing deep; the default is 8 MiB
     sigset_t before;
     pthread_t thread;
     pthread_attr_t attributes;
@@ -56,6 +65,8 @@ void sh_catch_signals(void) {
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_BLOCK, &waited, &before);
+    // From here on this thread takes no signal at all, nor do OpenMP's threads, which inherit its
+    // mask.
     if (pthread_create(&thread, &attributes, take_signals, &waited) == 0)
         sh_signals_block();
     else

@@ -1,9 +1,11 @@
-/* What a command that trains shows while it does, and how it is asked to stop. */
+/* What a command that trains shows meanwhile, and how it is asked to stop: the library's progress
+ * hook feeds a live line on stderr (obs/progress.h), and a signal answers its stop hook. */
 #include "base/clock.h"
 #include "cli/common.h"
 
-/* The length of a run is known only once it goes: the line starts after the first step. A failure
- * is no matter, as it is only a view. */
+/* Begins the progress line with the first step, because the length of the run is known only then
+ * (the data decides the steps of an epoch). A failure to create it is ignored: training goes on
+ * without a line. */
 static void start(sh_view *view, const shoal_progress *now) {
     sh_progress_options options = {.file = stderr,
                                    .label = view->label,
@@ -24,13 +26,17 @@ void sh_view_line(void *user, shoal_log_level level, const char *text) {
 
 void sh_view_show(sh_view *view, const shoal_progress *now, bool stays) {
     sh_args *args = view->args;
-    if (now->stops) return;                   // the step was shown
+    if (now->stops) return;  // reported once more before the checkpoint; the step has been shown
+    // Workers that were started anew after a death count samples from 0: a new line begins, or its
+    // speed would be negative.
     if (now->samples < view->last_samples) {  // workers started again count from the beginning
         sh_progress_destroy(args->progress);
         args->progress = NULL;
     }
     if (args->progress == NULL && !args->quiet) start(view, now);
     view->last_samples = now->samples;
+    // Samples count from where this line began, so that the speed of a resumed run is not that of
+    // its past.
     sh_progress_point point = {.epoch = now->epoch,
                                .step = now->step,
                                .samples = now->samples - view->first_samples,
@@ -44,6 +50,8 @@ void sh_view_show(sh_view *view, const shoal_progress *now, bool stays) {
         sh_progress_step(args->progress, &point);
 }
 
+/* Signals are caught from here on and not from the start of the program: while arguments are read
+ * there is nothing to save, and Ctrl-C ends the program at once. */
 shoal_hooks sh_args_watch(sh_args *args, void *user,
                           void (*line)(void *, shoal_log_level, const char *),
                           void (*progress)(void *, const shoal_progress *)) {
