@@ -88,7 +88,7 @@ static void print_json(const measured *m) {
            m->timing.threads, m->batch, (long long)m->timing.steps);
 }
 
-/* "1 worker", "2 workers" */
+/* Ending of a counted noun: "1 worker", "2 workers". */
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
 /* Exposed communication has a line only with several workers, as one has none. */

@@ -39,7 +39,7 @@ typedef struct action {
 
 static const action actions[] = {{"get", get}, {"info", info}, {"check", check}};
 
-/* For sh_nearest, when a word is not known. */
+/* Names of the actions, for the spelling hint that sh_nearest gives. */
 static const char *action_name(const void *names, size_t index) {
     (void)names;
     return index < SH_COUNT(actions) ? actions[index].name : NULL;

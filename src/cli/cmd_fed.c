@@ -19,7 +19,7 @@ static const sh_command *choose(int argc, char **argv) {
     return NULL;
 }
 
-/* For sh_nearest, when a word is not known. */
+/* First words, for the spelling hint that sh_nearest gives. */
 static const char *word_at(const void *names, size_t index) {
     (void)names;
     return index < SH_COUNT(words) ? words[index] : NULL;

@@ -21,14 +21,14 @@ typedef struct printer {
     int width;         // characters of the longest name
 } printer;
 
-/* First walk: the widest name. */
+/* First walk over a kind: finds the longest name, for the width of the column. */
 static void measure(void *user, const char *name, const char *help) {
     (void)help;
     printer *p = user;
     if ((int)strlen(name) > p->width) p->width = (int)strlen(name);
 }
 
-/* Second walk: one line, or one {name, help} object. */
+/* Second walk over a kind: prints a row as a line, or as a {name, help} object. */
 static void print_row(void *user, const char *name, const char *help) {
     printer *p = user;
     if (!p->json) {
@@ -43,7 +43,7 @@ static void print_row(void *user, const char *name, const char *help) {
     p->first = false;
 }
 
-/* The one kind that the library does not know. */
+/* The program's own commands: the one kind that the library's registries do not have. */
 static const char commands_kind[] = "commands";
 
 /* Kind `index`: the library's kinds in order, then "commands"; NULL past the end. Also the

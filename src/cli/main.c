@@ -30,7 +30,7 @@ const sh_command *sh_command_find(const char *name) {
     return NULL;
 }
 
-/* For sh_nearest, when a name is not known. */
+/* Names of all commands, for the spelling hint that sh_nearest gives. */
 static const char *command_name(const void *names, size_t index) {
     (void)names;
     const sh_command *command = sh_command_at(index);
@@ -111,7 +111,7 @@ static bool is_spare(const sh_command *command, const sh_launched *as) {
     return as->rank > 0 && (command == NULL || !command->joins_ranks);
 }
 
-/* Says so, where a user may have expected all ranks to take part. */
+/* Tells a user who started several ranks that this command runs on rank 0 alone. */
 static void tell_alone(const sh_args *args, const sh_launched *as) {
     if (as->ranks > 1 && !args->command->joins_ranks)
         sh_say(args, "%d ranks were started: rank 0 does this alone", as->ranks);

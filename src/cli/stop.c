@@ -54,8 +54,7 @@ static void choose_signals(sigset_t *set_out) {
  * signal can fall between. If no thread can be made, the old mask returns, and signals end the
  * process as they would have without this call. */
 void sh_catch_signals(void) {
-    // static: the thread reads it after this function has returned
-    static sigset_t waited;            // read by the thread
+    static sigset_t waited;            // static: the thread reads it after this function returned
     enum { STACK_BYTES = 256 << 10 };  // the thread calls nothing deep; the default is 8 MiB
     sigset_t before;
     pthread_t thread;
