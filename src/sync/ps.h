@@ -5,15 +5,27 @@
  * holds the weights of its shard and the optimizer's state, and counts versions: one more with each
  * update. A worker's step is
  *
- *   pull values (and the leave to compute) -> compute a gradient -> push it
+ *   pull values (and the permit to compute) -> compute a gradient -> push it
  *
  * where a push and the pull that follows are one request. A policy says when a push becomes an
  * update and when a pull is answered; that is all in which the schemes differ.
  *
- * Shard 0 gives leave for one step at a time, to whoever asks first, and numbers it: the number
- * says which rate of the schedule it has. When none are left up to the next meeting, or the user
- * wants to stop, it answers that it is time to meet. Between two pulls a worker asks for the next
- * step while it still computes one. */
+ *   worker                                     server
+ *     | PULL ----------------------------------> |  until the policy allows it
+ *     | <------------------- permit, and weights |
+ *     | computes; OVER (ksync, backup) may come: |  then PULL and VOID instead of the push
+ *     | PUSH and PULL, gradient ---------------> |  update
+ *     | <---------------- no permit, and weights |  it is time to meet
+ *     | MEET ----------------------------------> |  until all workers have come
+ *     | <----- weights; to rank 0 also the slots |
+ *     | END -----------------------------------> |  no reply
+ *
+ * All of them in time: docs/parameter-server.md; the states of a worker in a server: ps_server.h.
+ *
+ * Shard 0 gives permits for one step at a time, to whoever asks first, and numbers them: the number
+ * says which rate of the schedule a step has. When none are left up to the next meeting, or the
+ * user wants to stop, it answers that it is time to meet. With fetch_every a worker asks for the
+ * permit of its next step (STEP) while it still computes one. */
 #ifndef SH_SYNC_PS_H
 #define SH_SYNC_PS_H
 

@@ -76,7 +76,7 @@ static sh_status prepare_reply(ps_server *server, ps_client *client) {
         client->reads = ps_acquire(server);
         return SH_OK;
     }
-    client->answers = true;
+    client->copy.packed = true;
     return ps_write_lag(server, client);
 }
 
@@ -85,14 +85,14 @@ sh_status ps_elastic_push(ps_server *server, ps_client *client, const float *pus
     if (!server->computes) return SH_OK;
     size_t total = server->shard.params.total;
     if (server->push.codec.kind != NULL)
-        sh_vector()->add_to(client->gradient, client->known, total);
+        sh_vector()->add_to(client->pushed.gradient, client->copy.weights, total);
     SH_TRY(prepare_reply(server, client));
-    const float *centre = server->current->data;
-    const float *told = server->pull.codec.kind != NULL ? client->known : centre;
+    const float *centre = server->blocks.current->data;
+    const float *told = server->pull.codec.kind != NULL ? client->copy.weights : centre;
     ps_block *next = NULL;
     SH_TRY(ps_next_block(server, &next));
     float alpha = (float)server->policy->elastic;
     for (size_t i = 0; i < total; i++) next->data[i] = centre[i] + alpha * (pushed[i] - told[i]);
-    server->current = next;
+    server->blocks.current = next;
     return SH_OK;
 }

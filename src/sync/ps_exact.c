@@ -89,7 +89,7 @@ static void take_most(int64_t *most, const int64_t *x, size_t count) {
 }
 
 static const int64_t *push_of(const ps_server *server, int rank) {
-    return (const int64_t *)(const void *)server->clients[rank].packet;
+    return (const int64_t *)(const void *)server->clients[rank].pushed.packet;
 }
 
 /* Workers that do not agree on a scale have integers that mean different things. */
@@ -111,16 +111,17 @@ sh_status ps_exact_sum(ps_server *server) {
     const sh_param_list *params = &server->shard.params;
     SH_TRY(check_scales(server));
     const int64_t *notes = push_of(server, 0);
-    int64_t *sum = (int64_t *)(void *)server->clients[0].packet + params->count + 1;
+    int64_t *sum = (int64_t *)(void *)server->clients[0].pushed.packet + params->count + 1;
     for (int r = 1; r < server->service->workers; r++)
         add(sum, push_of(server, r) + params->count + 1, params->total);
     double per_row = notes[params->count] > 0 ? 1.0 / (double)notes[params->count] : 0.0;
     for (size_t i = 0; i < params->count; i++) {
         const sh_param *item = &params->items[i];
-        server->unused[i] = notes[i] < 0;
-        if (server->unused[i]) continue;
+        server->exact.unused[i] = notes[i] < 0;
+        if (server->exact.unused[i]) continue;
         double factor = per_row / sh_fixed_scale((int)notes[i]);
-        sh_fixed()->to_float(server->sum + item->offset, sum + item->offset, item->count, factor);
+        sh_fixed()->to_float(server->group.sum + item->offset, sum + item->offset, item->count,
+                             factor);
     }
     return SH_OK;
 }
@@ -128,12 +129,13 @@ sh_status ps_exact_sum(ps_server *server) {
 sh_status ps_exact_answer(ps_server *server) {
     const sh_ps_request *first = &server->clients[0].request;
     size_t count = (size_t)first->sum;
-    memcpy(server->combined, push_of(server, 0), count * sizeof *server->combined);
+    memcpy(server->exact.combined, push_of(server, 0), count * sizeof *server->exact.combined);
     for (int r = 1; r < server->service->workers; r++) {
         const sh_ps_request *other = &server->clients[r].request;
         if (other->what != first->what || other->sum != first->sum)
             return refuse(server, r, "combines something else than worker 0");
-        (first->what == SH_PS_MOST ? take_most : add)(server->combined, push_of(server, r), count);
+        (first->what == SH_PS_MOST ? take_most : add)(server->exact.combined, push_of(server, r),
+                                                      count);
     }
     return SH_OK;
 }

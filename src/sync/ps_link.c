@@ -111,11 +111,11 @@ sh_status ps_read_head(sh_sync *sync, ps_link *link, int server) {
     SH_TRY(sh_mail_wait(&sync->replica->mail, &link->head, "pull"));
     const sh_ps_reply *reply = &link->reply;
     if (link->head.bytes != sizeof *reply || reply->magic != SH_PS_MAGIC)
-        return SH_FAIL(SH_E_FORMAT, "server %d sent something that is no reply", server);
+        return SH_FAIL(SH_E_FORMAT, "server %d sent a malformed reply", server);
     if (reply->failed != SH_OK)
         return SH_FAIL((sh_status)reply->failed, "%.*s", SH_PS_TEXT - 1, reply->text);
     if (reply->version < 0 || reply->granted >> 1 != 0 || reply->done < 0 || reply->told >> 1 != 0)
-        return SH_FAIL(SH_E_FORMAT, "server %d sent numbers that cannot be", server);
+        return SH_FAIL(SH_E_FORMAT, "server %d sent numbers out of range", server);
     return SH_OK;
 }
 

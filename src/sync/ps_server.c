@@ -10,9 +10,9 @@ static bool holds(const ps_server *server) {
 }
 
 static void make_busy(ps_server *server, ps_client *client) {
-    if (client->busy) return;
-    client->busy = true;
-    server->busy[server->busy_count++] = (int)(client - server->clients);
+    if (client->mail.listed) return;
+    client->mail.listed = true;
+    server->busy.ranks[server->busy.count++] = (int)(client - server->clients);
 }
 
 /* ---- Replies ---- */
@@ -27,38 +27,41 @@ static sh_status send(ps_server *server, const ps_client *client, sh_message *me
 }
 
 static sh_status send_lag(ps_server *server, ps_client *client) {
-    bool computes = client->known != NULL;
-    if (computes && !client->answers) SH_TRY(ps_write_lag(server, client));
-    client->answers = false;
-    return send(server, client, &client->values, SH_PS_VALUES, client->answer, server->pull.bytes);
+    bool computes = client->copy.weights != NULL;
+    if (computes && !client->copy.packed) SH_TRY(ps_write_lag(server, client));
+    client->copy.packed = false;
+    return send(server, client, &client->mail.values, SH_PS_VALUES, client->copy.packet,
+                server->pull.bytes);
 }
 
 static sh_status send_weights(ps_server *server, ps_client *client) {
     if (client->reads == NULL) client->reads = ps_acquire(server);
     const float *data = client->reads != NULL ? client->reads->data : NULL;
-    if (client->known != NULL) sh_vector()->copy(data, client->known, server->shard.params.total);
-    return send(server, client, &client->values, SH_PS_VALUES, data,
+    if (client->copy.weights != NULL)
+        sh_vector()->copy(data, client->copy.weights, server->shard.params.total);
+    return send(server, client, &client->mail.values, SH_PS_VALUES, data,
                 sh_ps_shard_bytes(&server->shard));
 }
 
-/* With leave for a step, or none. */
+/* With a permit for a step, or none. */
 static sh_status send_head(ps_server *server, ps_client *client, bool goes_on) {
     client->reply = (sh_ps_reply){.magic = SH_PS_MAGIC,
                                   .granted = goes_on ? 1 : 0,
-                                  .told = client->told,
+                                  .told = client->over.sent,
                                   .version = server->version,
                                   .done = ps_done(server)};
-    client->told = false;
+    client->over.sent = false;
     if (goes_on && server->service->index == 0) server->granted++;
     make_busy(server, client);
-    return send(server, client, &client->head, SH_PS_ANSWER, &client->reply, sizeof client->reply);
+    return send(server, client, &client->mail.head, SH_PS_ANSWER, &client->reply,
+                sizeof client->reply);
 }
 
 /* At a meeting whole weights are sent, in a pull perhaps what is new. */
 static sh_status reply(ps_server *server, ps_client *client, bool goes_on, bool meeting) {
-    client->computes = goes_on;
-    client->leave = server->version;
-    client->own = 0;
+    client->state = goes_on ? PS_COMPUTES : PS_IDLE;
+    client->permit_version = server->version;
+    client->own_updates = 0;
     SH_TRY(send_head(server, client, goes_on));
     bool whole = meeting || server->pull.codec.kind == NULL;
     return whole ? send_weights(server, client) : send_lag(server, client);
@@ -75,49 +78,52 @@ static bool is_over(ps_server *server, const ps_client *client) {
 static int64_t slowest(const ps_server *server) {
     int64_t least = INT64_MAX;
     for (int i = 0; i < server->service->workers; i++)
-        if (!server->clients[i].left && server->clients[i].clock < least)
-            least = server->clients[i].clock;
+        if (server->clients[i].state != PS_LEFT && server->clients[i].pushes < least)
+            least = server->clients[i].pushes;
     return least;
 }
 
 static bool may_go_on(const ps_server *server, const ps_client *client) {
     if (server->policy->rounds) return server->version > client->request.round;
     if (server->policy->slack < 0) return true;
-    return client->clock - slowest(server) <= server->policy->slack;
+    return client->pushes - slowest(server) <= server->policy->slack;
 }
 
 /* Its next gradient is of the weights of this reply: what an earlier one brought, it has not
  * computed with (that one said that it was time to meet). */
-static void keep_then(ps_server *server, ps_client *client) {
-    ps_release(client->then);
-    client->then = ps_acquire(server);
+static void keep_weights(ps_server *server, ps_client *client) {
+    ps_release(client->computed_with);
+    client->computed_with = ps_acquire(server);
 }
 
-/* A worker that has come to the meeting computes no more: its pull is answered whatever it is. */
-static sh_status try_reply(ps_server *server, ps_client *client) {
-    if (!client->waits) return SH_OK;
-    bool over = client->meets || is_over(server, client);
-    if (!over && !may_go_on(server, client)) return SH_OK;
-    client->waits = false;
-    if (server->policy->compensation > 0) keep_then(server, client);
-    return reply(server, client, !over, false);
+static sh_status answer_pull(ps_server *server, ps_client *client, bool permits) {
+    if (server->policy->compensation > 0) keep_weights(server, client);
+    return reply(server, client, permits, false);
 }
 
-/* Its round is over, and it still computes: it need not. */
-static sh_status try_tell(ps_server *server, ps_client *client) {
+static sh_status try_answer_pull(ps_server *server, ps_client *client) {
+    if (client->state != PS_WAITS) return SH_OK;
+    bool over = is_over(server, client);
+    return over || may_go_on(server, client) ? answer_pull(server, client, !over) : SH_OK;
+}
+
+/* Tells a worker whose round is over that nobody waits for the gradient it still computes. */
+static sh_status try_tell_over(ps_server *server, ps_client *client) {
     const sh_service *service = server->service;
     if (service->index != 0 || !sh_ps_breaks_off(server->policy, service->workers)) return SH_OK;
-    if (!client->computes || client->told || server->version <= client->leave) return SH_OK;
-    client->told = true;
-    client->over = server->version;
+    if (client->state != PS_COMPUTES || client->over.sent) return SH_OK;
+    if (server->version <= client->permit_version) return SH_OK;
+    client->over.sent = true;
+    client->over.version = server->version;
     make_busy(server, client);
-    return send(server, client, &client->word, SH_PS_OVER, &client->over, sizeof client->over);
+    return send(server, client, &client->mail.over, SH_PS_OVER, &client->over.version,
+                sizeof client->over.version);
 }
 
 static sh_status reply_to_all(ps_server *server) {
     for (int i = 0; i < server->service->workers; i++) {
-        SH_TRY(try_reply(server, &server->clients[i]));
-        SH_TRY(try_tell(server, &server->clients[i]));
+        SH_TRY(try_answer_pull(server, &server->clients[i]));
+        SH_TRY(try_tell_over(server, &server->clients[i]));
     }
     return SH_OK;
 }
@@ -125,9 +131,9 @@ static sh_status reply_to_all(ps_server *server) {
 /* ---- Numbers of all workers that become one ---- */
 
 static sh_status answer(ps_server *server, ps_client *client, const void *values, bool over) {
-    client->combines = false;
+    client->state = PS_IDLE;
     SH_TRY(send_head(server, client, !over));
-    return send(server, client, &client->values, SH_PS_VALUES, values,
+    return send(server, client, &client->mail.values, SH_PS_VALUES, values,
                 (size_t)client->request.sum * sizeof(int64_t));
 }
 
@@ -135,15 +141,15 @@ static sh_status answer(ps_server *server, ps_client *client, const void *values
  * does not come back before the meeting. */
 static sh_status try_combine(ps_server *server) {
     int ready = 0, workers = server->service->workers;
-    for (int i = 0; i < workers; i++) ready += server->clients[i].combines ? 1 : 0;
+    for (int i = 0; i < workers; i++) ready += server->clients[i].state == PS_COMBINES ? 1 : 0;
     if (ready == workers) SH_TRY(ps_exact_answer(server));
     for (int i = 0; i < workers && ready > 0; i++) {
         ps_client *client = &server->clients[i];
-        if (!client->combines) continue;
+        if (client->state != PS_COMBINES) continue;
         if (ready == workers)
-            SH_TRY(answer(server, client, server->combined, false));
+            SH_TRY(answer(server, client, server->exact.combined, false));
         else if (is_over(server, client))
-            SH_TRY(answer(server, client, client->packet, true));
+            SH_TRY(answer(server, client, client->pushed.packet, true));
     }
     return SH_OK;
 }
@@ -153,7 +159,7 @@ static sh_status try_combine(ps_server *server) {
 static sh_status send_slots(ps_server *server, ps_client *client) {
     if (server->policy->elastic > 0) return SH_OK;  // workers have their own
     for (int i = 0; i < server->service->optim->slot_count; i++)
-        SH_TRY(send(server, client, &client->slot[i], SH_PS_SLOT,
+        SH_TRY(send(server, client, &client->mail.slot[i], SH_PS_SLOT,
                     server->has_optim ? server->optim.slots[i] : NULL,
                     sh_ps_shard_bytes(&server->shard)));
     return SH_OK;
@@ -161,16 +167,16 @@ static sh_status send_slots(ps_server *server, ps_client *client) {
 
 /* All workers have asked, so every push has been taken in: they get the one model. */
 static sh_status try_meet(ps_server *server) {
-    if (server->meeting == 0 || server->meeting + server->left < server->service->workers ||
-        server->busy_count > 0)
+    if (server->meeting_count == 0 ||
+        server->meeting_count + server->left_count < server->service->workers ||
+        server->busy.count > 0)
         return SH_OK;
     SH_TRY(ps_settle(server));
     ps_snapshot_save(server);
-    server->meeting = 0;
+    server->meeting_count = 0;
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
-        if (!client->meets) continue;
-        client->meets = false;
+        if (client->state != PS_MEETS) continue;
         SH_TRY(reply(server, client, false, true));
         if (i == 0) SH_TRY(send_slots(server, client));
     }
@@ -180,8 +186,8 @@ static sh_status try_meet(ps_server *server) {
 /* ---- Requests ---- */
 
 static sh_status refuse(const ps_server *server, int peer, const char *what) {
-    return SH_FAIL(SH_E_FORMAT, "server %d: a request of rank %d %s", server->service->index, peer,
-                   what);
+    return SH_FAIL(SH_E_FORMAT, "server %d: invalid request from rank %d: %s",
+                   server->service->index, peer, what);
 }
 
 static bool in_range(int64_t value, int64_t least, int64_t most) {
@@ -190,33 +196,78 @@ static bool in_range(int64_t value, int64_t least, int64_t most) {
 
 static bool is_combination(uint32_t what) { return what == SH_PS_MOST || what == SH_PS_SUM; }
 
+static bool is_receiving(const ps_client *client) {
+    return client->state == PS_PUSHES || client->state == PS_PUSHES_THEN_MEETS;
+}
+
+/* Whether the picture in ps_server.h has an edge from the client's state for this request. A worker
+ * may announce that it comes to the meeting while its push or its pull is still open. */
+static bool is_in_turn(const ps_client *client, uint32_t what) {
+    switch (client->state) {
+        case PS_IDLE:
+        case PS_COMPUTES:
+            return true;
+        case PS_PUSHES:
+            return what == SH_PS_MEET;
+        case PS_WAITS:
+            return what == SH_PS_MEET || what == SH_PS_END;
+        default:
+            return false;
+    }
+}
+
+static bool is_kind(const ps_server *server, uint32_t what) {
+    if (is_combination(what)) return server->exact.combined != NULL;
+    if (what == SH_PS_STEP) return server->policy->period > 1;
+    if (what == (SH_PS_PULL | SH_PS_VOID) || what == SH_PS_MEET || what == SH_PS_END) return true;
+    return what != 0 && (what & ~(uint32_t)(SH_PS_PUSH | SH_PS_PULL)) == 0;
+}
+
+/* The versions bound later subtractions and `sum` a length: no number of a request can overflow. */
+static bool has_valid_numbers(const ps_server *server, const ps_client *client) {
+    const sh_ps_request *request = &server->inbox.request;
+    int64_t sum_most =
+        is_combination(request->what) ? (int64_t)server->service->combined_most : INT32_MAX;
+    return in_range(request->version, 0, server->version - client->own_updates) &&
+           in_range(request->round, -1, INT64_MAX / 2) &&
+           in_range(request->goal, 0, INT64_MAX / 2) && in_range(request->sum, 1, sum_most);
+}
+
 /* A request may come from anybody who can send: nothing in it is trusted. */
 static sh_status check(const ps_server *server, int peer, size_t bytes) {
-    const sh_ps_request *ask = &server->ask;
-    if (peer < 0 || peer >= server->service->workers) return refuse(server, peer, "is no worker's");
-    if (bytes != sizeof *ask || ask->magic != SH_PS_MAGIC) return refuse(server, peer, "is none");
+    const sh_ps_request *request = &server->inbox.request;
+    if (peer < 0 || peer >= server->service->workers)
+        return refuse(server, peer, "the sender is not a worker");
+    if (bytes != sizeof *request || request->magic != SH_PS_MAGIC)
+        return refuse(server, peer, "wrong length or magic number");
     const ps_client *client = &server->clients[peer];
-    if (client->left) return refuse(server, peer, "comes after its end");
-    bool early = client->receives && (ask->what != SH_PS_MEET || client->will_meet);
-    if (early || client->meets) return refuse(server, peer, "comes too early");
-    if (ask->what == SH_PS_MEET || ask->what == SH_PS_END) return SH_OK;
-    bool combines = is_combination(ask->what) && server->combined != NULL;
-    bool known = (ask->what & ~(uint32_t)(SH_PS_PUSH | SH_PS_PULL)) == 0 && ask->what != 0;
-    bool steps = ask->what == SH_PS_STEP && server->policy->period > 1;
-    if (client->waits || client->combines ||
-        !(known || steps || combines || ask->what == (SH_PS_PULL | SH_PS_VOID)))
-        return refuse(server, peer, "is of no kind");
-    if (!in_range(ask->version, 0, server->version - client->own) ||
-        !in_range(ask->round, -1, INT64_MAX / 2) || !in_range(ask->goal, 0, INT64_MAX / 2) ||
-        !in_range(ask->sum, 1, combines ? (int64_t)server->service->combined_most : INT32_MAX))
-        return refuse(server, peer, "has numbers that cannot be");
-    return SH_OK;
+    if (client->state == PS_LEFT) return refuse(server, peer, "sent after its end");
+    if (!is_in_turn(client, request->what))
+        return refuse(server, peer, "sent before the one before was answered");
+    if (!is_kind(server, request->what)) return refuse(server, peer, "unknown kind");
+    if (request->what == SH_PS_MEET || request->what == SH_PS_END) return SH_OK;
+    return has_valid_numbers(server, client) ? SH_OK : refuse(server, peer, "numbers out of range");
 }
 
 static sh_status expect_request(ps_server *server) {
-    server->incoming = (sh_message){
-        .peer = SH_ANY_RANK, .tag = SH_PS_ASK, .data = &server->ask, .bytes = sizeof server->ask};
-    return sh_mail_receive(&server->service->mail, &server->incoming);
+    server->inbox.message = (sh_message){.peer = SH_ANY_RANK,
+                                         .tag = SH_PS_ASK,
+                                         .data = &server->inbox.request,
+                                         .bytes = sizeof server->inbox.request};
+    return sh_mail_receive(&server->service->mail, &server->inbox.message);
+}
+
+/* A worker that comes to the meeting computes no more, so an open pull is answered at once. */
+static sh_status come_to_meeting(ps_server *server, ps_client *client) {
+    if (client->state == PS_WAITS) SH_TRY(answer_pull(server, client, false));
+    client->state = PS_MEETS;
+    server->meeting_count++;
+    return SH_OK;
+}
+
+static void end_client(ps_server *server, ps_client *client) {
+    client->state = PS_LEFT;
+    server->left_count++;
 }
 
 /* What the request asks for, after its push has been taken in. */
@@ -224,16 +275,10 @@ static sh_status act(ps_server *server, ps_client *client, uint32_t what) {
     if (what == SH_PS_PUSH || what == SH_PS_STEP)
         return send_head(server, client, !is_over(server, client));
     if (what & SH_PS_VOID) server->service->counts.dropped++;
-    if (what & SH_PS_PULL) client->waits = true;
-    if (what & SH_PS_MEET) {
-        client->meets = true;
-        server->meeting++;
-    }
-    if (what & SH_PS_END) {
-        client->left = true;
-        server->left++;
-    }
-    SH_TRY(holds(server) ? reply_to_all(server) : try_reply(server, client));
+    if (what & SH_PS_PULL) client->state = PS_WAITS;
+    if (what & SH_PS_MEET) SH_TRY(come_to_meeting(server, client));
+    if (what & SH_PS_END) end_client(server, client);
+    SH_TRY(holds(server) ? reply_to_all(server) : try_answer_pull(server, client));
     return try_meet(server);
 }
 
@@ -244,22 +289,24 @@ static size_t push_bytes(const ps_server *server, const ps_client *client) {
 }
 
 static sh_status receive_push(ps_server *server, ps_client *client) {
-    client->payload = (sh_message){
-        .peer = (int)(client - server->clients),
-        .tag = SH_PS_PUSHED,
-        .data = client->packet != NULL ? (void *)client->packet : (void *)client->gradient,
-        .bytes = push_bytes(server, client),
-        .zero_copy = ps_reads_once(server)};
-    client->receives = true;
+    client->mail.payload =
+        (sh_message){.peer = (int)(client - server->clients),
+                     .tag = SH_PS_PUSHED,
+                     .data = client->pushed.packet != NULL ? (void *)client->pushed.packet
+                                                           : (void *)client->pushed.gradient,
+                     .bytes = push_bytes(server, client),
+                     .zero_copy = ps_reads_once(server)};
+    client->state = PS_PUSHES;
     make_busy(server, client);
-    return sh_mail_receive(&server->service->mail, &client->payload);
+    return sh_mail_receive(&server->service->mail, &client->mail.payload);
 }
 
 static bool is_pending(const sh_message *message) { return message->state == SH_MESSAGE_PENDING; }
 
 static bool sends(const ps_client *client) {
-    return is_pending(&client->head) || is_pending(&client->values) || is_pending(&client->word) ||
-           is_pending(&client->slot[0]) || is_pending(&client->slot[1]);
+    return is_pending(&client->mail.head) || is_pending(&client->mail.values) ||
+           is_pending(&client->mail.over) || is_pending(&client->mail.slot[0]) ||
+           is_pending(&client->mail.slot[1]);
 }
 
 /* It has the last reply, or asks no more than to meet; that the reply has left may be heard later.
@@ -267,68 +314,72 @@ static bool sends(const ps_client *client) {
 static bool is_answered(const ps_server *server, int peer) {
     if (peer < 0 || peer >= server->service->workers) return true;
     const ps_client *client = &server->clients[peer];
-    return client->waits || (client->reads == NULL && !sends(client));
+    return client->state == PS_WAITS || (client->reads == NULL && !sends(client));
 }
 
 static sh_status take_request(ps_server *server, bool *moved_out) {
-    int peer = server->incoming.peer;
-    if (is_pending(&server->incoming) || !is_answered(server, peer)) return SH_OK;
+    int peer = server->inbox.message.peer;
+    if (is_pending(&server->inbox.message) || !is_answered(server, peer)) return SH_OK;
     *moved_out = true;
-    if (server->incoming.state != SH_MESSAGE_DONE) {
+    if (server->inbox.message.state != SH_MESSAGE_DONE) {
         SH_TRY(sh_service_health(server->service));
-        return refuse(server, peer, "is too long");
+        return refuse(server, peer, "longer than a request");
     }
-    SH_TRY(check(server, peer, server->incoming.bytes));
+    SH_TRY(check(server, peer, server->inbox.message.bytes));
     ps_client *client = &server->clients[peer];
-    uint32_t what = server->ask.what;
+    uint32_t what = server->inbox.request.what;
     // A gradient that waits for its round keeps its numbers when its worker comes to the meeting.
     bool combines = is_combination(what);
-    if (what & (SH_PS_PUSH | SH_PS_PULL | SH_PS_STEP) || combines) client->request = server->ask;
-    client->computes = false;
+    if (what & (SH_PS_PUSH | SH_PS_PULL | SH_PS_STEP) || combines)
+        client->request = server->inbox.request;
+    if (client->state == PS_COMPUTES) client->state = PS_IDLE;
     SH_TRY(expect_request(server));
-    client->will_meet = client->receives;  // then it can ask for nothing else
-    if (client->receives) return SH_OK;
+    if (client->state == PS_PUSHES) {  // then it can ask for nothing but to meet
+        client->state = PS_PUSHES_THEN_MEETS;
+        return SH_OK;
+    }
     return what & SH_PS_PUSH || combines ? receive_push(server, client) : act(server, client, what);
 }
 
 /* ---- Messages under way ---- */
 
 static sh_status push_came(ps_server *server, ps_client *client) {
-    client->receives = false;
+    bool meets = client->state == PS_PUSHES_THEN_MEETS;
+    client->state = PS_IDLE;
     int peer = (int)(client - server->clients);
-    if (client->payload.state != SH_MESSAGE_DONE) SH_TRY(sh_service_health(server->service));
-    if (client->payload.state != SH_MESSAGE_DONE ||
-        client->payload.bytes != push_bytes(server, client))
+    if (client->mail.payload.state != SH_MESSAGE_DONE) SH_TRY(sh_service_health(server->service));
+    if (client->mail.payload.state != SH_MESSAGE_DONE ||
+        client->mail.payload.bytes != push_bytes(server, client))
         return refuse(server, peer, "pushes something else than its gradient");
-    client->combines = is_combination(client->request.what);
-    if (client->combines) return try_combine(server);
+    if (is_combination(client->request.what)) {
+        client->state = PS_COMBINES;
+        return try_combine(server);
+    }
     SH_TRY(ps_push(server, client));
-    sh_message_release(server->service->mail.transport, &client->payload);
-    uint32_t what = client->request.what | (client->will_meet ? SH_PS_MEET : 0);
-    client->will_meet = false;
-    return act(server, client, what);
+    sh_message_release(server->service->mail.transport, &client->mail.payload);
+    return act(server, client, client->request.what | (meets ? SH_PS_MEET : 0));
 }
 
 static sh_status look_after(ps_server *server, bool *moved_out) {
-    int count = server->busy_count, kept = 0;
-    int *busy = server->busy;
+    int count = server->busy.count, kept_count = 0;
+    int *busy = server->busy.ranks;
     for (int i = 0; i < count; i++) {
         ps_client *client = &server->clients[busy[i]];
-        if (client->receives && !is_pending(&client->payload)) {
+        if (is_receiving(client) && !is_pending(&client->mail.payload)) {
             *moved_out = true;
             SH_TRY(push_came(server, client));  // may add clients behind `count`
         }
-        if (!client->receives && !sends(client)) {
+        if (!is_receiving(client) && !sends(client)) {
             *moved_out = true;
             ps_release(client->reads);
             client->reads = NULL;
-            client->busy = false;
+            client->mail.listed = false;
         } else {
-            busy[kept++] = busy[i];
+            busy[kept_count++] = busy[i];
         }
     }
-    while (count < server->busy_count) busy[kept++] = busy[count++];
-    server->busy_count = kept;
+    while (count < server->busy.count) busy[kept_count++] = busy[count++];
+    server->busy.count = kept_count;
     return try_meet(server);
 }
 
@@ -337,7 +388,8 @@ static void note_waits(const ps_server *server) {
     uint64_t waits = 0;
     for (int i = 0; i < server->service->workers && i < SH_BOARD_WAITS; i++) {
         const ps_client *client = &server->clients[i];
-        if (!client->left && !client->meets && !client->waits) waits |= UINT64_C(1) << i;
+        if (client->state != PS_LEFT && client->state != PS_MEETS && client->state != PS_WAITS)
+            waits |= UINT64_C(1) << i;
     }
     // Relaxed: only reports read it.
     atomic_store_explicit(&server->service->mail.transport->board->mail_from, waits,
@@ -347,7 +399,7 @@ static void note_waits(const ps_server *server) {
 static sh_status run(ps_server *server) {
     sh_transport *transport = server->service->mail.transport;
     SH_TRY(expect_request(server));
-    while (server->left < server->service->workers || server->busy_count > 0) {
+    while (server->left_count < server->service->workers || server->busy.count > 0) {
         bool moved = sh_transport_progress(transport);
         SH_TRY(take_request(server, &moved));
         SH_TRY(look_after(server, &moved));
@@ -358,18 +410,19 @@ static sh_status run(ps_server *server) {
         note_waits(server);
         sh_transport_idle(transport);
     }
-    sh_cancel(transport, &server->incoming);
+    sh_cancel(transport, &server->inbox.message);
     return SH_OK;
 }
 
 /* Nothing is written or read any more when the memory is gone. */
 static void abandon(ps_server *server) {
     sh_transport *transport = server->service->mail.transport;
-    sh_cancel(transport, &server->incoming);
+    sh_cancel(transport, &server->inbox.message);
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
-        sh_message *messages[] = {&client->payload, &client->head,    &client->values,
-                                  &client->word,    &client->slot[0], &client->slot[1]};
+        sh_message *messages[] = {&client->mail.payload, &client->mail.head,
+                                  &client->mail.values,  &client->mail.over,
+                                  &client->mail.slot[0], &client->mail.slot[1]};
         for (size_t k = 0; k < SH_COUNT(messages); k++)
             if (is_pending(messages[k])) sh_cancel(transport, messages[k]);
     }
@@ -381,7 +434,7 @@ static void tell_failure(ps_server *server) {
     sh_ps_reply words = {.magic = SH_PS_MAGIC, .failed = (int32_t)error.code};
     snprintf(words.text, sizeof words.text, "%.*s", SH_PS_TEXT - 1, error.text);
     for (int i = 0; i < server->service->workers; i++) {
-        if (server->clients[i].left) continue;
+        if (server->clients[i].state == PS_LEFT) continue;
         sh_message message = {
             .peer = i, .tag = SH_PS_ANSWER, .data = &words, .bytes = sizeof words};
         if (sh_mail_send(&server->service->mail, &message) != SH_OK) continue;
@@ -396,8 +449,8 @@ static sh_status init(ps_server *server) {
     const sh_service *service = server->service;
     server->clients = sh_alloc((size_t)service->workers, sizeof *server->clients);
     // Twice: a client can leave the list and come back before the list is tidied.
-    server->busy = sh_alloc(2 * (size_t)service->workers, sizeof *server->busy);
-    if (server->clients == NULL || server->busy == NULL)
+    server->busy.ranks = sh_alloc(2 * (size_t)service->workers, sizeof *server->busy.ranks);
+    if (server->clients == NULL || server->busy.ranks == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for a parameter server");
     SH_TRY(sh_ps_shard_init(&server->shard, service->params, service->options->placement,
                             service->index, service->count));
@@ -421,7 +474,7 @@ sh_status sh_ps_serve(sh_service *service) {
     }
     ps_update_fini(&server);
     sh_ps_shard_fini(&server.shard);
-    sh_free(server.busy);
+    sh_free(server.busy.ranks);
     sh_free(server.clients);
     return status;
 }

@@ -17,9 +17,9 @@ typedef struct ps_saved {
     _Alignas(64) float values[];  // (2, 1 + slots, shard)
 } ps_saved;
 
-static float *block_of(const ps_saved *kept, size_t count, int slots, int64_t copy, int block) {
+static float *block_of(const ps_saved *saved, size_t count, int slots, int64_t copy, int block) {
     size_t index = (size_t)(copy % 2) * (size_t)(1 + slots) + (size_t)block;
-    return (float *)(uintptr_t)kept->values + index * count;
+    return (float *)(uintptr_t)saved->values + index * count;
 }
 
 /* With elastic averaging workers have the optimizer. */
@@ -32,34 +32,35 @@ static int slots_of(const sh_service *service) {
 /* ---- The server's side ---- */
 
 void ps_snapshot_save(ps_server *server) {
-    ps_saved *kept = server->service->snapshot;
-    if (kept == NULL || !server->computes) return;
+    ps_saved *saved = server->service->snapshot;
+    if (saved == NULL || !server->computes) return;
     size_t count = server->shard.params.total;
     int slots = slots_of(server->service);
-    int64_t copy = atomic_load_explicit(&kept->saves, memory_order_relaxed) + 1;
-    sh_vector()->copy(server->current->data, block_of(kept, count, slots, copy, 0), count);
+    int64_t copy = atomic_load_explicit(&saved->saves, memory_order_relaxed) + 1;
+    sh_vector()->copy(server->blocks.current->data, block_of(saved, count, slots, copy, 0), count);
     for (int i = 0; i < slots && server->has_optim; i++)
-        sh_vector()->copy(server->optim.slots[i], block_of(kept, count, slots, copy, 1 + i), count);
-    kept->versions[copy % 2] = server->saved = server->version;
-    atomic_store_explicit(&kept->version, server->version, memory_order_relaxed);
-    atomic_store_explicit(&kept->saves, copy, memory_order_release);
+        sh_vector()->copy(server->optim.slots[i], block_of(saved, count, slots, copy, 1 + i),
+                          count);
+    saved->versions[copy % 2] = server->saved = server->version;
+    atomic_store_explicit(&saved->version, server->version, memory_order_relaxed);
+    atomic_store_explicit(&saved->saves, copy, memory_order_release);
 }
 
 void ps_snapshot_note(ps_server *server) {
-    ps_saved *kept = server->service->snapshot;
-    if (kept == NULL || !server->computes) return;
+    ps_saved *saved = server->service->snapshot;
+    if (saved == NULL || !server->computes) return;
     // Relaxed: it is read when this process has ended.
-    atomic_store_explicit(&kept->version, server->version, memory_order_relaxed);
+    atomic_store_explicit(&saved->version, server->version, memory_order_relaxed);
     if (server->version - server->saved >= server->service->options->snapshot_every)
         ps_snapshot_save(server);
 }
 
 void ps_snapshot_end(ps_server *server) {
-    ps_saved *kept = server->service->snapshot;
-    if (kept == NULL || !server->computes || ps_settle(server) != SH_OK) return;
+    ps_saved *saved = server->service->snapshot;
+    if (saved == NULL || !server->computes || ps_settle(server) != SH_OK) return;
     ps_snapshot_save(server);
-    kept->counts = server->service->counts;
-    atomic_store_explicit(&kept->ended, true, memory_order_release);
+    saved->counts = server->service->counts;
+    atomic_store_explicit(&saved->ended, true, memory_order_release);
 }
 
 /* ---- Of those who live on ---- */
@@ -75,20 +76,20 @@ sh_status sh_ps_snapshot_bytes(const sh_service *like, int index, size_t *bytes_
 /* A server that never began to serve had what the workers still have. */
 sh_status sh_ps_restore(const sh_service *like, int index, const void *snapshot, float *weights,
                         sh_optim *optim, sh_recovered *recovered_out) {
-    const ps_saved *kept = snapshot;
-    int64_t copy = atomic_load_explicit(&kept->saves, memory_order_acquire);
-    *recovered_out = (sh_recovered){.ended = atomic_load(&kept->ended)};
-    if (recovered_out->ended) recovered_out->counts = kept->counts;
+    const ps_saved *saved = snapshot;
+    int64_t copy = atomic_load_explicit(&saved->saves, memory_order_acquire);
+    *recovered_out = (sh_recovered){.ended = atomic_load(&saved->ended)};
+    if (recovered_out->ended) recovered_out->counts = saved->counts;
     if (copy == 0) return SH_OK;
-    recovered_out->updates = kept->versions[copy % 2];
-    recovered_out->lost = atomic_load(&kept->version) - recovered_out->updates;
+    recovered_out->updates = saved->versions[copy % 2];
+    recovered_out->lost = atomic_load(&saved->version) - recovered_out->updates;
     sh_ps_shard shard;
     SH_TRY(sh_ps_shard_init(&shard, like->params, like->options->placement, index, like->count));
     size_t count = shard.params.total;
     int slots = slots_of(like);
-    sh_ps_shard_give(&shard, block_of(kept, count, slots, copy, 0), weights);
+    sh_ps_shard_give(&shard, block_of(saved, count, slots, copy, 0), weights);
     for (int i = 0; i < slots; i++)
-        sh_ps_shard_give(&shard, block_of(kept, count, slots, copy, 1 + i), optim->slots[i]);
+        sh_ps_shard_give(&shard, block_of(saved, count, slots, copy, 1 + i), optim->slots[i]);
     sh_ps_shard_fini(&shard);
     return SH_OK;
 }

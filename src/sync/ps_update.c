@@ -18,8 +18,8 @@ static float *new_block(const ps_server *server) {
 
 ps_block *ps_acquire(ps_server *server) {
     if (!server->computes) return NULL;
-    server->current->users++;
-    return server->current;
+    server->blocks.current->users++;
+    return server->blocks.current;
 }
 
 void ps_release(ps_block *block) {
@@ -27,9 +27,10 @@ void ps_release(ps_block *block) {
 }
 
 static ps_block *free_block(ps_server *server) {
-    for (int i = 0; i < server->block_count; i++)
-        if (server->blocks[i].users == 0 && &server->blocks[i] != server->current)
-            return &server->blocks[i];
+    for (int i = 0; i < server->blocks.count; i++)
+        if (server->blocks.items[i].users == 0 &&
+            &server->blocks.items[i] != server->blocks.current)
+            return &server->blocks.items[i];
     return NULL;
 }
 
@@ -37,13 +38,13 @@ static ps_block *free_block(ps_server *server) {
 static sh_status take_block(const ps_server *server, ps_block *block) {
     block->data =
         sh_export_acquire(server->service->mail.transport, sh_ps_shard_bytes(&server->shard));
-    block->lent = block->data != NULL;
-    if (!block->lent) block->data = new_block(server);
+    block->exported = block->data != NULL;
+    if (!block->exported) block->data = new_block(server);
     return block->data != NULL ? SH_OK : out_of_memory();
 }
 
 static void give_block(const ps_server *server, ps_block *block) {
-    if (block->lent)
+    if (block->exported)
         sh_export_release(server->service->mail.transport, block->data);
     else
         sh_free(block->data);
@@ -51,7 +52,7 @@ static void give_block(const ps_server *server, ps_block *block) {
 
 /* Each client reads at most two, so there is always a free one. */
 sh_status ps_next_block(ps_server *server, ps_block **next_out) {
-    ps_block *next = server->current;
+    ps_block *next = server->blocks.current;
     if (next->users > 0) next = free_block(server);
     SH_ASSERT(next != NULL);
     if (next->data == NULL) SH_TRY(take_block(server, next));
@@ -62,11 +63,11 @@ sh_status ps_next_block(ps_server *server, ps_block **next_out) {
 
 sh_status ps_write_lag(ps_server *server, ps_client *client) {
     int rank = (int)(client - server->clients);
-    sh_ps_encode_lag(&server->pull, rank, server->version, server->current->data, client->known,
-                     server->lag);
-    memcpy(client->answer, server->pull.message, server->pull.bytes);
-    SH_TRY(sh_ps_decode(&server->pull, rank, server->version, client->answer, server->lag));
-    sh_vector()->add_to(client->known, server->lag, server->shard.params.total);
+    sh_ps_encode_lag(&server->pull, rank, server->version, server->blocks.current->data,
+                     client->copy.weights, server->lag);
+    memcpy(client->copy.packet, server->pull.message, server->pull.bytes);
+    SH_TRY(sh_ps_decode(&server->pull, rank, server->version, client->copy.packet, server->lag));
+    sh_vector()->add_to(client->copy.weights, server->lag, server->shard.params.total);
     return SH_OK;
 }
 
@@ -75,7 +76,8 @@ sh_status ps_write_lag(ps_server *server, ps_client *client) {
 /* Of the step that the first gradient of the update belongs to. */
 static double rate_of(const ps_server *server) {
     const sh_service *service = server->service;
-    int64_t step = server->policy->rounds ? server->version : server->first / service->workers;
+    int64_t step =
+        server->policy->rounds ? server->version : server->group.first / service->workers;
     return sh_schedule_lr(service->schedule, step) * server->policy->rate;
 }
 
@@ -84,7 +86,7 @@ static double rate_of(const ps_server *server) {
 enum { WINDOW = 8192 };
 
 static void apply(ps_server *server, sh_optim_step *step) {
-    const float *current = server->current->data;
+    const float *current = server->blocks.current->data;
     size_t total = server->shard.params.total;
     size_t window = server->optim.kind->adaptive ? total : WINDOW;
     if (step->weights == current) {
@@ -111,7 +113,7 @@ static sh_status update(ps_server *server, const float *gradient, double scale, 
             .params = &server->shard.params,
             .count = server->shard.params.count,
             .high = server->shard.params.total,
-            .unused = server->unused,
+            .unused = server->exact.unused,
             .weights = next->data,
             .gradients = gradient,
             .gradient_scale = (float)scale,
@@ -119,7 +121,7 @@ static sh_status update(ps_server *server, const float *gradient, double scale, 
             .step = server->updates,
         };
         apply(server, &step);
-        server->current = next;
+        server->blocks.current = next;
     }
     server->version++;
     return SH_OK;
@@ -128,7 +130,7 @@ static sh_status update(ps_server *server, const float *gradient, double scale, 
 /* How much a gradient counts (Zhang, Gupta, Lian, Liu 2016), and its staleness is counted: updates
  * that were not in the weights it was computed with. A worker's copy has its own since the pull. */
 static double weigh(ps_server *server, const ps_client *client) {
-    int64_t tau = server->version - client->request.version - client->own;
+    int64_t tau = server->version - client->request.version - client->own_updates;
     sh_staleness_add(&server->service->counts.staleness, (uint64_t)tau);
     double delay = (double)tau / server->policy->per;
     return server->policy->staleness && delay > 1 ? 1 / delay : 1;
@@ -137,24 +139,26 @@ static double weigh(ps_server *server, const ps_client *client) {
 /* Delay compensation (DC-ASGD; Zheng et al. 2017): g + lambda g g (w_now - w_then), a diagonal
  * approximation of what the gradient would be at the weights as they are now. */
 static void compensate(ps_server *server, ps_client *client) {
-    if (client->then == NULL && client->known == NULL) return;
-    const float *now = server->current->data;
-    const float *then = client->known != NULL ? client->known : client->then->data;
-    float *g = client->gradient, lambda = (float)server->policy->compensation;
+    if (client->computed_with == NULL && client->copy.weights == NULL) return;
+    const float *now = server->blocks.current->data;
+    const float *then =
+        client->copy.weights != NULL ? client->copy.weights : client->computed_with->data;
+    float *g = client->pushed.gradient, lambda = (float)server->policy->compensation;
     for (size_t i = 0; i < server->shard.params.total; i++)
         g[i] += lambda * g[i] * g[i] * (now[i] - then[i]);
-    ps_release(client->then);
-    client->then = NULL;
+    ps_release(client->computed_with);
+    client->computed_with = NULL;
 }
 
 /* ---- Pushes are taken as they come ---- */
 
 static sh_status end_group(ps_server *server) {
-    if (server->members == 0) return SH_OK;
-    SH_TRY(update(server, server->sum, 1 / server->weight, server->weight / server->members));
-    if (server->computes) sh_vector()->fill(server->sum, 0, server->shard.params.total);
-    server->members = 0;
-    server->weight = 0;
+    if (server->group.members == 0) return SH_OK;
+    SH_TRY(update(server, server->group.sum, 1 / server->group.weight,
+                  server->group.weight / server->group.members));
+    if (server->computes) sh_vector()->fill(server->group.sum, 0, server->shard.params.total);
+    server->group.members = 0;
+    server->group.weight = 0;
     return SH_OK;
 }
 
@@ -164,21 +168,21 @@ static sh_status push_now(ps_server *server, ps_client *client, const float *gra
     double weight = weigh(server, client);
     if (server->computes) compensate(server, client);
     double sum = (double)client->request.sum;  // as many steps at once, with their mean
-    if (server->members == 0) server->first = server->pushes - client->request.sum;
+    if (server->group.members == 0) server->group.first = server->pushes - client->request.sum;
     if (server->policy->group == 1) {
-        client->own++;
+        client->own_updates++;
         return update(server, gradient, 1 / sum, weight * sum);
     }
     if (server->computes)
-        sh_vector()->axpy((float)weight, gradient, server->sum, server->shard.params.total);
-    server->weight += weight;
-    return ++server->members == server->policy->group ? end_group(server) : SH_OK;
+        sh_vector()->axpy((float)weight, gradient, server->group.sum, server->shard.params.total);
+    server->group.weight += weight;
+    return ++server->group.members == server->policy->group ? end_group(server) : SH_OK;
 }
 
 /* ---- Pushes belong to rounds ---- */
 
 static bool fits(const ps_server *server, const ps_client *client) {
-    return client->pushed && client->request.round == server->version;
+    return client->pushed.waits && client->request.round == server->version;
 }
 
 /* The sum over the round's clients in the order of their ranks, so that it does not depend on who
@@ -191,17 +195,19 @@ static sh_status end_round(ps_server *server) {
         ps_client *client = &server->clients[i];
         if (!fits(server, client)) continue;
         double own = weigh(server, client);
-        client->pushed = false;
+        client->pushed.waits = false;
         weight += own;
         members++;
-        if (!server->computes || server->exact) continue;
-        if (own < 1) sh_vector()->scale(client->gradient, (float)own, server->shard.params.total);
-        if (sum != NULL) sh_vector()->add_to(client->gradient, sum, server->shard.params.total);
-        sum = client->gradient;
+        if (!server->computes || server->exact.on) continue;
+        if (own < 1)
+            sh_vector()->scale(client->pushed.gradient, (float)own, server->shard.params.total);
+        if (sum != NULL)
+            sh_vector()->add_to(client->pushed.gradient, sum, server->shard.params.total);
+        sum = client->pushed.gradient;
     }
-    if (server->exact) {
+    if (server->exact.on) {
         SH_TRY(ps_exact_sum(server));
-        return update(server, server->sum, 1, 1);
+        return update(server, server->group.sum, 1, 1);
     }
     return update(server, sum, 1 / weight, weight / members);
 }
@@ -214,8 +220,8 @@ static sh_status push_to_round(ps_server *server) {
         for (int i = 0; i < server->service->workers; i++) {
             ps_client *client = &server->clients[i];
             if (fits(server, client)) members++;
-            if (!client->pushed || client->request.round >= server->version) continue;
-            client->pushed = false;
+            if (!client->pushed.waits || client->request.round >= server->version) continue;
+            client->pushed.waits = false;
             server->service->counts.dropped++;
         }
         if (members < server->policy->group) return SH_OK;
@@ -224,21 +230,21 @@ static sh_status push_to_round(ps_server *server) {
 }
 
 static sh_status take_push(ps_server *server, ps_client *client) {
-    client->clock++;
+    client->pushes++;
     server->pushes += client->request.sum;
     int rank = (int)(client - server->clients);
-    const float *pushed = client->payload.data;
-    if (client->packet != NULL && !server->exact) {
-        SH_TRY(sh_ps_decode(&server->push, rank, client->request.step, client->payload.data,
-                            client->gradient));
-        pushed = client->gradient;
+    const float *pushed = client->mail.payload.data;
+    if (client->pushed.packet != NULL && !server->exact.on) {
+        SH_TRY(sh_ps_decode(&server->push, rank, client->request.step, client->mail.payload.data,
+                            client->pushed.gradient));
+        pushed = client->pushed.gradient;
     }
     if (server->policy->elastic > 0) {
         weigh(server, client);
         return ps_elastic_push(server, client, pushed);
     }
     if (!server->policy->rounds) return push_now(server, client, pushed);
-    client->pushed = true;
+    client->pushed.waits = true;
     return push_to_round(server);
 }
 
@@ -251,8 +257,8 @@ sh_status ps_push(ps_server *server, ps_client *client) {
 sh_status ps_settle(ps_server *server) {
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
-        if (client->pushed) server->service->counts.dropped++;
-        client->pushed = false;
+        if (client->pushed.waits) server->service->counts.dropped++;
+        client->pushed.waits = false;
     }
     return end_group(server);
 }
@@ -272,10 +278,11 @@ static sh_status init_optim(ps_server *server) {
 static sh_status init_known(ps_server *server, ps_client *client) {
     bool elastic = server->policy->elastic > 0 && server->push.codec.kind != NULL;
     if (server->pull.codec.kind == NULL && !elastic) return SH_OK;
-    client->known = new_block(server);
-    client->answer = sh_alloc(server->pull.bytes + 1, 1);
-    if (client->known == NULL || client->answer == NULL) return out_of_memory();
-    sh_vector()->copy(server->current->data, client->known, server->shard.params.total);
+    client->copy.weights = new_block(server);
+    client->copy.packet = sh_alloc(server->pull.bytes + 1, 1);
+    if (client->copy.weights == NULL || client->copy.packet == NULL) return out_of_memory();
+    sh_vector()->copy(server->blocks.current->data, client->copy.weights,
+                      server->shard.params.total);
     return SH_OK;
 }
 
@@ -284,12 +291,12 @@ static sh_status init_clients(ps_server *server) {
     if (server->lag == NULL) return out_of_memory();
     for (int i = 0; i < server->service->workers; i++) {
         ps_client *client = &server->clients[i];
-        if (!server->exact) client->gradient = new_block(server);
-        if (!server->exact && client->gradient == NULL) return out_of_memory();
+        if (!server->exact.on) client->pushed.gradient = new_block(server);
+        if (!server->exact.on && client->pushed.gradient == NULL) return out_of_memory();
         SH_TRY(init_known(server, client));
-        if (server->push.codec.kind == NULL && !server->exact) continue;
-        client->packet = sh_alloc(server->packet_bytes + 1, 1);
-        if (client->packet == NULL) return out_of_memory();
+        if (server->push.codec.kind == NULL && !server->exact.on) continue;
+        client->pushed.packet = sh_alloc(server->packet_bytes + 1, 1);
+        if (client->pushed.packet == NULL) return out_of_memory();
     }
     return SH_OK;
 }
@@ -307,23 +314,23 @@ static sh_status init_coders(ps_server *server) {
 static sh_status init_exact(ps_server *server) {
     const sh_service *service = server->service;
     size_t combined_bytes = service->combined_most * sizeof(int64_t);
-    server->exact = combined_bytes > 0;
-    if (!server->exact) return SH_OK;
+    server->exact.on = combined_bytes > 0;
+    if (!server->exact.on) return SH_OK;
     server->push.bytes = server->packet_bytes = ps_exact_bytes(&server->shard);
-    server->unused = sh_alloc(server->shard.params.count + 1, sizeof *server->unused);
-    if (server->unused == NULL) return out_of_memory();
+    server->exact.unused = sh_alloc(server->shard.params.count + 1, sizeof *server->exact.unused);
+    if (server->exact.unused == NULL) return out_of_memory();
     if (service->index != 0) return SH_OK;
     if (combined_bytes > server->packet_bytes) server->packet_bytes = combined_bytes;
-    server->combined = sh_alloc(1, combined_bytes);
-    return server->combined != NULL ? SH_OK : out_of_memory();
+    server->exact.combined = sh_alloc(1, combined_bytes);
+    return server->exact.combined != NULL ? SH_OK : out_of_memory();
 }
 
 sh_status ps_update_init(ps_server *server) {
     const sh_service *service = server->service;
-    server->block_count = 2 * service->workers + 2;
-    server->blocks = sh_alloc((size_t)server->block_count, sizeof *server->blocks);
-    if (server->blocks == NULL) return out_of_memory();
-    server->current = server->blocks;
+    server->blocks.count = 2 * service->workers + 2;
+    server->blocks.items = sh_alloc((size_t)server->blocks.count, sizeof *server->blocks.items);
+    if (server->blocks.items == NULL) return out_of_memory();
+    server->blocks.current = server->blocks.items;
     server->computes = service->weights != NULL;
     server->pushes = server->granted = service->step * service->workers;
     server->version = server->updates =
@@ -331,33 +338,33 @@ sh_status ps_update_init(ps_server *server) {
     SH_TRY(init_coders(server));
     if (!server->computes) return SH_OK;
     SH_TRY(init_exact(server));
-    SH_TRY(take_block(server, server->current));
-    server->sum = new_block(server);
-    if (server->sum == NULL) return out_of_memory();
-    sh_ps_shard_take(&server->shard, service->weights, server->current->data);
+    SH_TRY(take_block(server, server->blocks.current));
+    server->group.sum = new_block(server);
+    if (server->group.sum == NULL) return out_of_memory();
+    sh_ps_shard_take(&server->shard, service->weights, server->blocks.current->data);
     SH_TRY(init_clients(server));
     bool updates = server->policy->elastic == 0 && server->shard.params.total > 0;
     return updates ? init_optim(server) : SH_OK;
 }
 
 static void free_client(ps_client *client) {
-    sh_free(client->gradient);
-    sh_free(client->packet);
-    sh_free(client->answer);
-    sh_free(client->known);
+    sh_free(client->pushed.gradient);
+    sh_free(client->pushed.packet);
+    sh_free(client->copy.packet);
+    sh_free(client->copy.weights);
 }
 
 void ps_update_fini(ps_server *server) {
-    for (int i = 0; server->blocks != NULL && i < server->block_count; i++)
-        give_block(server, &server->blocks[i]);
+    for (int i = 0; server->blocks.items != NULL && i < server->blocks.count; i++)
+        give_block(server, &server->blocks.items[i]);
     for (int i = 0; server->clients != NULL && i < server->service->workers; i++)
         free_client(&server->clients[i]);
     sh_ps_coder_fini(&server->push);
     sh_ps_coder_fini(&server->pull);
     if (server->has_optim) sh_optim_fini(&server->optim);
-    sh_free(server->sum);
-    sh_free(server->unused);
-    sh_free(server->combined);
+    sh_free(server->group.sum);
+    sh_free(server->exact.unused);
+    sh_free(server->exact.combined);
     sh_free(server->lag);
-    sh_free(server->blocks);
+    sh_free(server->blocks.items);
 }

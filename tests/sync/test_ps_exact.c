@@ -22,16 +22,15 @@ static void rig_init(rig *r) {
     *r = (rig){.service = {.workers = WORKERS}};
     r->server = (ps_server){.service = &r->service,
                             .clients = r->clients,
-                            .sum = r->sum,
-                            .unused = r->unused,
-                            .exact = true};
+                            .group.sum = r->sum,
+                            .exact = {.on = true, .unused = r->unused}};
     CHECK_OK(sh_param_list_add(&r->server.shard.params, "a", SH_SHAPE(FIRST), true, NULL));
     CHECK_OK(sh_param_list_add(&r->server.shard.params, "b", SH_SHAPE(SECOND), true, NULL));
     const float largest = 6;
     int exponent = sh_fixed()->exponent(&largest, 1);
     for (int w = 0; w < WORKERS; w++) {
         int64_t *push = r->pushes[w];
-        r->clients[w].packet = (char *)push;
+        r->clients[w].pushed.packet = (char *)push;
         push[0] = exponent;
         push[1] = -1;
         push[2] = 12;
@@ -78,7 +77,7 @@ TEST(ps_exact, combines_numbers_of_all_and_refuses_what_does_not_match) {
     rig r;
     rig_init(&r);
     int64_t combined[2];
-    r.server.combined = combined;
+    r.server.exact.combined = combined;
     for (int w = 0; w < WORKERS; w++) {
         r.clients[w].request = (sh_ps_request){.what = SH_PS_MOST, .sum = 2};
         r.pushes[w][0] = w == 1 ? 9 : -w;

@@ -42,15 +42,15 @@ TEST(server, refuses_what_cannot_be_a_request_and_says_so) {
     const sh_ps_request good = {
         .magic = SH_PS_MAGIC, .what = SH_PS_PUSH | SH_PS_PULL, .goal = 10, .sum = 1};
     hostile cases[] = {
-        {"is none", {.magic = 1, .what = SH_PS_PULL}, sizeof good, 0},
-        {"is none", good, sizeof good - 8, 0},
-        {"is of no kind", {.magic = SH_PS_MAGIC, .what = 4096}, sizeof good, 0},
-        {"is of no kind", {.magic = SH_PS_MAGIC}, sizeof good, 0},
-        {"is of no kind", {.magic = SH_PS_MAGIC, .what = SH_PS_MOST, .sum = 1}, sizeof good, 0},
-        {"is of no kind", {.magic = SH_PS_MAGIC, .what = SH_PS_VOID}, sizeof good, 0},
-        {"is of no kind", {.magic = SH_PS_MAGIC, .what = SH_PS_STEP, .sum = 1}, sizeof good, 0},
-        {"cannot be", {.magic = SH_PS_MAGIC, .what = SH_PS_PULL, .sum = -1}, sizeof good, 0},
-        {"cannot be", good, sizeof good, 0},
+        {"wrong length or magic", {.magic = 1, .what = SH_PS_PULL}, sizeof good, 0},
+        {"wrong length or magic", good, sizeof good - 8, 0},
+        {"unknown kind", {.magic = SH_PS_MAGIC, .what = 4096}, sizeof good, 0},
+        {"unknown kind", {.magic = SH_PS_MAGIC}, sizeof good, 0},
+        {"unknown kind", {.magic = SH_PS_MAGIC, .what = SH_PS_MOST, .sum = 1}, sizeof good, 0},
+        {"unknown kind", {.magic = SH_PS_MAGIC, .what = SH_PS_VOID}, sizeof good, 0},
+        {"unknown kind", {.magic = SH_PS_MAGIC, .what = SH_PS_STEP, .sum = 1}, sizeof good, 0},
+        {"out of range", {.magic = SH_PS_MAGIC, .what = SH_PS_PULL, .sum = -1}, sizeof good, 0},
+        {"out of range", good, sizeof good, 0},
         {"something else than its gradient", good, sizeof good, 4},
         {"something else than its gradient", good, sizeof good, 4096},
     };
@@ -89,9 +89,9 @@ static sh_status lie(sh_transport *transport, void *argument) {
 TEST(worker, refuses_what_cannot_be_a_reply) {
     const sh_ps_reply good = {.magic = SH_PS_MAGIC, .granted = 1};
     liar cases[] = {
-        {"no reply", {.magic = 5, .granted = 1}, sizeof good, 4},
-        {"no reply", good, sizeof good - 1, 4},
-        {"numbers that cannot be", {.magic = SH_PS_MAGIC, .granted = -1}, sizeof good, 4},
+        {"malformed reply", {.magic = 5, .granted = 1}, sizeof good, 4},
+        {"malformed reply", good, sizeof good - 1, 4},
+        {"numbers out of range", {.magic = SH_PS_MAGIC, .granted = -1}, sizeof good, 4},
         {"0 bytes of values instead of 4", good, sizeof good, 0},
     };
     for (size_t i = 0; i < SH_COUNT(cases); i++) {
