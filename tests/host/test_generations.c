@@ -78,6 +78,15 @@ TEST(generations, the_roll_gives_ranks_to_slots_and_back) {
     end(g);
 }
 
+TEST(generations, the_next_roll_leaves_the_one_before_whole) {
+    sh_generations *g = team_of("4", "gossip", "3");
+    sh_generations_publish(g, (int[]){0, 1, 2, 3}, 4);
+    sh_generations_publish(g, (int[]){1, 2}, 2);
+    for (int rank = 0; rank < 4; rank++) assert_int_equal(sh_generation_slot(g, 0, rank), rank);
+    assert_int_equal(sh_generation_ranks(g, 0), 4);
+    end(g);
+}
+
 TEST(generations, servers_of_their_own_have_the_ranks_behind_the_workers) {
     CHECK_OK(sh_config_init(&config));
     set("workers", "3");

@@ -81,6 +81,14 @@ TEST(membership, ends_the_run_when_nobody_can_go_on) {
     sh_membership_fini(&team);
 }
 
+TEST(membership, cannot_go_on_while_a_member_still_takes_the_model) {
+    sh_membership team = team_of(3, 0, 5, 2);
+    sh_membership_tells(&team, 0, SH_MEMBER_TRAINS, 0);
+    sh_membership_tells(&team, 1, SH_MEMBER_TRAINS, 0);
+    assert_false(sh_membership_died(&team, 0));  // it may have been giving the model to slot 2
+    sh_membership_fini(&team);
+}
+
 TEST(membership, waits_for_its_servers_before_the_next_generation) {
     sh_membership team = team_of(2, 2, 5, 2);
     all_train(&team);
