@@ -69,9 +69,10 @@ static void paint(const sh_pipe_event *e, double scale, char *line) {
 
 /* Prints one line per rank; what stays '.' is idle. Events lie rank by rank. */
 static void print_chart(const sh_pipe_question *q, const sh_pipe_answer *answer, FILE *file) {
-    double scale = answer->events != NULL ? scale_of(answer) : 0;
     // The chart needs all events and a whole column for the shortest part.
-    if (scale <= 0 || q->pipeline.ranks > SH_PIPE_SHOWN_RANKS) {
+    bool shown = answer->events != NULL && q->pipeline.ranks <= SH_PIPE_SHOWN_RANKS;
+    double scale = shown ? scale_of(answer) : 0;
+    if (!shown || scale <= 0) {
         fprintf(file, "too long for a chart in text: --svg FILE draws it, --json lists it\n\n");
         return;
     }

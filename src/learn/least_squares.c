@@ -183,8 +183,9 @@ static void multiply_upper(double *a, const double *b, size_t n) {
 static sh_status estimate_condition(problem *p) {
     enum { TURNS = 30 };
     size_t n = p->n;
-    double *x = sh_alloc(2 * n, sizeof *x), *y = x + n, most = 0, least = 0;
+    double *x = sh_alloc(2 * n, sizeof *x), most = 0, least = 0;
     if (x == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu columns", n);
+    double *y = x + n;
     for (int inverse = 0; inverse < 2; inverse++) {
         for (size_t i = 0; i < n; i++) x[i] = p->dropped[i] ? 0 : 1 + 0.1 * (double)(i % 7);
         double norm = 1;
@@ -343,8 +344,9 @@ static sh_status descend(const problem *p, double *w, int64_t *rounds_out) {
     size_t width = p->rows->width, stride = p->columns;
     double tolerance = p->options->tolerance > 0 ? p->options->tolerance : 1e-9;
     int64_t most = p->options->rounds > 0 ? p->options->rounds : 10000;
-    double *g = sh_alloc(stride * (stride + 1), sizeof *g), *slack = g + stride * stride;
+    double *g = sh_alloc(stride * (stride + 1), sizeof *g);
     if (g == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu columns", stride);
+    double *slack = g + stride * stride;
     centre_gram(p, g);
     double size = sqrt(fmax(g[stride * stride - 1], 0));
     for (size_t j = 0; j < width; j++) slack[j] = g[j * stride + p->n];

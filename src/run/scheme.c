@@ -47,8 +47,9 @@ static sh_status refuse_option(sh_scheme scheme, const sh_option *row) {
 }
 
 static sh_status check_options(const sh_config *config, sh_scheme scheme) {
-    for (size_t i = 0; i < sh_config_table().count; i++) {
-        const sh_option *row = &sh_config_table().rows[i];
+    const sh_option_table table = sh_config_table();
+    for (size_t i = 0; i < table.count; i++) {
+        const sh_option *row = &table.rows[i];
         const char *option = option_of(row);
         if (option == NULL || sh_sync_reads(scheme.kind, option)) continue;
         if (!sh_option_is_initial(row, config)) return refuse_option(scheme, row);
@@ -59,8 +60,9 @@ static sh_status check_options(const sh_config *config, sh_scheme scheme) {
 sh_status sh_scheme_forget_others(sh_config *config) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(config->scheme.name, &scheme));
-    for (size_t i = 0; i < sh_config_table().count; i++) {
-        const sh_option *row = &sh_config_table().rows[i];
+    const sh_option_table table = sh_config_table();
+    for (size_t i = 0; i < table.count; i++) {
+        const sh_option *row = &table.rows[i];
         const char *option = option_of(row);
         if (option != NULL && !sh_sync_reads(scheme.kind, option))
             SH_TRY(sh_options_unset(sh_config_table(), row->key, config));

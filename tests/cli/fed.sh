@@ -48,7 +48,7 @@ case_a_privacy_budget_is_kept() {
     expect_exit 0 "$SHOAL" fed simulate "${digits[@]}" --clients 50 --rounds 20 --private epsilon=2,delta=1e-3,noise=5 --out q
     local rounds
     rounds=$(sed -nE 's/^rounds +([0-9]+).*/\1/p' stdout)
-    [ "$rounds" -gt 0 ] && [ "$rounds" -lt 20 ] || fail "$rounds rounds"
+    (( rounds > 0 && rounds < 20 )) || fail "$rounds rounds"
     expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --rule median --private epsilon=8,delta=1e-3 --out r
     expect_text "--private does not go with median"
     expect_exit 2 "$SHOAL" fed simulate "${digits[@]}" --private epsilon=8 --out r

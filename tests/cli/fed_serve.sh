@@ -105,8 +105,8 @@ case_a_killed_server_goes_on_where_it_was() {
     end_well "$server" srv
     [ "$(closed srv)" -eq 30 ] || fail "$(closed srv) rounds"
     # Every round is there once, in the store and in the metrics that were written.
-    "$SHOAL" fed clients srv --json >clients
-    [ "$(grep -c '"rounds":30,"last_round":30' clients)" -eq 2 ] || fail "$(cat clients)"
+    "$SHOAL" fed clients srv --json >listed
+    [ "$(grep -c '"rounds":30,"last_round":30' listed)" -eq 2 ] || fail "$(cat listed)"
     expect_exit 0 "$SHOAL" fed clients srv
 }
 
@@ -197,9 +197,9 @@ case_a_client_in_python_takes_part_and_liars_do_no_harm() {
     done
     # shellcheck disable=SC2046
     set -- $(invitation srv 2)
-    python3 "$SRC/tests/fed/client.py" "$1" "$2" "$4" honest >honest 2>honest.err || fail "$(cat honest.err)"
+    python3 "$SRC/tests/fed/client.py" "$1" "$2" "$4" honest >said 2>said.err || fail "$(cat said.err)"
     end_well "$first" a
     end_well "$server" srv
-    grep -qE '^honest [1-4]$' honest || fail "$(cat honest)"
+    grep -qE '^honest [1-4]$' said || fail "$(cat said)"
     [ "$(closed srv)" -eq 4 ] || fail "$(closed srv) rounds"
 }

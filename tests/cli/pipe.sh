@@ -66,7 +66,7 @@ case_the_cut_is_printed_and_read_back() {
 
 # Rank 0 measures layers and kernels for all; tied embeddings are summed; norms are clipped.
 case_a_gpt_with_tied_embeddings_follows_one_worker() {
-    gpt=(--model "{name: gpt, layers: 3, heads: 2, width: 16, dropout: 0.1}" --data synthetic:tokens=31,context=16,count=4000
+    gpt=(--model "{name: gpt, layers: 3, heads: 2, width: 16, dropout: 0.1}" --data "synthetic:tokens=31,context=16,count=4000"
         --threads 1 --optimizer adamw --lr 1e-3 --clip-norm 1 --batch 12 --steps 20 --quiet)
     expect_exit 0 "$SHOAL" train "${gpt[@]}" --accumulate 3 --out gpt1
     expect_exit 0 "$SHOAL" train "${gpt[@]}" --layout pipe=2 --micro-batches 3 --out gpt2
