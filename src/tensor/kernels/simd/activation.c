@@ -7,22 +7,26 @@
 
 #include "tensor/kernels/simd/math.h"
 
+/* Elements per parallel block: 16 KiB of input. */
 enum { BLOCK = 4096 };
 
+/* Function types: value; gradient from the saved tensor (input or output, as the row says); value
+ * with slope; and loops over ranges. */
 typedef vf (*unary)(vf x);
 typedef vf (*binary)(vf dy, vf saved);
 typedef vf (*both)(vf x, vf *slope_out);
 typedef void (*unary_range)(const float *x, float *y, size_t count);
 typedef void (*binary_range)(const float *dy, const float *saved, float *dx, size_t count);
 
-/* `f` is a constant at every use, so the call is inlined. */
+/* y = f(x). `f` is a constant at every use, so the compiler inlines it. The remainder is a part
+ * vector and uses the same instructions, so an element's bits do not depend on its place. */
 LANE_FUNCTION void map(unary f, const float *x, float *y, size_t count) {
     size_t i = 0;
     for (; i + LANES <= count; i += LANES) vf_store(y + i, f(vf_load(x + i)));
     if (i < count) vf_store_part(y + i, f(vf_load_part(x + i, count - i, 0)), count - i);
 }
 
-/* The same with two inputs. */
+/* dx = f(dy, saved), in the same way. */
 LANE_FUNCTION void map2(binary f, const float *dy, const float *saved, float *dx, size_t count) {
     size_t i = 0;
     for (; i + LANES <= count; i += LANES) vf_store(dx + i, f(vf_load(dy + i), vf_load(saved + i)));
@@ -31,7 +35,7 @@ LANE_FUNCTION void map2(binary f, const float *dy, const float *saved, float *dx
     vf_store_part(dx + i, f(vf_load_part(dy + i, rest, 0), vf_load_part(saved + i, rest, 0)), rest);
 }
 
-/* One row of a matrix: values in place, slopes beside. */
+/* One row of a matrix: values in place, slopes into `slope`. Both come from one exponential. */
 LANE_FUNCTION void apply_row(both f, float *x, float *slope, size_t count) {
     size_t i = 0;
     vf s;
@@ -44,6 +48,8 @@ LANE_FUNCTION void apply_row(both f, float *x, float *slope, size_t count) {
     vf_store_part(slope + i, s, count - i);
 }
 
+/* A matrix whose rows lie `row` floats apart, as a GEMM epilogue finds it. slope NULL: inference,
+ * values only. */
 LANE_FUNCTION void apply(unary f, both f_both, float *x, float *slope, size_t rows, size_t columns,
                          size_t row) {
     for (size_t i = 0; i < rows; i++) {
@@ -54,7 +60,7 @@ LANE_FUNCTION void apply(unary f, both f_both, float *x, float *slope, size_t ro
     }
 }
 
-/* Splits a long array over the threads; every element is computed alone. */
+/* Splits a long array over the threads. Elements are independent, so the cut changes no bits. */
 static void forward(unary_range range, const float *x, float *y, size_t count) {
     if (count < PARALLEL_LEAST) {
         range(x, y, count);
@@ -68,6 +74,7 @@ static void forward(unary_range range, const float *x, float *y, size_t count) {
     }
 }
 
+/* The same split for the gradient. */
 static void backward(binary_range range, const float *dy, const float *saved, float *dx,
                      size_t count) {
     if (count < PARALLEL_LEAST) {
@@ -83,6 +90,7 @@ static void backward(binary_range range, const float *dy, const float *saved, fl
 }
 
 LANE_FUNCTION vf relu(vf x) { return vf_keep(~(x <= 0.0f), x); }  // NaN stays
+/* From the output: y > 0 exactly where x > 0. */
 LANE_FUNCTION vf relu_grad(vf dy, vf y) { return vf_keep(y > 0.0f, dy); }
 
 /* x Phi(x), and its slope Phi(x) + x phi(x), from one exponential: with a = |x|,
@@ -109,10 +117,12 @@ LANE_FUNCTION vf gelu_both(vf x, vf *slope_out) {
  * 0 or 1 in float. */
 static const float GELU_A = 1.5957691216057308f, GELU_B = 0.044715f;
 
+/* Keeps the powers of x below finite; the result beyond is decided anyway. */
 LANE_FUNCTION vf gelu_tanh_clamp(vf x) {
     return vf_select(vf_abs(x) > 12.0f, vf_with_sign(vf_all(12.0f), x), x);
 }
 
+/* Slope: g + x g (1 - g) d(2u)/dx, with g the sigmoid. */
 LANE_FUNCTION vf gelu_tanh_both(vf x, vf *slope_out) {
     vf z = gelu_tanh_clamp(x), s = z * z;
     vf g = vf_sigmoid(GELU_A * z * (1.0f + GELU_B * s));
@@ -122,12 +132,14 @@ LANE_FUNCTION vf gelu_tanh_both(vf x, vf *slope_out) {
 
 /* x sigmoid(x), and its slope s (1 + x (1 - s)). */
 LANE_FUNCTION vf silu_both(vf x, vf *slope_out) {
+    // z is clamped, since an infinite x times 0 would be NaN.
     vf g = vf_sigmoid(x), z = vf_select(vf_abs(x) > 128.0f, vf_with_sign(vf_all(128.0f), x), x);
     *slope_out = g * (1.0f + z * (1.0f - g));
     return x * g;
 }
 
-/* Rows of an activation whose slope comes with its value. */
+/* Derives value, gradient and fused matrix form of an activation from its `_both` function. The
+ * gradient recomputes the slope from the input x. */
 #define WITH_SLOPE(name)                                                                        \
     LANE_FUNCTION vf name(vf x) {                                                               \
         vf slope;                                                                               \
@@ -150,6 +162,7 @@ WITH_SLOPE(silu)
 LANE_FUNCTION vf tanh_grad(vf dy, vf y) { return dy * (1.0f - y * y); }
 LANE_FUNCTION vf sigmoid_grad(vf dy, vf y) { return dy * y * (1.0f - y); }
 
+/* Whole-array forms of an activation: ranges for one thread, and the parallel entry points. */
 #define ACTIVATION(name, f, g)                                                                    \
     static void name##_range(const float *x, float *y, size_t count) { map(f, x, y, count); }     \
     static void name##_grad_range(const float *dy, const float *saved, float *dx, size_t count) { \
@@ -169,11 +182,13 @@ ACTIVATION(silu, silu, silu_grad)
 ACTIVATION(tanh, vf_tanh, tanh_grad)
 ACTIVATION(sigmoid, vf_sigmoid, sigmoid_grad)
 
-/* The functions alone, for kernels outside and for tests. */
+/* Plain functions, for kernels outside this folder and for tests against libm. */
 static void exp_array(const float *x, float *y, size_t count) { map(vf_exp, x, y, count); }
 static void erf_array(const float *x, float *y, size_t count) { map(vf_erf, x, y, count); }
 static void log1p_array(const float *x, float *y, size_t count) { map(vf_log1p_unit, x, y, count); }
 
+/* BY_OUTPUT: the gradient needs y only, so x need not be kept. BY_INPUT: it needs x, and `apply`
+ * can store slopes instead. */
 #define BY_OUTPUT(title) \
     { .name = #title, .forward = title##_forward, .backward = title##_backward }
 #define BY_INPUT(title)                                                  \

@@ -17,7 +17,8 @@
 
 #include "tensor/kernels/simd/attention_blocks.h"
 
-/* Whole edges: the scores of a block fit in L2, a panel of keys and a tile of queries in L1. */
+/* Block sizes, in whole edges: the scores of a block fit in the second cache, a panel of keys and
+ * a tile of queries in the first. */
 enum {
     FORWARD_ROWS = 2 * EDGE,
     FORWARD_KEYS = 4 * EDGE,
@@ -27,6 +28,8 @@ enum {
 
 /* ---- forward ---- */
 
+/* Scratch of one thread in the forward pass. m and l are the running maximum and sum of the online
+ * softmax, in powers of two. */
 typedef struct forward_scratch {
     float *k;       // panels, all keys
     float *v;       // rows, all keys
@@ -35,7 +38,7 @@ typedef struct forward_scratch {
     float m[FORWARD_ROWS], l[FORWARD_ROWS];
 } forward_scratch;
 
-/* `count` is a multiple of NR, two vectors. */
+/* Largest of `most` and the row. `count` is a multiple of NR, two vectors. */
 static float row_maximum(const float *x, size_t count, float most) {
     vf a = vf_all(most), b = a;
     for (size_t j = 0; j < count; j += NR) {
@@ -45,6 +48,8 @@ static float row_maximum(const float *x, size_t count, float most) {
     return vf_largest(vf_max(a, b));
 }
 
+/* Replaces scores by 2^(score - most) and returns their sum. Hidden scores are -inf, which becomes
+ * 0. */
 static float row_exponentials(float *x, size_t count, float most) {
     vf sum = {0};
     for (size_t j = 0; j < count; j += LANES) {
@@ -55,16 +60,16 @@ static float row_exponentials(float *x, size_t count, float most) {
     return vf_sum(sum);
 }
 
-/* l and o of row i, summed against `m`, go over to the larger `most`. */
+/* Rescales l and o of row i from the old maximum m to the larger `most`: times 2^(m - most). */
 static void forward_rescale(const head *x, size_t i, float most, forward_scratch *own) {
     float shrink = power_of_two(vf_all(own->m[i] - most))[0];
     own->l[i] *= shrink;
-    if (shrink == 1.0f) return;
+    if (shrink == 1.0f) return;  // the common case once the maximum has been seen
     for (size_t d = 0; d < x->D_padded; d++) own->o[i * x->row + d] *= shrink;
 }
 
-/* Scores of the tile of rows at `first` become weights; m, l and o follow the new maximum. All
- * maxima come before all exponentials, so that no row waits for the end of its own reduction. */
+/* Turns the scores of the MR rows at `first` into weights; m, l and o follow the new maximum. All
+ * maxima are taken before all exponentials, so that no row waits for its own reduction. */
 static void forward_softmax_tile(const head *x, const block *at, size_t first,
                                  forward_scratch *own) {
     size_t end = round_up(tile_visible(x, at->row + first, at->key, at->width), NR);
@@ -73,6 +78,7 @@ static void forward_softmax_tile(const head *x, const block *at, size_t first,
     for (size_t i = 0; i < rows; i++) {
         float *row = scores + i * at->score_row;
         size_t seen = visible(x, at->row + first + i, at->key, at->width);
+        // Masked keys and the padding up to whole vectors get weight 0.
         for (size_t j = seen; j < end; j++) row[j] = -INFINITY;
         most[i] = row_maximum(row, end, own->m[first + i]);
     }
@@ -83,21 +89,23 @@ static void forward_softmax_tile(const head *x, const block *at, size_t first,
     }
 }
 
+/* Softmax of one block, tile by tile; tiles that see no key of the block are skipped. */
 static void forward_softmax(const head *x, const block *at, forward_scratch *own) {
     for (size_t first = 0; first < at->rows; first += MR)
         if (tile_visible(x, at->row + first, at->key, at->width) > 0)
             forward_softmax_tile(x, at, first, own);
 }
 
+/* One block of queries against all keys it may see; writes y and lse for it. */
 static void forward_rows(const head *x, size_t row, float *y, float *lse, forward_scratch *own) {
     block at = {.row = row,
                 .rows = min_size(FORWARD_ROWS, x->T - row),
                 .score_row = odd_lines(FORWARD_KEYS)};
-    float factor = LOG2_E / sqrtf((float)x->D);
+    float factor = LOG2_E / sqrtf((float)x->D);  // exponentials become powers of two
     pack_rows(x, x->q + row * x->qkv_row, x->qkv_row, at.rows, factor, own->q);
     for (size_t i = 0; i < at.rows; i++) own->m[i] = -INFINITY, own->l[i] = 0;
 
-    size_t end = x->causal ? row + at.rows : x->T;
+    size_t end = x->causal ? row + at.rows : x->T;  // later keys are hidden from all rows
     for (at.key = 0; at.key < end; at.key += FORWARD_KEYS) {
         at.width = min_size(FORWARD_KEYS, x->T - at.key);
         multiply_scores(x, &at, own->q, own->k + at.key * x->D, own->scores);
@@ -106,12 +114,13 @@ static void forward_rows(const head *x, size_t row, float *y, float *lse, forwar
     }
     for (size_t i = 0; i < at.rows; i++) {
         unpack_rows(x, own->o + i * x->row, 1, 1 / own->l[i], y + (row + i) * x->y_row, x->y_row);
-        lse[row + i] = LN_2 * own->m[i] + logf(own->l[i]);
+        lse[row + i] = LN_2 * own->m[i] + logf(own->l[i]);  // back to natural logarithms
     }
 }
 
 /* ---- backward ---- */
 
+/* Scratch of one thread in the backward pass, all packed with zero padding. */
 typedef struct backward_scratch {
     float *q, *dy, *dq;  // rows, all queries
     float *lse, *delta;  // (T): lse in powers of two; dy . y
@@ -120,7 +129,8 @@ typedef struct backward_scratch {
     float *p, *ds;  // (BACKWARD_ROWS, odd_lines(BACKWARD_KEYS))
 } backward_scratch;
 
-/* s and dp of one block become P and dS = P (dP - delta); what the mask hides becomes 0. */
+/* Turns s and dp of one block into P = 2^(s - lse) and dS = P (dP - delta); masked entries become
+ * 0, so that the products below need no mask. */
 static void backward_softmax(const head *x, const block *at, backward_scratch *own) {
     size_t end = round_up(at->width, EDGE);
     for (size_t i = 0; i < at->rows; i++) {
@@ -142,6 +152,8 @@ typedef struct sweep {
     bool wants_dq, wants_dkv;
 } sweep;
 
+/* One block of queries with one block of keys: recomputes the scores, then adds to dq, dk and dv
+ * as the sweep wants. 5 products of 2 rows width D flops. */
 static void backward_pair(const head *x, const block *at, const sweep *over,
                           backward_scratch *own) {
     const float *q = own->q + at->row * x->row, *dy = own->dy + at->row * x->row;
@@ -155,7 +167,8 @@ static void backward_pair(const head *x, const block *at, const sweep *over,
     multiply_transposed(x, at, own->ds, q, own->dk);
 }
 
-/* One block of keys meets the blocks of queries that see it. dq points at the head's q columns. */
+/* One block of keys meets every block of queries of the sweep that sees it; dk and dv are complete
+ * afterwards. dq points at the head's q columns of dqkv. */
 static void backward_keys(const head *x, size_t key, const sweep *over, float *dq,
                           backward_scratch *own) {
     block at = {.key = key,
@@ -176,20 +189,24 @@ static void backward_keys(const head *x, size_t key, const sweep *over, float *d
     if (!over->wants_dkv) return;
     size_t C = x->y_row;
     float *dk = dq + C + key * x->qkv_row, *dv = dk + C;
-    unpack_rows(x, own->dk, at.width, LN_2, dk, x->qkv_row);  // q carries log2(e) too much
+    unpack_rows(x, own->dk, at.width, LN_2, dk, x->qkv_row);  // undoes the log2(e) packed into q
     unpack_rows(x, own->dv, at.width, 1, dv, x->qkv_row);
 }
 
+/* All pairs of blocks of one sweep. dq adds up over the key blocks and is written at the end. */
 static void backward_sweep(const head *x, const sweep *over, float *dq, backward_scratch *own) {
     for (size_t key = over->key_first; key < x->T; key += over->key_step)
         backward_keys(x, key, over, dq, own);
     if (!over->wants_dq) return;
+    // dS carries no scale yet: s = q . k / sqrt(D).
     float factor = 1 / sqrtf((float)x->D);
     for (size_t row = over->row_first; row < x->T; row += over->row_step)
         unpack_rows(x, own->dq + row * x->row, min_size(BACKWARD_ROWS, x->T - row), factor,
                     dq + row * x->qkv_row, x->qkv_row);
 }
 
+/* Packs q and dy of all tokens, and computes delta = dy . y, which replaces the sum over a whole
+ * row of P dP. */
 static void backward_prepare(const head *x, const float *y, const float *lse, const float *dy,
                              backward_scratch *own) {
     pack_rows(x, x->q, x->qkv_row, x->T, LOG2_E / sqrtf((float)x->D), own->q);
@@ -205,18 +222,21 @@ static void backward_prepare(const head *x, const float *y, const float *lse, co
 
 /* ---- heads over threads ---- */
 
-/* With fewer heads than threads each head is split in parts, which take every parts-th block. */
+/* With fewer heads than threads each head is split into parts; part i takes blocks i, i + parts,
+ * ... so that causal work is spread evenly. */
 static size_t parts_of(size_t heads, size_t threads) {
     return heads == 0 || heads >= threads ? 1 : (threads + heads - 1) / heads;
 }
 
-/* The next `count` floats of `base`, whole cache lines; with `base` NULL it only counts. */
+/* Takes `count` floats of scratch, rounded up to whole cache lines. base NULL: only counts, so
+ * that sizes and layout come from the same code. */
 static float *take(float *base, size_t *used, size_t count) {
     float *taken = base == NULL ? NULL : base + *used;
     *used += round_up(count, CACHE_LINE);
     return taken;
 }
 
+/* Lays out a thread's forward scratch; returns its size in floats. */
 static size_t forward_layout(const head *x, float *base, forward_scratch *own) {
     size_t used = 0;
     own->k = take(base, &used, round_up(x->T, NR) * x->D);
@@ -227,6 +247,7 @@ static size_t forward_layout(const head *x, float *base, forward_scratch *own) {
     return used;
 }
 
+/* Lays out a thread's backward scratch; returns its size in floats. */
 static size_t backward_layout(const head *x, float *base, backward_scratch *own) {
     size_t used = 0, queries = round_up(x->T, BACKWARD_ROWS);
     size_t pairs = BACKWARD_ROWS * odd_lines(BACKWARD_KEYS);
@@ -245,6 +266,7 @@ static size_t backward_layout(const head *x, float *base, backward_scratch *own)
     return used;
 }
 
+/* The larger of both passes: they share the memory. */
 static size_t floats_per_thread(const sh_attention_shape *s) {
     head x = head_extents(s);
     size_t forward = forward_layout(&x, NULL, &(forward_scratch){0});
@@ -256,6 +278,8 @@ static size_t scratch_bytes(const sh_attention_shape *s, int threads) {
     return (size_t)threads * floats_per_thread(s) * sizeof(float);
 }
 
+/* Heads (or parts of them) over threads. Every part packs the head's keys and values for itself:
+ * no barrier, at the price of packing them again. */
 static void forward(const sh_attention_shape *s, const float *qkv, float *y, float *lse,
                     void *scratch) {
     size_t heads = s->B * s->H, parts = parts_of(heads, (size_t)omp_get_max_threads());
@@ -274,6 +298,7 @@ static void forward(const sh_attention_shape *s, const float *qkv, float *y, flo
     }
 }
 
+/* Heads over threads. A split head runs two sweeps, by rows for dq and by keys for dk and dv. */
 static void backward(const sh_attention_shape *s, const float *qkv, const float *y,
                      const float *lse, const float *dy, float *dqkv, void *scratch) {
     size_t heads = s->B * s->H, parts = parts_of(heads, (size_t)omp_get_max_threads());

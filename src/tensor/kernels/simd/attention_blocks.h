@@ -27,15 +27,18 @@ static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static size_t round_up(size_t n, size_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
+/* Floats rounded up to an odd number of cache lines, so that rows of a block spread over all cache
+ * sets. */
 static size_t odd_lines(size_t n) { return ((n + CACHE_LINE - 1) / CACHE_LINE | 1) * CACHE_LINE; }
 
 /* One head of one sample: what all steps below need to know. */
 typedef struct head {
-    size_t T, D;
+    size_t T, D;            // tokens, head size
     size_t D_padded;        // whole NR
     size_t row;             // floats from one packed row to the next
     size_t qkv_row, y_row;  // the same in the caller's arrays: 3C, C
     bool causal;
+    // First element of this head's q, k and v in the caller's qkv.
     const float *q, *k, *v;
 } head;
 
@@ -51,6 +54,7 @@ static head head_extents(const sh_attention_shape *s) {
                   .causal = s->causal};
 }
 
+/* Head `index` of B * H: sample index / H, head index % H. */
 static head head_at(const sh_attention_shape *s, const float *qkv, size_t index) {
     size_t C = s->H * s->D, b = index / s->H, h = index % s->H;
     head x = head_extents(s);
@@ -66,17 +70,19 @@ static size_t visible(const head *x, size_t row, size_t key, size_t width) {
     return row < key ? 0 : min_size(row + 1 - key, width);
 }
 
-/* The same for the tile of MR queries that starts at `row`: what its last real query sees. */
+/* Keys that at least one query of the MR-row tile at `row` sees: those of its last real query. */
 static size_t tile_visible(const head *x, size_t row, size_t key, size_t width) {
     return visible(x, min_size(row + MR, x->T) - 1, key, width);
 }
 
-/* A head's rows lie 3C apart, too far for the processor to guess the next one. */
+/* Prefetches one row. A head's rows lie 3C floats apart, which hardware prefetchers do not
+ * follow. */
 static inline void prefetch_row(const head *x, const float *row) {
     for (size_t d = 0; d < x->D; d += CACHE_LINE) __builtin_prefetch(row + d);
 }
 
-/* Rows of D columns into packed rows, times `factor`; zeros up to a whole tile. */
+/* Copies rows of D columns into packed rows, times `factor`; columns to D_padded and rows to a
+ * whole tile are zero. */
 static void pack_rows(const head *x, const float *restrict from, size_t from_row, size_t count,
                       float factor, float *restrict to) {
     for (size_t i = 0; i < count; i++) {
@@ -88,7 +94,8 @@ static void pack_rows(const head *x, const float *restrict from, size_t from_row
     memset(to + count * x->row, 0, padding * x->row * sizeof *to);
 }
 
-/* Rows of D columns into panels; tokens beyond `count` are zero. */
+/* Copies rows of D columns into panels (tokens / NR, D, NR), transposing LANES x LANES squares in
+ * registers; tokens beyond `count` are zero. */
 static void pack_panels(const head *x, const float *from, size_t from_row, size_t count,
                         float *to) {
     for (size_t first = 0; first < round_up(count, NR); first += LANES) {
@@ -106,24 +113,27 @@ static void pack_panels(const head *x, const float *from, size_t from_row, size_
     }
 }
 
+/* Copies packed rows back to the caller's rows, times `factor`, without the padding. */
 static void unpack_rows(const head *x, const float *restrict from, size_t count, float factor,
                         float *restrict to, size_t to_row) {
     for (size_t i = 0; i < count; i++)
         for (size_t d = 0; d < x->D; d++) to[i * to_row + d] = factor * from[i * x->row + d];
 }
 
-/* A block of queries against a block of keys: positions, extents, and where scores stand. */
+/* A block of queries against a block of keys: positions, sizes and the stride of its scores. */
 typedef struct block {
     size_t row, rows;   // first query, count
     size_t key, width;  // first key, count
     size_t score_row;   // floats from one row of scores to the next
 } block;
 
-/* scores (rows, width) = left (rows) . right (keys, in panels), where anything is visible. */
+/* scores (rows, width) = left (rows, D) . right (keys, in panels). Tiles above the diagonal of a
+ * causal mask are skipped. */
 static void multiply_scores(const head *x, const block *at, const float *left, const float *panels,
                             float *scores) {
     for (size_t key = 0; key < at->width; key += NR, panels += x->D * NR) {
         size_t first = 0;
+        // First tile that sees a key of this panel.
         if (x->causal && at->key + key > at->row) first = (at->key + key - at->row) / MR * MR;
         for (size_t i = first; i < at->rows; i += MR)
             tile_set(x->D, left + i * x->row, x->row, panels, NR, scores + i * at->score_row + key,
@@ -131,8 +141,8 @@ static void multiply_scores(const head *x, const block *at, const float *left, c
     }
 }
 
-/* out (rows, D) (+)= weights (rows, width) . right (width, D), hidden weights being 0 or skipped.
- */
+/* out (rows, D) = or += weights (rows, width) . right (width, D). Hidden weights are 0 or beyond
+ * `seen` and not read. */
 static void multiply_values(const head *x, const block *at, bool adds, const float *weights,
                             const float *right, float *out) {
     for (size_t d = 0; d < x->D_padded; d += NR)
@@ -147,7 +157,8 @@ static void multiply_values(const head *x, const block *at, bool adds, const flo
         }
 }
 
-/* out (width, D) += weights' (width, rows) . right (rows, D), without the rows that see nothing. */
+/* out (width, D) += weights' (width, rows) . right (rows, D), without rows that see none of these
+ * keys. */
 static void multiply_transposed(const head *x, const block *at, const float *weights,
                                 const float *right, float *out) {
     for (size_t d = 0; d < x->D_padded; d += NR)

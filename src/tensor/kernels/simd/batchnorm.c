@@ -31,6 +31,8 @@ typedef struct strip {
     bool by_position;
 } strip;
 
+/* Part of a strip that is summed in float: `vectors` vectors, `step` floats apart, from element
+ * `at`. */
 typedef struct chunk {
     size_t at, vectors, step, width;
     size_t count;  // elements per channel
@@ -48,17 +50,19 @@ static size_t strips_per_block(const sh_batchnorm_shape *s) {
     return (s->lanes + LANES - 1) / LANES;
 }
 
+/* Strips of the whole tensor. */
 static size_t strip_count(const sh_batchnorm_shape *s) {
     return s->channels / s->lanes * strips_per_block(s);
 }
 
+/* Strip `index`: which channels, where its runs lie, how they are cut. */
 static strip strip_at(const sh_batchnorm_shape *s, size_t index) {
     size_t block = index / strips_per_block(s), lane = index % strips_per_block(s) * LANES;
     strip t = {
         .first = block * s->lanes + lane,
         .base = block * s->inner * s->lanes + lane,
         .runs = s->outer,
-        .run_stride = s->channels * s->inner,
+        .run_stride = s->channels * s->inner,  // elements of one image
         .count = (double)s->outer * (double)s->inner,
         .by_position = s->lanes == 1,
     };
@@ -71,6 +75,7 @@ static strip strip_at(const sh_batchnorm_shape *s, size_t index) {
     return t;
 }
 
+/* Chunk `index` of a strip, counted run by run; the last chunk of a run may be its part vector. */
 static chunk chunk_at(const strip *t, size_t index) {
     size_t at = t->base + index / t->chunks * t->run_stride, first = index % t->chunks * CHUNK;
     chunk c = {.at = at + first * t->step, .step = t->step, .width = t->width};
@@ -85,13 +90,15 @@ static chunk chunk_at(const strip *t, size_t index) {
     return c;
 }
 
-/* Lanes behind `width` get `rest`, which must not change the sum at hand. */
+/* Loads `width` lanes; the others get `rest`, chosen by the caller so that the sum is not
+ * changed. */
 LANE_FUNCTION vf load(const float *x, size_t width, vf rest) {
     if (width == LANES) return vf_load(x);
     for (size_t i = 0; i < width; i++) rest[i] = x[i];
     return rest;
 }
 
+/* Stores the valid lanes only: those behind belong to another strip. */
 LANE_FUNCTION void store(float *x, vf v, size_t width) {
     if (width == LANES)
         vf_store(x, v);
@@ -105,7 +112,8 @@ static vf channel_values(const strip *t, const float *values) {
                           : load(values + t->first, t->channels, (vf){0});
 }
 
-/* In plain data the lanes are positions of one channel: their sum belongs to all. */
+/* In plain data all lanes belong to one channel, so their sum goes to every lane; in blocked data
+ * each lane keeps its own. */
 static vf over_lanes(const strip *t, vf sum) { return t->by_position ? vf_all(vf_sum(sum)) : sum; }
 
 /* Sum of (x - centre)^power, power 1 or 2 and constant at the calls. Four sums hide the latency. */
@@ -124,12 +132,14 @@ LANE_FUNCTION vf power_sum(const float *x, const chunk *c, size_t width, vf cent
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* The common width is a constant, so that the compiler unrolls. */
+/* Sum of a chunk. The full width is passed as a constant, so that the compiler unrolls without
+ * lane checks. */
 static vf sum_of(const float *x, const chunk *c) {
     return c->width == LANES ? power_sum(x, c, LANES, (vf){0}, 1)
                              : power_sum(x, c, c->width, (vf){0}, 1);
 }
 
+/* Sum of squared deviations of a chunk from `mean`. */
 static vf squares_of(const float *x, const chunk *c, vf mean) {
     return c->width == LANES ? power_sum(x, c, LANES, mean, 2) : power_sum(x, c, c->width, mean, 2);
 }
@@ -138,8 +148,9 @@ typedef struct moments {
     double count, mean[LANES], squares[LANES];  // squares: sum of (x - mean)^2
 } moments;
 
-/* Mean and squares of each chunk about its own mean (the second look finds it in cache), joined in
- * double by the rule of Chan, Golub and LeVeque: no cancellation however large the mean is. */
+/* Moments of a strip. Each chunk gives mean and squares about its own mean (its second reading
+ * hits the cache); they are joined in double by the rule of Chan, Golub and LeVeque. No
+ * cancellation, however large the mean is. */
 static void take_moments(const strip *t, const float *x, moments *m) {
     for (size_t k = 0; k < t->runs * t->chunks; k++) {
         chunk c = chunk_at(t, k);
@@ -155,7 +166,8 @@ static void take_moments(const strip *t, const float *x, moments *m) {
     }
 }
 
-/* y = gamma (x - mean) rstd + beta, then residual and relu where they are fused. */
+/* y = gamma (x - mean) rstd + beta, then residual and ReLU where they are fused. `scale` is gamma
+ * rstd. */
 LANE_FUNCTION void normalise_chunk(const sh_batchnorm_forward *a, const chunk *c, size_t width,
                                    vf mean, vf scale, vf beta) {
     const float *x = a->x + c->at, *residual = a->residual ? a->residual + c->at : NULL;
@@ -168,7 +180,7 @@ LANE_FUNCTION void normalise_chunk(const sh_batchnorm_forward *a, const chunk *c
     }
 }
 
-/* The second pass over a strip. */
+/* Second pass over a strip: writes y from the statistics. */
 static void normalise(const sh_batchnorm_forward *a, const strip *t, vf mean, vf rstd) {
     vf scale = rstd * channel_values(t, a->gamma), beta = channel_values(t, a->beta);
     for (size_t k = 0; k < t->runs * t->chunks; k++) {
@@ -180,7 +192,9 @@ static void normalise(const sh_batchnorm_forward *a, const strip *t, vf mean, vf
     }
 }
 
-/* `squares`: sum of (x - mean)^2 over `count` elements. */
+/* Sets batch and running statistics of channel c. `squares`: sum of (x - mean)^2 over `count`
+ * elements. The batch uses the biased variance, the running average the unbiased one, as PyTorch
+ * does. */
 static void set_statistics(const sh_batchnorm_forward *a, size_t c, double mean, double squares,
                            double count) {
     double momentum = (double)a->momentum, unbiased = count > 1 ? squares / (count - 1) : 0;
@@ -190,7 +204,7 @@ static void set_statistics(const sh_batchnorm_forward *a, size_t c, double mean,
     a->running_var[c] += (float)(momentum * (unbiased - (double)a->running_var[c]));
 }
 
-/* Moments, statistics, output: the strip is still in the cache for the second pass. */
+/* Moments, statistics and output of one strip, while it is still in the cache. */
 static void train_strip(const sh_batchnorm_forward *a, const strip *t) {
     moments m = {0};
     take_moments(t, a->x, &m);
@@ -199,7 +213,7 @@ static void train_strip(const sh_batchnorm_forward *a, const strip *t) {
     normalise(a, t, channel_values(t, a->mean), channel_values(t, a->rstd));
 }
 
-/* Strips over threads. */
+/* Training step on one worker: strips over threads. */
 static void train(const sh_batchnorm_forward *a) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -209,7 +223,8 @@ static void train(const sh_batchnorm_forward *a) {
     }
 }
 
-/* This worker's part of the sums. */
+/* First half of synchronised training: this worker's sum and sum of squares per channel, (2,
+ * channels), in double. The caller adds them over workers. */
 static void train_sums(const sh_batchnorm_forward *a, double *sums_out) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -224,7 +239,8 @@ static void train_sums(const sh_batchnorm_forward *a, double *sums_out) {
     }
 }
 
-/* In double the squares lose nothing that counts: floats have half its digits. */
+/* Second half: statistics from the sums of all workers, then y. In double E[x^2] - mean^2 loses
+ * nothing that counts: a float has less than half of its digits. */
 static void train_rest(const sh_batchnorm_forward *a, const double *sums, double count) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -239,7 +255,7 @@ static void train_rest(const sh_batchnorm_forward *a, const double *sums, double
     }
 }
 
-/* With the running statistics: one pass. */
+/* Inference with the running statistics: one pass. */
 static void infer(const sh_batchnorm_forward *a) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -255,7 +271,9 @@ typedef struct back_sums {
     double d[LANES], dx[LANES];  // sums of dy and dy (x - mean), lane by lane
 } back_sums;
 
-/* Also writes the masked gradient to dresidual, where the second pass finds it. */
+/* First pass of backward over a chunk: adds dy and dy (x - mean). With a fused ReLU dy is masked
+ * by y > 0; the masked gradient is also the residual's, and is kept in dresidual for the second
+ * pass. */
 LANE_FUNCTION void gather_chunk(const sh_batchnorm_backward *a, const chunk *c, size_t width,
                                 vf mean, back_sums *into) {
     const float *dy = a->dy + c->at, *x = a->x + c->at, *y = a->y ? a->y + c->at : NULL;
@@ -275,7 +293,8 @@ LANE_FUNCTION void gather_chunk(const sh_batchnorm_backward *a, const chunk *c, 
     }
 }
 
-/* dx = scale (dy - mean(dy) - (x - mean) slope) */
+/* Second pass: dx = scale (dy - mean(dy) - (x - mean) slope), with scale = gamma rstd and slope =
+ * rstd^2 mean(dy (x - mean)). */
 LANE_FUNCTION void scatter_chunk(const sh_batchnorm_backward *a, const chunk *c, size_t width,
                                  vf mean, vf scale, vf mean_d, vf slope) {
     const float *dy = (a->dresidual ? a->dresidual : a->dy) + c->at, *x = a->x + c->at;
@@ -290,8 +309,8 @@ LANE_FUNCTION void scatter_chunk(const sh_batchnorm_backward *a, const chunk *c,
     }
 }
 
-/* Of one strip, summed over positions; lane i is channel i. Also the gradients of gamma and beta,
- * which are this part's own. */
+/* Sums of one strip over positions; lane i is channel i. Also writes (or adds to) dgamma and
+ * dbeta, which need no other worker's part. */
 static back_sums gather_strip(const sh_batchnorm_backward *a, const strip *t) {
     vf mean = channel_values(t, a->mean), rstd = channel_values(t, a->rstd);
     back_sums s = {0};
@@ -314,7 +333,7 @@ static back_sums gather_strip(const sh_batchnorm_backward *a, const strip *t) {
     return s;
 }
 
-/* The second pass of backward: dx from the sums. */
+/* dx of one strip from its sums. `count`: elements per channel over all workers. */
 static void scatter_strip(const sh_batchnorm_backward *a, const strip *t, const back_sums *s,
                           double count) {
     vf mean = channel_values(t, a->mean), rstd = channel_values(t, a->rstd);
@@ -335,7 +354,8 @@ static void scatter_strip(const sh_batchnorm_backward *a, const strip *t, const 
     }
 }
 
-/* Strips over threads, gather and scatter without a barrier. */
+/* Backward on one worker. Each strip does both passes on its own, so there is no barrier between
+ * them. */
 static void backward(const sh_batchnorm_backward *a) {
     SH_ASSERT(a->dresidual == NULL || a->dresidual != a->dx);
     sh_batchnorm_shape s = tidy(a->shape);
@@ -347,7 +367,7 @@ static void backward(const sh_batchnorm_backward *a) {
     }
 }
 
-/* This worker's part of the two sums per channel. */
+/* First half of synchronised backward: this worker's two sums per channel, (2, channels). */
 static void backward_sums(const sh_batchnorm_backward *a, double *sums_out) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)
@@ -361,7 +381,7 @@ static void backward_sums(const sh_batchnorm_backward *a, double *sums_out) {
     }
 }
 
-/* dx from the sums of all workers. */
+/* Second half: dx from the sums of all workers. */
 static void backward_rest(const sh_batchnorm_backward *a, const double *sums, double count) {
     sh_batchnorm_shape s = tidy(a->shape);
 #pragma omp parallel for schedule(static) if (s.outer * s.inner * s.channels >= PARALLEL_LEAST)

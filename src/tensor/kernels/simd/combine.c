@@ -6,17 +6,19 @@
 #include "tensor/kernels/simd/half.h"
 #include "tensor/kernels/simd/lanes.h"
 
-/* How a stored value is read, joined and written: half precision is joined in float, integers
- * without sign, so that they wrap. */
+/* Conversions of JOIN: half-precision values are joined in float; integers as unsigned, since
+ * signed overflow is undefined in C. */
 #define SAME(x) (x)
 
+/* Operators. MAX and MIN give NaN if either value is NaN. No branches, so that loops become vector
+ * code. */
 #define SUM(a, b)     ((a) + (b))
 #define PRODUCT(a, b) ((a) * (b))
 #define MAX(a, b)     (((int)((a) > (b)) | (int)((a) != (a))) ? (a) : (b))
 #define MIN(a, b)     (((int)((a) < (b)) | (int)((a) != (a))) ? (a) : (b))
 
-/* One operator on one type, in two forms. The vectors of one pass are independent: z is a, or b,
- * or apart from both. */
+/* Defines NAME, z = a op b, and NAME_both, which writes the result to both a and b. Elements are
+ * independent: z is a, or b, or overlaps neither. */
 #define JOIN(name, type, load, store, op)                                      \
     static void name(void *z_, const void *a_, const void *b_, size_t count) { \
         type *z = z_;                                                          \
@@ -30,6 +32,7 @@
             store(op(load(a[i]), load(b[i])));                                 \
     }
 
+/* All operators of one type. Max and min compare with sign, sums and products wrap without. */
 #define JOINS(dtype, type, unsigned_type, load, store)         \
     JOIN(sum_##dtype, unsigned_type, load, store, SUM)         \
     JOIN(product_##dtype, unsigned_type, load, store, PRODUCT) \
@@ -43,6 +46,7 @@ JOINS(i64, int64_t, uint64_t, SAME, SAME)
 JOINS(f16, uint16_t, uint16_t, half_to_float, half_from_float)
 JOINS(bf16, uint16_t, uint16_t, bfloat_to_float, bfloat_from_float)
 
+/* Division by the number of ranks, after a sum: the mean. */
 #define DIVIDE(dtype, type, number, load, store)                                       \
     static void divide_##dtype(void *x_, int divisor, size_t count) {                  \
         type *x = x_;                                                                  \
@@ -56,7 +60,8 @@ DIVIDE(i64, int64_t, int64_t, SAME, SAME)
 DIVIDE(f16, uint16_t, float, half_to_float, half_from_float)
 DIVIDE(bf16, uint16_t, float, bfloat_to_float, bfloat_from_float)
 
-/* The empty statement keeps the compiler from calling memcpy for the loop. */
+/* Copies `bytes` in steps of four vectors. The empty asm statement keeps the compiler from turning
+ * the loop into a call of memcpy. */
 static void copy(void *to_, const void *from_, size_t bytes) {
     enum { VECTOR = sizeof(vf), STEP = 4 * VECTOR };
     char *to = to_;
@@ -71,6 +76,7 @@ static void copy(void *to_, const void *from_, size_t bytes) {
     if (at < bytes) memcpy(to + at, from + at, bytes - at);
 }
 
+/* One row of the table: an operator on every type. A mean is a sum that `divide` finishes. */
 #define ROW(op)                                                                           \
     {                                                                                     \
         [SH_DTYPE_F32] = op##_f32, [SH_DTYPE_F64] = op##_f64, [SH_DTYPE_I32] = op##_i32,  \

@@ -37,9 +37,11 @@ typedef struct slab {
     int64_t g, v, images;
 } slab;
 
+/* Images of tile `index`; tiles differ by at most one image. */
 static range tile_images(const tiling *p, int64_t index) { return slice(p->n, p->tiles, index); }
 
-/* Weights of V output blocks from g on and input block b, to (kh, kw, 8, V, 8). */
+/* Packs the weights of V output blocks from g on and of input block b to (kh, kw, 8, V, 8). The
+ * steps and `flip` of the tiling turn the same code into that of the input gradient. */
 static void pack_weights(const tiling *p, const float *w, int64_t g, int64_t v, int64_t b,
                          float *out) {
     int64_t taps = kernel_taps(p), step = p->out_step;
@@ -55,7 +57,8 @@ static void pack_weights(const tiling *p, const float *w, int64_t g, int64_t v, 
         }
 }
 
-/* Rows `reads` of the images of one tile, side by side. */
+/* Interleaves rows `reads` of the images of one tile, so that a position's T images lie side by
+ * side. */
 static void pack_tile(const work *w, range images, float *out) {
     const tiling *p = w->p;
     int64_t count = images.to - images.from, area = p->h.in * p->w.in;
@@ -71,7 +74,8 @@ static void pack_tile(const work *w, range images, float *out) {
     }
 }
 
-/* The output rows of one tile with one slab; y at the first of its images and blocks. */
+/* Runs the output rows of one tile with one slab. y points at the first of its images and blocks,
+ * sums at its first position. Taps on the padding are skipped by `inside`. */
 static void rows_run(const work *w, tile_job *job, const slab *s, const float *x, float *sums,
                      float *y) {
     const tiling *p = w->p;
@@ -91,6 +95,8 @@ static void rows_run(const work *w, tile_job *job, const slab *s, const float *x
     }
 }
 
+/* What all positions of an item share for one slab. The first slab starts from the bias, the last
+ * one writes y; those between go on from the sums. */
 static tile_job job_make(const work *w, const slab *s) {
     const tiling *p = w->p;
     int64_t tap = LANES * s->v * LANES, area = p->h.out * p->w.out * LANES;
@@ -105,7 +111,7 @@ static tile_job job_make(const work *w, const slab *s) {
                       .relu = w->relu};
 }
 
-/* All positions of the item pass over one slab. */
+/* Passes all positions of the item over one slab, which stays in the first cache meanwhile. */
 static void slab_run(const work *w, slab *s) {
     const tiling *p = w->p;
     tile_job job = job_make(w, s);
@@ -120,7 +126,7 @@ static void slab_run(const work *w, slab *s) {
     }
 }
 
-/* All slabs of one group of output blocks. */
+/* Runs all slabs of one group of V output blocks, input blocks in ascending order. */
 static void group_run(const work *w, int64_t g, int64_t v) {
     const tiling *p = w->p;
     int64_t pair = kernel_taps(p) * LANES * LANES;  // weights of two blocks
@@ -133,7 +139,7 @@ static void group_run(const work *w, int64_t g, int64_t v) {
     }
 }
 
-/* One item with some of the groups of output blocks. */
+/* Runs one item with groups [from, to) of output blocks. x is packed once for all groups. */
 static void run_item(work *w, int64_t item, range groups) {
     const tiling *p = w->p;
     int64_t first = item / p->chunks * p->item_tiles, row = item % p->chunks * p->chunk_rows;
@@ -150,13 +156,14 @@ static void run_item(work *w, int64_t item, range groups) {
     }
 }
 
-/* The scratch of one call: what all threads read, then the room of each. */
+/* Layout of the scratch of one call: what all threads read, then the room of each thread. */
 typedef struct room {
     float *weights, *bias;
     inside *columns;
     float *packs;  // (thread, x_pack + sums)
 } room;
 
+/* Cuts the scratch; sizes come from the tiling, as in scratch_bytes. */
 static room room_make(const tiling *p, void *scratch) {
     float *weights = scratch, *bias = weights + p->weights;
     return (room){.weights = weights,
@@ -165,7 +172,8 @@ static room room_make(const tiling *p, void *scratch) {
                   .packs = bias + p->bias + p->columns};
 }
 
-/* The weights of one input block. */
+/* Packs the weights of one input block for all groups; input blocks are independent, so threads
+ * share this work. */
 static void prepare_block(const sh_conv_blocked_call *call, const tiling *p, int64_t b,
                           float *weights) {
     int64_t pair = kernel_taps(p) * LANES * LANES;
@@ -175,7 +183,8 @@ static void prepare_block(const sh_conv_blocked_call *call, const tiling *p, int
     }
 }
 
-/* Part `part` of `parts` of all units, each an item and a part of its output blocks. */
+/* Runs part `part` of `parts` of all units. A unit is an item with a part of its output blocks, so
+ * that few items still occupy all threads. */
 static void run_part(const sh_conv_blocked_call *call, const tiling *p, const room *shared,
                      int64_t part, int64_t parts) {
     float *pack = shared->packs + part * (p->x_pack + p->sums);
@@ -193,6 +202,8 @@ static void run_part(const sh_conv_blocked_call *call, const tiling *p, const ro
         run_item(&w, u / p->out_parts, slice(p->groups, p->out_parts, u % p->out_parts));
 }
 
+/* Entry: tables and bias, then the weights, then the units. The barrier between the two loops
+ * makes the packed weights visible to all. */
 static void run(const sh_conv_blocked_call *call) {
     const tiling p = tiling_make(call->shape, call->input_gradient, call->threads);
     const room shared = room_make(&p, call->scratch);
@@ -209,11 +220,13 @@ static void run(const sh_conv_blocked_call *call) {
     }
 }
 
+/* Bytes of scratch for this shape, direction and thread count. */
 static size_t scratch_bytes(const sh_conv_shape *shape, bool input_gradient, int threads) {
     const tiling p = tiling_make(shape, input_gradient, threads);
     return (size_t)(p.weights + p.bias + p.columns + threads * (p.x_pack + p.sums)) * sizeof(float);
 }
 
+/* Neither groups nor dilation; channels in whole blocks of 8. */
 static bool supports(const sh_conv_shape *s) {
     if (s->groups != 1 || s->dilation_h != 1 || s->dilation_w != 1) return false;
     if (s->oc % LANES != 0 || s->ic % LANES != 0) return false;

@@ -31,9 +31,11 @@ typedef struct tile_job {
     bool to_y, relu;    // the last blocks write y, the others the sums
 } tile_job;
 
+/* A tile compiled for one T and V; x and w point at the first tap. */
 typedef void tile_function(const tile_job *job, const float *x, const float *w, float *sums,
                            float *y);
 
+/* Loads the T * V sums: the bias for the first slab, otherwise what the slab before has left. */
 __attribute__((always_inline)) static inline void tile_begin(const tile_job *job, const float *sums,
                                                              v8 *a, const int T, const int V) {
     if (job->bias != NULL) {
@@ -45,6 +47,7 @@ __attribute__((always_inline)) static inline void tile_begin(const tile_job *job
     }
 }
 
+/* Stores the sums, or after the last slab y, with ReLU where it is fused. */
 __attribute__((always_inline)) static inline void tile_end(const tile_job *job, const v8 *a,
                                                            float *sums, float *y, const int T,
                                                            const int V) {
@@ -61,7 +64,7 @@ __attribute__((always_inline)) static inline void tile_end(const tile_job *job, 
     }
 }
 
-/* One tap of one block: 8 input channels. */
+/* One tap of one input block: 8 rank-1 updates of the sums, one per input channel. */
 __attribute__((always_inline)) static inline void tile_tap(const float *x, const float *w, v8 *a,
                                                            const int T, const int V) {
     UNROLL
@@ -79,7 +82,8 @@ __attribute__((always_inline)) static inline void tile_tap(const float *x, const
     }
 }
 
-/* x and w at the first tap of the first block. Inlined with constant T and V. */
+/* Sums over blocks, rows and columns of taps. Inlined with constant T and V, so that the sums stay
+ * in registers. */
 __attribute__((always_inline)) static inline void tile(const tile_job *job, const float *x,
                                                        const float *w, float *sums, float *y,
                                                        const int T, const int V) {
@@ -97,6 +101,7 @@ __attribute__((always_inline)) static inline void tile(const tile_job *job, cons
     tile_end(job, a, sums, y, T, V);
 }
 
+/* Every pair of T and V that fits the registers; each becomes one function. */
 #define SH_TILES_1(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1)
 #define SH_TILES_2(X) X(1, 2) X(2, 2) X(3, 2) X(4, 2)
 #define SH_TILES_3(X) X(1, 3) X(2, 3) X(3, 3) X(4, 3)
@@ -113,10 +118,12 @@ __attribute__((always_inline)) static inline void tile(const tile_job *job, cons
     }
 SH_TILES(SH_TILE_DEFINE)
 
+/* Table of tile functions by V and T. */
 #define SH_TILE_ROW(T, V) [V][T] = tile_##T##x##V,
 static tile_function *const tiles[V_MOST + 1][T_MOST + 1] = {SH_TILES(SH_TILE_ROW)};
 
-/* Output blocks in the next tile: two and two rather than three and a single one. */
+/* Output blocks of the next tile: 4 are cut into 2 and 2, since a tile of one block has too few
+ * multiply-adds per load. */
 static inline int64_t next_v(int64_t left) {
     return least(left == V_MOST + 1 && V_MOST > 2 ? 2 : V_MOST, left);
 }

@@ -23,6 +23,7 @@ typedef struct inside {
     int64_t first, count, at;
 } inside;
 
+/* Taps of output r that read inside the input, and (with spread > 1) hit a row that exists. */
 static inside axis_inside(const axis *a, int64_t r) {
     int64_t origin = r * a->stride - a->pad;
     int64_t past = origin < 0 ? 0 : origin % a->spread;
@@ -40,10 +41,11 @@ static range axis_reads(const axis *a, range out) {
     return (range){low, most(low, end)};
 }
 
+/* Cut of one convolution; lengths in floats unless a comment says otherwise. */
 typedef struct tiling {
-    int64_t n;
-    int64_t in_blocks, out_blocks;
-    axis h, w;
+    int64_t n;                      // images
+    int64_t in_blocks, out_blocks;  // blocks of 8 channels
+    axis h, w;                      // rows, columns
     /* Floats between the weights of two output channels, and of two input channels. */
     int64_t out_step, in_step;
     bool flip;                       // taps from the last to the first
@@ -58,8 +60,11 @@ typedef struct tiling {
     int64_t weights, bias, columns;  // floats
 } tiling;
 
+/* kh * kw. */
 static int64_t kernel_taps(const tiling *p) { return p->h.taps * p->w.taps; }
 
+/* Chooses items with about POSITIONS output positions each, but at least one item per thread if
+ * possible; if not, the output blocks are split too. */
 static void choose_items(tiling *p, int threads) {
     int64_t area = p->h.out * p->w.out;
     p->tiles = ceil_div(p->n, T_MOST);
@@ -72,6 +77,8 @@ static void choose_items(tiling *p, int threads) {
     p->out_parts = least(ceil_div(threads, p->items), p->groups);
 }
 
+/* Sizes of the packed buffers, each rounded to whole cache lines, so that threads do not share a
+ * line. */
 static void choose_sizes(tiling *p) {
     p->x_rows =
         least(p->h.in, ((p->chunk_rows - 1) * p->h.stride + p->h.taps - 1) / p->h.spread + 1);
@@ -84,6 +91,8 @@ static void choose_sizes(tiling *p) {
     p->columns = aligned(p->w.out * (int64_t)(sizeof(inside) / sizeof(float)));
 }
 
+/* The whole cut. For the input gradient the channels change places, the padding becomes k - 1 -
+ * pad and the stride becomes the spread of dy. */
 static tiling tiling_make(const sh_conv_shape *s, bool input_gradient, int threads) {
     int64_t taps = s->kh * s->kw;
     tiling p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES};

@@ -5,8 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LANES = 8, ALIGN_FLOATS = 16 };
+enum { LANES = 8, ALIGN_FLOATS = 16 };  // ALIGN_FLOATS: one cache line
 
+/* v8: 8 channels. v8_memory: the same at any float's address, which may alias. v8_mask: result of
+ * a comparison, all ones or zeros per lane. */
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v8_memory __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t v8_mask __attribute__((vector_size(32)));
@@ -18,13 +20,14 @@ typedef int32_t v8_mask __attribute__((vector_size(32)));
 #define UNROLL _Pragma("GCC unroll 12")
 #endif
 
-typedef struct range {
+typedef struct range {  // [from, to)
     int64_t from, to;
 } range;
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/* `floats` rounded up to whole cache lines. */
 static inline int64_t aligned(int64_t floats) {
     return ceil_div(floats, ALIGN_FLOATS) * ALIGN_FLOATS;
 }

@@ -19,7 +19,7 @@ enum {
     TILE_MOST = 12,
 };
 
-/* The most pixels beside V blocks. */
+/* Most pixels of a tile beside V blocks: T * V <= 12 sums. */
 static const int tile_most[V_MOST + 1] = {0, 8, 6, 4};
 
 /* What all tiles of a row share. */
@@ -31,9 +31,11 @@ typedef struct tile_row {
     bool relu;
 } tile_row;
 
+/* A tile compiled for one T and V; x points at the tile's first pixel. */
 typedef void tile_function(const tile_row *row, const float *x, const float *w, float *y);
 
-/* Inlined with constant T and V. */
+/* T pixels times V blocks over all taps in one flat loop. Inlined with constant T and V, so that
+ * the sums stay in registers. */
 __attribute__((always_inline)) static inline void tile(const tile_row *row, const float *x,
                                                        const float *w, float *y, const int T,
                                                        const int V) {
@@ -74,6 +76,7 @@ __attribute__((always_inline)) static inline void tile(const tile_row *row, cons
     }
 SH_TILES(SH_TILE_DEFINE)
 
+/* Table of tile functions by V and T. */
 #define SH_TILE_ROW(T, V) [V][T] = tile_##T##x##V,
 static tile_function *const tiles[V_MOST + 1][T_MOST + 1] = {SH_TILES(SH_TILE_ROW)};
 
@@ -88,6 +91,7 @@ static int64_t next_v(int64_t left) {
 #endif
 }
 
+/* Cut of one convolution. A chunk is some output rows of one image and the input rows they read. */
 typedef struct tiling {
     sh_conv_shape s;
     int64_t blocks, taps;                    // G; ic * kh * kw
@@ -96,8 +100,11 @@ typedef struct tiling {
     int64_t weights, bias, offsets, x_pack;  // floats; x_pack of one thread
 } tiling;
 
+/* Input rows that a kernel spans, dilation included. */
 static int64_t reach_h(const sh_conv_shape *s) { return (s->kh - 1) * s->dilation_h + 1; }
 
+/* Chunks hold about CHUNK_BYTES of x; they are smaller where the images alone do not occupy all
+ * threads. */
 static tiling tiling_make(const sh_conv_shape *shape, int threads) {
     tiling p = {.s = *shape, .blocks = shape->oc / LANES};
     const sh_conv_shape *s = &p.s;
@@ -116,7 +123,8 @@ static tiling tiling_make(const sh_conv_shape *shape, int threads) {
     return p;
 }
 
-/* Where a tap lies in the chunk, seen from the first one: taps are (kh, ic, kw). */
+/* Distance of every tap from the first one in the packed chunk. Taps are ordered (kh, ic, kw), as
+ * the weights are. */
 static void fill_offsets(const tiling *p, int64_t *offsets) {
     const sh_conv_shape *s = &p->s;
     for (int64_t r = 0; r < s->kh; r++)
@@ -125,7 +133,7 @@ static void fill_offsets(const tiling *p, int64_t *offsets) {
                 *offsets++ = (i * p->x_rows + r * s->dilation_h) * p->x_row + c * s->dilation_w;
 }
 
-/* Weights of V blocks from g on, (oc, ic, kh, kw) to (kh, ic, kw, V, 8). */
+/* Packs the weights of V blocks from g on, (oc, ic, kh, kw) to (kh, ic, kw, V, 8). */
 static void pack_weights(const tiling *p, const float *w, int64_t g, int64_t v, float *out) {
     const sh_conv_shape *s = &p->s;
     for (int64_t o = 0; o < v * LANES; o++) {
@@ -152,6 +160,8 @@ static int64_t first_row(const work *w) {
     return most(0, w->rows.from * w->p->s.stride_h - w->p->s.pad_h);
 }
 
+/* Packs the chunk's input rows, each with its zero columns; rows outside the image are left out,
+ * as their taps are. */
 static void pack_x(const work *w, const float *image) {
     const tiling *p = w->p;
     const sh_conv_shape *s = &p->s;
@@ -163,14 +173,16 @@ static void pack_x(const work *w, const float *image) {
                     w->x_pack + (i * p->x_rows + r - from) * p->x_row, p->x_row);
 }
 
-/* The kernel rows that lie inside x for an output row whose first tap lies in input row `top`. */
+/* Kernel rows that lie inside x for an output row whose first tap lies in input row `top`; empty
+ * if none does. */
 static range kernel_rows(const sh_conv_shape *s, int64_t top) {
     int64_t from = top < 0 ? ceil_div(-top, s->dilation_h) : 0;
     int64_t to = top < s->ih ? least(s->kh, ceil_div(s->ih - top, s->dilation_h)) : 0;
     return (range){from, most(from, to)};
 }
 
-/* One output row of V blocks; y at its first pixel. */
+/* Runs one output row of V blocks; y points at its first pixel. Weights and x are moved to the
+ * first kernel row inside x, so offsets begin at 0 again. */
 static void row_run(const work *w, tile_row *row, int64_t r, const float *weights, int v,
                     float *y) {
     const tiling *p = w->p;
@@ -189,6 +201,7 @@ static void row_run(const work *w, tile_row *row, int64_t r, const float *weight
     }
 }
 
+/* Runs one chunk with all output blocks; x is packed once for them. */
 static void chunk_run(const work *w, const float *image, float *y) {
     const tiling *p = w->p;
     int64_t area = p->s.oh * p->s.ow * LANES;
@@ -203,6 +216,7 @@ static void chunk_run(const work *w, const float *image, float *y) {
     }
 }
 
+/* Item to image and chunk of rows. */
 static void run_item(const sh_conv_plain_call *call, work *w, int64_t item) {
     const tiling *p = w->p;
     const sh_conv_shape *s = &p->s;
@@ -211,7 +225,8 @@ static void run_item(const sh_conv_plain_call *call, work *w, int64_t item) {
     chunk_run(w, call->x + n * s->ic * s->ih * s->iw, call->y + n * s->oc * s->oh * s->ow);
 }
 
-/* Scratch: weights, bias, offsets, then the chunk of each thread. */
+/* Entry. Scratch holds weights, bias and offsets, which all threads read, then the chunk of each
+ * thread. Images and chunks over threads; each output is summed by one thread in one order. */
 static void run(const sh_conv_plain_call *call) {
     const tiling p = tiling_make(call->shape, call->threads);
     float *weights = call->scratch, *bias = weights + p.weights;
@@ -237,11 +252,13 @@ static void run(const sh_conv_plain_call *call) {
     }
 }
 
+/* Bytes of scratch for this shape and thread count. */
 static size_t scratch_bytes(const sh_conv_shape *shape, int threads) {
     const tiling p = tiling_make(shape, threads);
     return (size_t)(p.weights + p.bias + p.offsets + threads * p.x_pack) * sizeof(float);
 }
 
+/* No groups; output channels in whole blocks of 8. Input channels may be any number. */
 static bool supports(const sh_conv_shape *s) {
     if (s->groups != 1 || s->oc % LANES != 0) return false;
     return s->n > 0 && s->ic > 0 && s->oc > 0 && s->oh > 0 && s->ow > 0 && s->kh > 0 && s->kw > 0;

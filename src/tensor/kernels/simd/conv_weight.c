@@ -20,7 +20,7 @@
 
 #include "tensor/kernels/simd/conv_weight_tiling.h"
 
-/* The output positions in [from, to) whose tap lies inside an input of `size`. */
+/* Output positions in `out` whose tap lies inside an input of `size`. */
 static range inside(range out, int64_t stride, int64_t pad, int64_t tap, int64_t size) {
     int64_t first = tap < pad ? ceil_div(pad - tap, stride) : 0;
     int64_t last = size - 1 + pad - tap;  // the input position of the last tap, from -pad + tap
@@ -57,6 +57,7 @@ static void pack_x(const work *w, int64_t block, int64_t slot) {
     int64_t rows = least(s->ih, (w->rows.to - 1) * s->stride_h - s->pad_h + s->kh) - from;
     for (int64_t i = 0; i < w->images; i++) {
         const float *in = w->x + ((w->image + i) * p->x_blocks + block) * s->ih * width;
+        // Blocked rows are copied as they are, plain ones with their zero columns.
         for (int64_t r = 0; r < rows; r++)
             pad_row(in + (from + r) * width, width, left,
                     w->x_pack + slot * p->x_pack + (i * p->x_rows + r) * p->x_row, p->x_row);
@@ -75,7 +76,7 @@ static void pack_dy(const work *w) {
                    (size_t)floats * sizeof(float));
 }
 
-/* dy of block g at the first pixel of the chunk. */
+/* dy of block g at the chunk's first pixel, packed or in place. */
 static const float *dy_at(const work *w, int64_t g) {
     const tiling *p = w->p;
     int64_t floats = p->s.oh * p->s.ow * LANES;
@@ -101,7 +102,7 @@ static tile_box box_make(const work *w) {
     };
 }
 
-/* All tiles of one strip, over the pixels whose taps lie inside x. */
+/* Runs all tiles of one strip over the pixels whose taps lie inside x. */
 static void strip_sum(const work *w, tile_box *box, const float *x, const float *dy, int64_t strip,
                       int v, float *sums) {
     const tiling *p = w->p;
@@ -125,8 +126,8 @@ static void strip_sum(const work *w, tile_box *box, const float *x, const float 
 
 enum { PIXELS_TOGETHER = 256 };
 
-/* The sum of `pixels` vectors of dy; four chains hide the latency of an add. Every PIXELS_TOGETHER
- * vectors the sums are put aside, which keeps the error of large images small. */
+/* Sum of `pixels` vectors of dy. Four chains hide the latency of an add. Every PIXELS_TOGETHER
+ * vectors the partial sums join a total, which keeps the rounding error of large images small. */
 static void pixel_sum(const float *dy, int64_t pixels, v8 *sum_out) {
     const v8_memory *in = (const v8_memory *)dy;
     v8 total = {0};
@@ -143,18 +144,20 @@ static void pixel_sum(const float *dy, int64_t pixels, v8 *sum_out) {
     *sum_out = total;
 }
 
+/* Adds the chunk's share of the bias gradient for v blocks from g on. */
 static void bias_sum(const work *w, int64_t g, int v) {
     int64_t pixels = (w->rows.to - w->rows.from) * w->p->s.ow * w->images;
     for (int64_t i = g; i < g + v; i++) {
         v8 sum;
         pixel_sum(dy_at(w, i), pixels, &sum);
         v8_memory *out = (v8_memory *)(w->bias + i * LANES);
+        // The first chunk overwrites what an earlier call left in the scratch.
         if (!w->fresh) sum += *out;
         *out = sum;
     }
 }
 
-/* All strips of one block of x with v blocks of dy from g on. */
+/* Runs all strips of one block of x with v blocks of dy from g on. */
 static void pair_sum(const work *w, tile_box *box, int64_t b, int64_t slot, int64_t g, int v) {
     const tiling *p = w->p;
     int64_t group = p->strips * p->strip * LANES;  // sums of one pair of blocks
@@ -201,7 +204,8 @@ static void chunk_sum(const work *w) {
     }
 }
 
-/* All chunks of a part's images. */
+/* Runs all chunks of a part's images. The first chunk overwrites the sums, so they need no
+ * clearing. */
 static void part_sum(work *w, range images) {
     const tiling *p = w->p;
     w->fresh = true;
@@ -215,7 +219,7 @@ static void part_sum(work *w, range images) {
     }
 }
 
-/* Adds the partial sums of the other image parts, in order. */
+/* Adds the sums of the other image parts in ascending order; the first part's sums receive them. */
 static void join(const tiling *p, float *sums, int64_t count) {
     for (int64_t part = 1; part < p->parts_image; part++) {
         const float *more = sums + part * p->sums;
@@ -224,7 +228,8 @@ static void join(const tiling *p, float *sums, int64_t count) {
     }
 }
 
-/* Eight vectors of sums, one per weight, become eight rows of dw, one per output channel. */
+/* Transposes eight vectors of sums, one per weight, into eight rows of dw, one per output
+ * channel. */
 static void write_8x8(const float *const sums[LANES], float *dw, int64_t step, bool accumulate) {
     float square[LANES][LANES];
     for (int i = 0; i < LANES; i++)
@@ -264,7 +269,8 @@ static void finish_tile(const sh_conv_weight_call *call, const tiling *p, int64_
     }
 }
 
-/* One block of x and the blocks of dy of one part: grouped into tiles as part_sum did. */
+/* Joins and writes one block of x with the blocks of dy of one part, grouped into tiles as
+ * part_sum grouped them. */
 static void finish(const sh_conv_weight_call *call, const tiling *p, int64_t b, range dys) {
     int64_t group = p->strips * p->strip * LANES;
     for (int64_t g = dys.from, v; g < dys.to; g += v) {
@@ -275,6 +281,7 @@ static void finish(const sh_conv_weight_call *call, const tiling *p, int64_t b, 
     }
 }
 
+/* Joins the bias sums and writes db. */
 static void finish_bias(const sh_conv_weight_call *call, const tiling *p) {
     float *bias = (float *)call->scratch + aligned(weight_sums(p));
     join(p, bias, p->s.oc);
@@ -282,6 +289,8 @@ static void finish_bias(const sh_conv_weight_call *call, const tiling *p) {
         call->db[o] = call->accumulate ? call->db[o] + bias[o] : bias[o];
 }
 
+/* One part: some images, some blocks of x and some blocks of dy. The first x part of each also
+ * sums the bias. */
 static void run_part(const sh_conv_weight_call *call, const tiling *p, int64_t part) {
     int64_t dy_part = part % p->parts_dy, x_part = part / p->parts_dy % p->parts_x;
     int64_t image_part = part / (p->parts_dy * p->parts_x);
@@ -301,6 +310,7 @@ static void run_part(const sh_conv_weight_call *call, const tiling *p, int64_t p
     part_sum(&w, slice(p->s.n, p->parts_image, image_part));
 }
 
+/* Entry: sums of all parts, a barrier, then the joined sums are written to dw. */
 static void run(const sh_conv_weight_call *call) {
     const tiling p = tiling_make(call->shape, call->x_blocked, call->threads);
     const int64_t parts = p.parts_image * p.parts_x * p.parts_dy;
@@ -315,6 +325,7 @@ static void run(const sh_conv_weight_call *call) {
     if (call->db != NULL) finish_bias(call, &p);
 }
 
+/* Bytes of scratch for this shape and thread count. */
 static size_t scratch_bytes(const sh_conv_shape *shape, bool x_blocked, int threads) {
     const tiling p = tiling_make(shape, x_blocked, threads);
     int64_t parts = p.parts_image * p.parts_x * p.parts_dy;
@@ -322,12 +333,15 @@ static size_t scratch_bytes(const sh_conv_shape *shape, bool x_blocked, int thre
            sizeof(float);
 }
 
+/* Neither groups nor dilation; channels of dy, and of blocked x, in whole blocks of 8. */
 static bool supports(const sh_conv_shape *s, bool x_blocked) {
     if (s->groups != 1 || s->dilation_h != 1 || s->dilation_w != 1) return false;
     if (s->oc % LANES != 0 || (x_blocked && s->ic % LANES != 0)) return false;
     return s->n > 0 && s->ic > 0 && s->oc > 0 && s->oh > 0 && s->ow > 0 && s->kh > 0 && s->kw > 0;
 }
 
+/* Bias gradient alone, for weight-gradient algorithms that do not sum it on the way. Image by
+ * image, so that the error stays that of one image's sum. */
 static void bias(const float *dy, int64_t n, int64_t oc, int64_t pixels, float *db,
                  bool accumulate) {
     int64_t blocks = oc / LANES;

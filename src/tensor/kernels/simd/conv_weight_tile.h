@@ -31,8 +31,10 @@ typedef struct tile_box {
     int64_t ahead_step;
 } tile_box;
 
+/* A tile compiled for one T and V; `fresh`: overwrite the sums. */
 typedef void tile_function(tile_box *box, const float *x, const float *dy, float *sums, bool fresh);
 
+/* Fetches the next `ahead_step` floats of each of the V blocks of dy into the second cache. */
 __attribute__((always_inline)) static inline void prefetch(tile_box *box, const int V) {
     const float *end = box->ahead + box->ahead_step;
     for (const float *at = box->ahead; at < end; at += LINE_FLOATS) {
@@ -75,6 +77,7 @@ __attribute__((always_inline)) static inline void tile(tile_box *box, const floa
     }
 }
 
+/* Every pair of T and V that fits the registers; each becomes one function. */
 #define SH_TILES_1(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1)
 #define SH_TILES_2(X) X(1, 2) X(2, 2) X(3, 2) X(4, 2) X(5, 2) X(6, 2)
 #define SH_TILES_3(X) X(1, 3) X(2, 3) X(3, 3) X(4, 3)
@@ -92,10 +95,11 @@ __attribute__((always_inline)) static inline void tile(tile_box *box, const floa
     }
 SH_TILES(SH_TILE_DEFINE)
 
+/* Table of tile functions by V and T. */
 #define SH_TILE_ROW(T, V) [V][T] = tile_##T##x##V,
 static tile_function *const tiles[V_MOST + 1][T_MOST + 1] = {SH_TILES(SH_TILE_ROW)};
 
-/* The most scalars of x beside V vectors. */
+/* Most scalars of x beside V vectors of dy: T * V <= 12 sums. */
 static const int tile_most[] = {0, 8, 6, 4, 3};
 
 #endif

@@ -31,8 +31,9 @@ enum {
     STEP_BLOCKS = 8,          // of input, whose U is made at a time: 144 KiB at NR = 16
 };
 
+/* Cut of one convolution; the head of this file explains the words. */
 typedef struct tiling {
-    int64_t n, in_blocks, out_blocks, panels, taps;
+    int64_t n, in_blocks, out_blocks, panels, taps;  // taps of one dimension
     int64_t in_h, in_w, out_h, out_w, pad_h, pad_w;
     int64_t out_step, in_step;  // floats between the weights of two output or two input channels
     bool flip;                  // taps from the last to the first
@@ -43,6 +44,8 @@ typedef struct tiling {
     int64_t u_point, v_point, m_point;  // floats of one point
 } tiling;
 
+/* Chooses which of U and V is kept, and cuts the tiles into chunks and the panels into parts so
+ * that every thread has a unit. */
 static void choose_units(tiling *p, int threads) {
     int64_t tile_bytes = POINTS * (p->in_blocks * LANES + p->panels * NR) * (int64_t)sizeof(float);
     int64_t most_tiles = most(CHUNK_LEAST, CHUNK_BYTES / tile_bytes);
@@ -60,6 +63,7 @@ static void choose_units(tiling *p, int threads) {
     p->chunk_most = ceil_div(p->tile_count, p->chunks);
 }
 
+/* The whole cut; the input gradient swaps channels and turns the kernel around. */
 static tiling tiling_make(const sh_conv_shape *s, bool input_gradient, int threads) {
     const int64_t taps = s->kh * s->kw;
     tiling p = {.n = s->n, .in_blocks = s->ic / LANES, .out_blocks = s->oc / LANES, .taps = s->kh};
@@ -82,7 +86,8 @@ static tiling tiling_make(const sh_conv_shape *s, bool input_gradient, int threa
     return p;
 }
 
-/* (columns, 8) = the first `columns` values of 8 rows, side by side. */
+/* Transposes 8 rows of `columns` values to (columns, 8). The last square may overlap the one
+ * before, so columns >= 8. */
 static void turn_rows(const float *rows, int64_t step, int64_t columns, float *out) {
     for (int64_t c = 0; c < columns; c += LANES) {
         int64_t at = least(c, columns - LANES);
@@ -90,7 +95,8 @@ static void turn_rows(const float *rows, int64_t step, int64_t columns, float *o
     }
 }
 
-/* The weights of 8 output channels and an input block, (input channel, tap, output channel). */
+/* Gathers the weights of 8 output channels and one input block as (input channel, tap, output
+ * channel). */
 static void gather_weights(const tiling *p, const float *w, int64_t out, int64_t block, float *g) {
     const int64_t taps = p->taps * p->taps;
     w += out * LANES * p->out_step + block * LANES * p->in_step;
@@ -105,7 +111,7 @@ static void gather_weights(const tiling *p, const float *w, int64_t out, int64_t
     }
 }
 
-/* The points of 8 output channels and one input channel. */
+/* Transforms the weights of 8 output channels and one input channel to all points. */
 WINOGRAD_FUNCTION void weight_points(const int taps, const tiling *p, const float *g, float *u) {
     v8 values[SQUARE_MOST];
     for (int k = 0; k < taps * taps; k++)
@@ -113,7 +119,8 @@ WINOGRAD_FUNCTION void weight_points(const int taps, const tiling *p, const floa
     transform_weights(taps, values, u, p->u_point);
 }
 
-/* U of one input block and one panel. Channels that only fill up a panel become zeros. */
+/* Makes U of one input block and one panel. Channels that only fill up the panel become zeros, so
+ * that their products are harmless. */
 static void prepare(const tiling *p, const float *w, int64_t block, int64_t panel, float *u) {
     float g[LANES * SQUARE_MOST * LANES];
     for (int64_t o = 0; o < NR; o += LANES) {
@@ -131,7 +138,7 @@ static void prepare(const tiling *p, const float *w, int64_t block, int64_t pane
     }
 }
 
-/* A unit, and where its values are. */
+/* The unit that a thread works on, and where its values are. */
 typedef struct work {
     const tiling *p;
     const sh_conv_blocked_call *call;
@@ -140,7 +147,7 @@ typedef struct work {
     int64_t count;  // of tiles
 } work;
 
-/* V of one input block. */
+/* Makes V of one input block: all tiles of the unit, in order. */
 static void inputs(const work *w, int64_t block) {
     const tiling *p = w->p;
     float edge[POINTS * LANES];
@@ -157,8 +164,9 @@ static void inputs(const work *w, int64_t block) {
     }
 }
 
-/* Adds the products of some input blocks to M; the first ones write it. `u` is that of the unit's
- * first panel at the first of the blocks. A panel passes over all tiles before the next comes. */
+/* M += V U over some input blocks; the first blocks overwrite M. `u` points at the unit's first
+ * panel at the first of the blocks. A panel passes over all tiles before the next one comes, so it
+ * is fetched once. */
 static void multiply(const work *w, range blocks, const float *u) {
     const tiling *p = w->p;
     const int64_t pieces = ceil_div(w->count, MR), panels = w->panels.to - w->panels.from;
@@ -175,7 +183,7 @@ static void multiply(const work *w, range blocks, const float *u) {
     }
 }
 
-/* Writes the part of a tile that lies inside the image. */
+/* Adds bias, applies ReLU and writes the part of a tile that lies inside the image. */
 WINOGRAD_FUNCTION void write_tile(const int outs, const work *w, const place *at, int64_t block,
                                   const v8 *y, v8 bias) {
     const tiling *p = w->p;
@@ -192,7 +200,7 @@ WINOGRAD_FUNCTION void write_tile(const int outs, const work *w, const place *at
         }
 }
 
-/* The tiles of one output block. */
+/* Transforms the tiles of one output block from M back to outputs. */
 WINOGRAD_FUNCTION void block_outputs(const int outs, const work *w, int64_t block) {
     const tiling *p = w->p;
     const float *m =
@@ -206,6 +214,7 @@ WINOGRAD_FUNCTION void block_outputs(const int outs, const work *w, int64_t bloc
     }
 }
 
+/* Output blocks of the unit's panels; outs = 7 - taps is a constant for each kernel. */
 static void outputs(const work *w) {
     int64_t end = least(w->panels.to * NR / LANES, w->p->out_blocks);
     for (int64_t b = w->panels.from * NR / LANES; b < end; b++) {
@@ -216,6 +225,7 @@ static void outputs(const work *w) {
     }
 }
 
+/* A unit of the case of many tiles: U is kept. */
 static void unit_with_all_weights(const work *w) {
     const tiling *p = w->p;
     for (int64_t b = 0; b < p->in_blocks; b++) inputs(w, b);
@@ -223,7 +233,8 @@ static void unit_with_all_weights(const work *w) {
     outputs(w);
 }
 
-/* The weights of one panel come and go, STEP_BLOCKS at a time. */
+/* A unit of the case of few tiles: V is kept, and U of one panel is made for STEP_BLOCKS input
+ * blocks at a time. */
 static void unit_with_all_inputs(const work *w) {
     const tiling *p = w->p;
     for (int64_t from = 0; from < p->in_blocks; from += STEP_BLOCKS) {
@@ -235,13 +246,15 @@ static void unit_with_all_inputs(const work *w) {
     outputs(w);
 }
 
-/* What is kept lies first in the scratch memory, then what each thread has for itself. */
+/* Floats that are kept for all threads; they lie first in the scratch, before each thread's own. */
 static int64_t kept_floats(const tiling *p) { return POINTS * (p->few ? p->v_point : p->u_point); }
 
+/* Floats of one thread: the transform that is not kept, and M. */
 static int64_t own_floats(const tiling *p) {
     return POINTS * ((p->few ? p->u_point : p->v_point) + p->m_point);
 }
 
+/* Units of one thread. */
 static void run_part(const sh_conv_blocked_call *call, const tiling *p, int64_t part,
                      int64_t parts) {
     float *kept = call->scratch, *own = kept + kept_floats(p) + part * own_floats(p);
@@ -256,8 +269,8 @@ static void run_part(const sh_conv_blocked_call *call, const tiling *p, int64_t 
     }
 }
 
-/* Makes the part of what is kept that belongs to input block i % in_blocks: with few tiles its V,
- * else its U in one panel. */
+/* Makes one piece of what is kept: with few tiles V of input block i, otherwise U of one input
+ * block and one panel. */
 static void keep(const sh_conv_blocked_call *call, const tiling *p, int64_t i) {
     float *kept = call->scratch;
     if (p->few)
@@ -266,6 +279,7 @@ static void keep(const sh_conv_blocked_call *call, const tiling *p, int64_t i) {
         prepare(p, call->w, i % p->in_blocks, i / p->in_blocks, kept + i * LANES * NR);
 }
 
+/* Entry: makes what is kept, a barrier, then the units. */
 static void run(const sh_conv_blocked_call *call) {
     const tiling p = tiling_make(call->shape, call->input_gradient, call->threads);
     const int64_t parts = least(call->threads, p.chunks * p.parts);
@@ -279,11 +293,14 @@ static void run(const sh_conv_blocked_call *call) {
     }
 }
 
+/* Bytes of scratch for this shape, direction and thread count. */
 static size_t scratch_bytes(const sh_conv_shape *shape, bool input_gradient, int threads) {
     const tiling p = tiling_make(shape, input_gradient, threads);
     return (size_t)(kept_floats(&p) + threads * own_floats(&p)) * sizeof(float);
 }
 
+/* Square kernels of 3 or 5 with stride 1; neither groups nor dilation; channels in whole blocks of
+ * 8. */
 static bool supports(const sh_conv_shape *s) {
     if (s->groups != 1 || s->dilation_h != 1 || s->dilation_w != 1) return false;
     if ((s->kh != 3 && s->kh != 5) || s->kw != s->kh) return false;

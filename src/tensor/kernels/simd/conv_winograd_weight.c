@@ -29,7 +29,8 @@ enum {
     STRIP_BLOCKS = 8,  // of input
 };
 
-/* S (groups, ROWS, WIDE) (+)= A' B over `tiles`. */
+/* S (groups, ROWS, WIDE) = or += A' B over `tiles`: ROWS x groups sums stay in registers. `groups`
+ * is a constant at every use. */
 WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a, const float *b,
                                  int64_t b_group, bool adds, float *s, int64_t s_group) {
     wide sum[ROWS][GROUPS_MOST];
@@ -55,34 +56,36 @@ WINOGRAD_FUNCTION void sum_tiles(const int groups, int64_t tiles, const float *a
 
 typedef struct tiling {
     sh_conv_shape s;
-    int64_t x_blocks, groups;
+    int64_t x_blocks, groups;  // blocks of 8 input channels; groups of WIDE output channels
     grid tiles;
-    int64_t tile_count, chunk_most;
-    int64_t x_parts, dy_parts;  // threads
-    int64_t v_point, z_point;   // floats of one point
-    int64_t s_floats;           // of one thread
+    int64_t tile_count, chunk_most;  // tiles in all, and in the largest chunk
+    int64_t x_parts, dy_parts;       // threads
+    int64_t v_point, z_point;        // floats of one point
+    int64_t s_floats;                // of one thread
 } tiling;
 
 /* What one thread works on now. */
 typedef struct work {
     const tiling *p;
     const sh_conv_weight_call *call;
-    float *s, *v, *z;
+    float *s, *v, *z;  // this thread's S, V and Z
     range xs, groups, tiles;
     int64_t count;  // of tiles
 } work;
 
+/* One strip of S; the head of this file explains the word. */
 typedef struct strip {
     range xs, groups;  // blocks of input, groups of output
     int64_t from;      // floats of S before its own, (point, group, input channel, WIDE)
     int64_t point;     // floats of one point
 } strip;
 
-/* Groups in the next strip: two and two rather than three and a single one. */
+/* Groups of the next strip: 4 are cut into 2 and 2, since a single group uses few registers. */
 static int64_t next_groups(int64_t left) {
     return least(left == GROUPS_MOST + 1 && GROUPS_MOST > 2 ? 2 : GROUPS_MOST, left);
 }
 
+/* Sets the end of a strip that begins at xs.from and groups.from. */
 static void strip_size(strip *at, const work *w) {
     at->groups.to = at->groups.from + next_groups(w->groups.to - at->groups.from);
     at->xs.to = least(at->xs.from + STRIP_BLOCKS, w->xs.to);
@@ -90,13 +93,15 @@ static void strip_size(strip *at, const work *w) {
         point_floats((at->groups.to - at->groups.from) * (at->xs.to - at->xs.from) * LANES * WIDE);
 }
 
+/* First strip of a thread's channels. */
 static strip strip_first(const work *w) {
     strip at = {.xs = {w->xs.from, 0}, .groups = {w->groups.from, 0}};
     strip_size(&at, w);
     return at;
 }
 
-/* All of x passes by some groups before the next groups come. False after the last. */
+/* Next strip: all of x passes some groups before the next groups come. With several chunks every
+ * strip has its own place in S, otherwise all use the same. False after the last. */
 static bool strip_next(strip *at, const work *w) {
     if (w->p->chunk_most < w->p->tile_count) at->from += POINTS * at->point;
     at->xs.from = at->xs.to;
@@ -106,7 +111,7 @@ static bool strip_next(strip *at, const work *w) {
     return true;
 }
 
-/* What all strips take, or the largest where they take turns. */
+/* Floats of S: the sum over strips with several chunks, the largest strip with one. */
 static int64_t sums_floats(const work *w) {
     strip at = strip_first(w);
     int64_t end = 0;
@@ -115,6 +120,7 @@ static int64_t sums_floats(const work *w) {
     return end;
 }
 
+/* The cut. Threads first split the side with more channels. */
 static tiling tiling_make(const sh_conv_shape *s, int threads) {
     tiling p = {.s = *s, .x_blocks = s->ic / LANES};
     p.groups = ceil_div(s->oc, WIDE);
@@ -135,6 +141,7 @@ static tiling tiling_make(const sh_conv_shape *s, int threads) {
     return p;
 }
 
+/* V of the thread's input blocks for one chunk of tiles. */
 static void inputs(const work *w) {
     const sh_conv_shape *s = &w->p->s;
     float edge[POINTS * LANES];
@@ -153,7 +160,7 @@ static void inputs(const work *w) {
     }
 }
 
-/* Lanes that only fill up a group are zeros. */
+/* Zeroes lanes of Z that only fill up a group, so that their sums are harmless. */
 static void clear_lanes(const work *w, int64_t channel) {
     for (int64_t point = 0; point < POINTS; point++)
         for (int64_t t = 0; t < w->count; t++)
@@ -162,7 +169,7 @@ static void clear_lanes(const work *w, int64_t channel) {
                    (v8){0});
 }
 
-/* The tiles of 8 channels of dy. */
+/* Z of 8 channels of dy. */
 WINOGRAD_FUNCTION void block_gradients(const int outs, const work *w, int64_t channel) {
     const sh_conv_shape *s = &w->p->s;
     float edge[POINTS * LANES];
@@ -176,6 +183,7 @@ WINOGRAD_FUNCTION void block_gradients(const int outs, const work *w, int64_t ch
     }
 }
 
+/* Z of the thread's groups; outs = 7 - taps is a constant for each kernel. */
 static void gradients(const work *w) {
     for (int64_t o = w->groups.from * WIDE; o < w->groups.to * WIDE; o += LANES) {
         if (o >= w->p->s.oc)
@@ -187,6 +195,7 @@ static void gradients(const work *w) {
     }
 }
 
+/* sum_tiles compiled for every count of groups, and the table of them. */
 #define SUM_DEFINE(groups)                                                                   \
     static void sum_##groups(int64_t tiles, const float *a, const float *b, int64_t b_group, \
                              bool adds, float *s, int64_t s_group) {                         \
@@ -206,7 +215,7 @@ typedef void sum_function(int64_t tiles, const float *a, const float *b, int64_t
 SUMS(SUM_DEFINE)
 static sum_function *const sums[GROUPS_MOST + 1] = {SUMS(SUM_ROW)};
 
-/* The sums of one strip. */
+/* Adds one chunk of tiles to the sums of one strip, point by point; the first chunk overwrites. */
 static void multiply(const work *w, const strip *at) {
     const tiling *p = w->p;
     const int64_t groups = at->groups.to - at->groups.from;
@@ -222,8 +231,8 @@ static void multiply(const work *w, const strip *at) {
     }
 }
 
-/* Weights of 8 input and 8 output channels from their sums: in dw those of an output channel lie
- * side by side. */
+/* Transforms the sums of 8 input and 8 output channels back to weights. In dw the weights of an
+ * output channel lie side by side, hence the transposition. */
 static void finish_block(const work *w, int64_t point, const float *s, float *dw) {
     const tiling *p = w->p;
     const int64_t taps = p->s.kh * p->s.kw, row = p->s.ic * taps;
@@ -243,6 +252,7 @@ static void finish_block(const work *w, int64_t point, const float *s, float *dw
             dw[i] = w->call->accumulate ? dw[i] + rows[o][i] : rows[o][i];
 }
 
+/* Writes one strip to dw; channels that only fill up a group are left out. */
 static void finish(const work *w, const strip *at) {
     const tiling *p = w->p;
     const int64_t taps = p->s.kh * p->s.kw, channels = (at->xs.to - at->xs.from) * LANES;
@@ -255,6 +265,7 @@ static void finish(const work *w, const strip *at) {
                          w->call->dw + (o * p->s.ic + at->xs.from * LANES + i) * taps);
 }
 
+/* All chunks of tiles for one part of the channels. */
 static void run_part(const sh_conv_weight_call *call, const tiling *p, int64_t part) {
     work w = {.p = p, .call = call};
     w.s = (float *)call->scratch + part * (p->s_floats + POINTS * (p->v_point + p->z_point));
@@ -277,6 +288,7 @@ static void run_part(const sh_conv_weight_call *call, const tiling *p, int64_t p
 
 extern const sh_conv_weight_kernels SH_SIMD(sh_conv_weight_table);
 
+/* Entry. Parts share nothing, so there is no barrier. The bias gradient is conv_weight.c's. */
 static void run(const sh_conv_weight_call *call) {
     const tiling p = tiling_make(call->shape, call->threads);
     const int64_t parts = p.x_parts * p.dy_parts;
@@ -287,6 +299,7 @@ static void run(const sh_conv_weight_call *call) {
             .bias(call->dy, p.s.n, p.s.oc, p.s.oh * p.s.ow, call->db, call->accumulate);
 }
 
+/* Bytes of scratch for this shape and thread count. */
 static size_t scratch_bytes(const sh_conv_shape *shape, int threads) {
     const tiling p = tiling_make(shape, threads);
     return (size_t)(p.x_parts * p.dy_parts * (p.s_floats + POINTS * (p.v_point + p.z_point))) *

@@ -9,7 +9,8 @@
 
 enum { WORDS = PHILOX_WORDS, PIECE = 4096 };
 
-/* The upper 24 bits of the words of blocks first .. first + PHILOX_BLOCKS - 1, in order. */
+/* Draws WORDS random integers below 2^24, in element order. 24 bits, so that they compare as
+ * signed integers. */
 static void draw(const sh_rng *stream, uint64_t first, int32_t words_out[WORDS]) {
     philox_state s;
     philox_blocks(stream, first, &s);
@@ -21,7 +22,8 @@ static void draw(const sh_rng *stream, uint64_t first, int32_t words_out[WORDS])
     }
 }
 
-/* Elements [at, at + count) of one sample; `at` is a multiple of WORDS. */
+/* Applies the mask to elements [at, at + count) of one sample. `at` is a multiple of WORDS, so
+ * that the position alone decides which Philox block an element uses. */
 static void apply_piece(const float *x, float *y, size_t at, size_t count, int32_t threshold,
                         float scale, const sh_rng *stream) {
     int32_t words[WORDS];
@@ -37,10 +39,13 @@ static void apply_piece(const float *x, float *y, size_t at, size_t count, int32
     }
 }
 
+/* Scales kept elements by 1 / (1 - p) and zeroes the rest. Forward and backward are this same
+ * function. Pieces over threads; the mask does not depend on the cut. */
 static void apply(const float *x, float *y, size_t samples, size_t per_sample, float p,
                   const sh_rng *streams) {
     SH_ASSERT(p >= 0 && p < 1);
     int32_t threshold = sh_dropout_threshold(p);
+    // Inverted dropout: inference then needs no factor.
     float scale = 1.0f / (1.0f - p);
     size_t pieces = (per_sample + PIECE - 1) / PIECE;
 #pragma omp parallel for schedule(static) if (samples * per_sample >= PARALLEL_LEAST / 4)

@@ -14,6 +14,8 @@ static void add_row(const float *a, const float *b, float *z, size_t count) {
     for (; i < count; i++) z[i] = a[i] + b[i];
 }
 
+/* y = table[token] (+ position[i % T]). The assertion keeps a token outside the vocabulary from
+ * reading past the table. */
 static void forward(const float *table, size_t V, size_t C, const int32_t *tokens, size_t count,
                     const float *position, size_t T, float *y) {
 #pragma omp parallel for schedule(static) if (count * C >= PARALLEL_LEAST)
@@ -33,6 +35,7 @@ static void backward(const float *dy, const int32_t *tokens, size_t count, size_
                      float *dtable) {
     for (size_t i = 0; i < count; i++) SH_ASSERT(tokens[i] >= 0 && (size_t)tokens[i] < V);
     size_t parts = count * C < PARALLEL_LEAST ? 1 : (size_t)omp_get_max_threads();
+    // Two threads on one cache line would take it from each other at every token.
     size_t wide = (C / parts + 15) / 16 * 16;  // whole cache lines
     wide = wide > 0 ? wide : 16;
 #pragma omp parallel for schedule(static) if (parts > 1)

@@ -10,12 +10,15 @@
  * bits of the float, at most 29 of the scale), so fusing the two changes nothing. */
 static const double magic = 0x1.8p52;
 
+/* The bits of a double, without aliasing trouble. */
 static inline int64_t bits_of(double value) {
     int64_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
+/* Largest biased exponent (0 to 255) of the range; 255 tells of an infinity or NaN. Magnitudes of
+ * floats compare like integers. */
 static int exponent(const float *x, size_t count) {
     const int32_t no_sign = 0x7FFFFFFF;
     vi most = {0};
@@ -33,20 +36,22 @@ static int exponent(const float *x, size_t count) {
     return largest >> 23;
 }
 
-/* The first term overwrites, the others add: no pass to clear the sums. */
+/* sum = round(x scale). The first term overwrites, so that no pass is needed to clear the sums. */
 static void set_term(int64_t *restrict sum, const float *restrict x, double scale, size_t count) {
     const int64_t zero = bits_of(magic);
 #pragma omp simd
     for (size_t i = 0; i < count; i++) sum[i] = bits_of((double)x[i] * scale + magic) - zero;
 }
 
+/* sum += round(x scale). */
 static void add_term(int64_t *restrict sum, const float *restrict x, double scale, size_t count) {
     const int64_t zero = bits_of(magic);
 #pragma omp simd
     for (size_t i = 0; i < count; i++) sum[i] += bits_of((double)x[i] * scale + magic) - zero;
 }
 
-/* Terms in order, though for integers the order does not matter. */
+/* out = sum over terms of round(x[j] weights[j] scale). Integer addition is associative, so
+ * neither the order of terms nor the cut into blocks matters. */
 static void sum(int64_t *out, const float *const *x, const double *weights, size_t terms, size_t at,
                 size_t count, double scale) {
     enum { BLOCK = 1024 };  // stays in the first-level cache over all terms

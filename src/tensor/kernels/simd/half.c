@@ -5,8 +5,10 @@
 
 #include "tensor/kernels/simd/lanes.h"
 
+/* Elements per parallel block. */
 enum { BLOCK = 8192 };
 
+/* LANES values of 16 bits. */
 typedef uint16_t vh __attribute__((vector_size(LANES * 2)));
 
 LANE_FUNCTION vi vi_select(vi mask, vi yes, vi no) { return (mask & yes) | (~mask & no); }
@@ -31,7 +33,8 @@ LANE_FUNCTION vi fp16_from(vf x) {
     return vi_select(size >= 0x477FF000, outside, half) | sign;
 }
 
-/* The product moves the exponent and normalises subnormals at once. */
+/* The product with 2^112 moves the exponent from bias 15 to 127 and normalises subnormals at once;
+ * infinities and NaN are set apart. */
 LANE_FUNCTION vf fp16_to(vi half) {
     vi size = (half & 0x7FFF) << 13, sign = (half << 16) & INT32_MIN;
     vi value = (vi)((vf)size * 0x1p112f);
@@ -39,6 +42,8 @@ LANE_FUNCTION vf fp16_to(vi half) {
     return (vf)(value | sign);
 }
 
+/* Half of the last place is added, less one for an even result. A NaN keeps its upper bits and
+ * becomes quiet: rounding could carry it into infinity. */
 LANE_FUNCTION vi bf16_from(vf x) {
     vi bits = (vi)x, odd = (bits >> 16) & 1;
     vi rounded = (bits + odd + 0x7FFF) >> 16;
@@ -46,6 +51,7 @@ LANE_FUNCTION vi bf16_from(vf x) {
     return vi_select(nan, (bits >> 16) | 0x40, rounded) & 0xFFFF;
 }
 
+/* Exact: a bfloat16 is the upper half of a float. */
 LANE_FUNCTION vf bf16_to(vi half) { return (vf)(half << 16); }
 
 /* One vector of the first n <= LANES values: both directions of both formats, named by the format.
@@ -75,6 +81,7 @@ LANE_FUNCTION vf bf16_to(vi half) { return (vf)(half << 16); }
         }                                                                                         \
     }
 
+/* Reading: y = scale x. */
 #define FROM_BLOCK(name, to)                                                                      \
     static void name(const uint16_t *x, float scale, float *y, size_t count) {                    \
         _Pragma(                                                                                  \

@@ -6,6 +6,7 @@
 
 #include "tensor/kernels/simd/lanes.h"
 
+/* The bits of a float, and back: memcpy is free of aliasing trouble and compiles to nothing. */
 LANE_FUNCTION uint32_t float_bits(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -32,6 +33,8 @@ LANE_FUNCTION float half_to_float(uint16_t half) {
     return float_of(bits | sign);
 }
 
+/* The inverse: subnormals by a float sum with `magic`, whose last place is 2^-24; normal numbers
+ * by integers, rounded to nearest even; the rest is infinity or a quiet NaN. */
 LANE_FUNCTION uint16_t half_from_float(float x) {
     uint32_t bits = float_bits(x), sign = bits & 0x80000000;
     bits ^= sign;
@@ -47,6 +50,8 @@ LANE_FUNCTION uint16_t half_from_float(float x) {
 
 LANE_FUNCTION float bfloat_to_float(uint16_t bfloat) { return float_of((uint32_t)bfloat << 16); }
 
+/* Rounds to nearest even; a NaN is made quiet instead, since rounding could carry it into
+ * infinity. */
 LANE_FUNCTION uint16_t bfloat_from_float(float x) {
     uint32_t bits = float_bits(x);
     uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;

@@ -17,6 +17,7 @@
 #define LANES 4
 #endif
 
+/* LANES floats and LANES 32-bit integers; comparisons of vf give vi, all ones or zeros per lane. */
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));
 
@@ -32,6 +33,7 @@ LANE_FUNCTION size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 LANE_FUNCTION vf vf_all(float value) { return value - (vf){0}; }  // -0.0 stays -0.0
 
+/* Loads and stores at any alignment. */
 LANE_FUNCTION vf vf_load(const float *x) {
     vf v;
     memcpy(&v, x, sizeof v);
@@ -54,6 +56,7 @@ LANE_FUNCTION void vf_stream(float *x, vf v) {
 #endif
 }
 
+/* Makes streamed stores visible before any later store of this thread. */
 LANE_FUNCTION void vf_stream_end(void) {
 #if defined(__SSE__)
     _mm_sfence();
@@ -71,6 +74,7 @@ LANE_FUNCTION vf vf_load_part(const float *x, size_t count, float rest) {
     return vf_load(part);
 }
 
+/* Stores the first `count` < LANES values; memory behind them is not touched. */
 LANE_FUNCTION void vf_store_part(float *x, vf v, size_t count) {
     float part[LANES];
     vf_store(part, v);
@@ -85,6 +89,7 @@ LANE_FUNCTION vf vf_select(vi mask, vf yes, vf no) {
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
 
+/* Lanes of `v` where the mask is set, 0 elsewhere. */
 LANE_FUNCTION vf vf_keep(vi mask, vf v) { return (vf)(mask & (vi)v); }
 
 /* Like the C operators: a NaN in `a` is dropped, one in `b` stays. */
@@ -92,11 +97,13 @@ LANE_FUNCTION vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); }
 LANE_FUNCTION vf vf_min(vf a, vf b) { return vf_select(a < b, a, b); }
 
 LANE_FUNCTION vf vf_abs(vf v) { return (vf)((vi)v & 0x7FFFFFFF); }
+/* `v`, which must not be negative, with the sign of `sign`. */
 LANE_FUNCTION vf vf_with_sign(vf v, vf sign) {
     return (vf)((vi)v | ((vi)sign & (int32_t)0x80000000));
 }
 
-/* The lanes in order of a fixed tree, so that the sum does not depend on the compiler's mood. */
+/* Sum of the lanes by a fixed tree, so that the bits do not depend on how a compiler would order
+ * them. */
 LANE_FUNCTION float vf_sum(vf v) {
     float x[LANES];
     vf_store(x, v);
@@ -109,6 +116,7 @@ LANE_FUNCTION float vf_sum(vf v) {
 
 LANE_FUNCTION float larger(float a, float b) { return a > b ? a : b; }
 
+/* Largest lane; not defined with a NaN among them. */
 LANE_FUNCTION float vf_largest(vf v) {
     float x[LANES];
     vf_store(x, v);

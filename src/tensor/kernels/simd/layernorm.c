@@ -13,6 +13,7 @@
  * is that of a block. */
 enum { ROW_BLOCK = 1024, ROWS_TOGETHER = 128 };
 
+/* Sum of at most ROW_BLOCK values in float lanes. */
 static float sum_block(const float *x, size_t count) {
     vf a = {0}, b = {0};
     size_t i = 0;
@@ -25,7 +26,7 @@ static float sum_block(const float *x, size_t count) {
     return sum;
 }
 
-/* Blocks in float, their sums in double. */
+/* Mean of a row: blocks in float, their sums in double. */
 static float mean_of(const float *x, size_t C) {
     if (C <= ROW_BLOCK) return sum_block(x, C) / (float)C;
     double sum = 0;
@@ -34,6 +35,7 @@ static float mean_of(const float *x, size_t C) {
     return (float)(sum / (double)C);
 }
 
+/* Sum of squared deviations of at most ROW_BLOCK values. */
 static float squares_block(const float *x, float mean, size_t count) {
     vf a = {0}, b = {0};
     size_t i = 0;
@@ -47,7 +49,8 @@ static float squares_block(const float *x, float mean, size_t count) {
     return sum;
 }
 
-/* About the mean that was found, not by squares minus square: no cancellation. */
+/* Biased variance about the mean that was found; the mean of squares minus the squared mean would
+ * cancel. */
 static float variance_of(const float *x, float mean, size_t C) {
     if (C <= ROW_BLOCK) return squares_block(x, mean, C) / (float)C;
     double sum = 0;
@@ -67,6 +70,7 @@ static void forward_row(const float *x, const float *gamma, const float *beta, f
     for (; i < C; i++) y[i] = (x[i] - mean) * rstd * gamma[i] + (beta ? beta[i] : 0.0f);
 }
 
+/* Rows over threads; mean and rstd (rows) are kept for backward. */
 static void forward(const float *x, const float *gamma, const float *beta, float eps, size_t rows,
                     size_t C, float *y, float *mean, float *rstd) {
 #pragma omp parallel for schedule(static) if (rows * C >= PARALLEL_LEAST)
@@ -78,6 +82,7 @@ static void forward(const float *x, const float *gamma, const float *beta, float
     }
 }
 
+/* The two sums over a row that dx needs. */
 typedef struct row_sums {
     float g;      // sum of gamma dy
     float g_hat;  // sum of gamma dy x_hat
@@ -108,6 +113,7 @@ static inline row_sums gather_block(const float *dy, const float *x, const float
     return sums;
 }
 
+/* gather_block over a whole row; long rows in double over blocks. */
 static row_sums gather_row(const float *dy, const float *x, const float *gamma, float mean,
                            float rstd, size_t C, float *dgamma, float *dbeta) {
     if (C <= ROW_BLOCK) return gather_block(dy, x, gamma, mean, rstd, C, dgamma, dbeta);
@@ -121,12 +127,14 @@ static row_sums gather_row(const float *dy, const float *x, const float *gamma, 
     return (row_sums){(float)g, (float)g_hat};
 }
 
-/* dx = rstd (gamma dy - mean(gamma dy) - x_hat mean(gamma dy x_hat)) + residual */
+/* dx = rstd (gamma dy - mean(gamma dy) - x_hat mean(gamma dy x_hat)) + residual; x_hat is computed
+ * again instead of stored. */
 static void scatter_row(const sh_layernorm_backward *a, size_t row, row_sums sums) {
     size_t C = a->C, i = 0;
     const float *dy = a->dy + row * C, *x = a->x + row * C, *gamma = a->gamma;
     const float *residual = a->residual ? a->residual + row * C : NULL;
     float mean = a->mean[row], rstd = a->rstd[row], *dx = a->dx + row * C;
+    // Both means of the formula above.
     float term = sums.g / (float)C, term_hat = sums.g_hat / (float)C;
     for (; i + LANES <= C; i += LANES) {
         vf hat = (vf_load(x + i) - mean) * rstd;
@@ -143,13 +151,14 @@ static void scatter_row(const sh_layernorm_backward *a, size_t row, row_sums sum
 /* What a part of the rows sums up lies in its scratch. */
 enum { PART_ROWS = 4 };  // of C floats: totals of dgamma and dbeta, then those of the rows at hand
 
-/* Adds a block of row sums to the totals and clears it: float sums stay short. */
+/* Adds the sums of ROWS_TOGETHER rows to the totals and clears them: so no float sum runs over
+ * more than that many terms at a time. */
 static void move_to_totals(float *totals, float *sums, size_t count) {
     for (size_t i = 0; i < count; i++) totals[i] += sums[i];
     memset(sums, 0, count * sizeof *sums);
 }
 
-/* The rows of one part, in order. */
+/* Rows of one part in order. A row is gathered and scattered while it is in the cache. */
 static void backward_part(const sh_layernorm_backward *a, size_t part, size_t parts) {
     size_t C = a->C, end = a->rows * (part + 1) / parts;
     float *totals = a->scratch + part * PART_ROWS * C, *dgamma = totals + 2 * C,
@@ -165,7 +174,7 @@ static void backward_part(const sh_layernorm_backward *a, size_t part, size_t pa
     }
 }
 
-/* Adds the parts in order. */
+/* Adds the parts' sums in ascending order. */
 static void fold(const float *scratch, size_t parts, size_t C, bool accumulate, float *into) {
     for (size_t i = 0; i < C; i++) {
         float sum = accumulate ? into[i] : 0.0f;
@@ -174,6 +183,8 @@ static void fold(const float *scratch, size_t parts, size_t C, bool accumulate, 
     }
 }
 
+/* Parts over threads. The number of parts is bounded by the scratch the caller lends, PART_ROWS *
+ * C floats each. */
 static void backward(const sh_layernorm_backward *a) {
     size_t parts = least((size_t)omp_get_max_threads(), a->scratch_floats / (PART_ROWS * a->C));
     SH_ASSERT(parts > 0);

@@ -8,12 +8,14 @@
 /* Tiles of TILE positions keep the rows of both sides in the first cache. */
 enum { TILE = 64 };
 
+/* One group of channels to blocked layout: reads `block` streams, writes one. */
 LANE_FUNCTION void gather(const float *restrict plain, size_t area, size_t block,
                           float *restrict blocked) {
     for (size_t at = 0; at < area; at++)
         for (size_t c = 0; c < block; c++) blocked[at * block + c] = plain[c * area + at];
 }
 
+/* One group of channels to plain layout, tile by tile. */
 LANE_FUNCTION void scatter(const float *restrict blocked, size_t area, size_t block,
                            float *restrict plain) {
     for (size_t tile = 0; tile < area; tile += TILE)
@@ -22,7 +24,8 @@ LANE_FUNCTION void scatter(const float *restrict blocked, size_t area, size_t bl
                 plain[c * area + at] = blocked[at * block + c];
 }
 
-/* Constant blocks let the compiler unroll the inner loop. */
+/* Groups of channels over threads. Common block sizes are passed as constants, so that the
+ * compiler unrolls the inner loop. */
 static void to_blocked(const float *plain, size_t N, size_t C, size_t area, size_t block,
                        float *blocked) {
     SH_ASSERT(block > 0 && C % block == 0);
@@ -39,6 +42,7 @@ static void to_blocked(const float *plain, size_t N, size_t C, size_t area, size
     }
 }
 
+/* The inverse, in the same way. */
 static void to_plain(const float *blocked, size_t N, size_t C, size_t area, size_t block,
                      float *plain) {
     SH_ASSERT(block > 0 && C % block == 0);

@@ -11,7 +11,7 @@
  * place and the places are added in order. */
 enum { PARTS = 64, BLOCK = 1024 };
 
-/* Of equal scores the first counts as predicted, as in NumPy and PyTorch. */
+/* Tells whether `label` is predicted. Of equal scores the first counts, as in NumPy and PyTorch. */
 static bool is_first_largest(const float *scores, size_t label, float most) {
     if (scores[label] != most) return false;
     for (size_t j = 0; j < label; j++)
@@ -19,7 +19,7 @@ static bool is_first_largest(const float *scores, size_t label, float most) {
     return true;
 }
 
-/* For label smoothing. */
+/* Sum of a row's scores, which label smoothing needs. */
 static double row_sum(const float *x, size_t count) {
     double total = 0;
     for (size_t at = 0; at < count; at += ROW_BLOCK) {
@@ -53,7 +53,8 @@ static void cross_entropy_row(const float *logits, size_t label, size_t classes,
     dlogits[label] -= (float)(scale * (1.0 - smoothing));
 }
 
-/* Every violated margin pulls its class down and the label's up by one. */
+/* Multi-class hinge loss (Weston, Watkins): sum over j of max(0, 1 - x_label + x_j). Every
+ * violated margin moves its class down and the label up by one unit of gradient. */
 static void hinge_row(const float *scores, size_t label, size_t classes,
                       const sh_class_loss_options *options, float *dscores,
                       sh_class_loss_sum *into) {
@@ -73,11 +74,12 @@ static void hinge_row(const float *scores, size_t label, size_t classes,
     if (dscores != NULL) dscores[label] = -options->grad_scale * (float)violated;
 }
 
+/* Loss of one row; adds to `into`, writes the gradient unless it is NULL. */
 typedef void (*class_row)(const float *scores, size_t label, size_t classes,
                           const sh_class_loss_options *options, float *dscores,
                           sh_class_loss_sum *into);
 
-/* One range of rows; labels that are ignored get a gradient of 0. */
+/* Losses of one range of rows. Ignored labels count for nothing and get a gradient of 0. */
 static sh_class_loss_sum class_rows(class_row row_of, const float *scores, const int32_t *labels,
                                     size_t rows, size_t classes,
                                     const sh_class_loss_options *options, float *dscores) {
@@ -94,6 +96,7 @@ static sh_class_loss_sum class_rows(class_row row_of, const float *scores, const
     return sum;
 }
 
+/* Ranges over threads, their sums added in ascending order. */
 static sh_class_loss_sum class_loss(class_row row_of, const float *scores, const int32_t *labels,
                                     size_t rows, size_t classes,
                                     const sh_class_loss_options *options, float *dscores) {
@@ -116,6 +119,7 @@ static sh_class_loss_sum class_loss(class_row row_of, const float *scores, const
     return sum;
 }
 
+/* Entry points of the losses with class labels: sums over the rows that count. */
 static sh_class_loss_sum softmax_cross_entropy(const float *logits, const int32_t *labels,
                                                size_t rows, size_t classes,
                                                const sh_class_loss_options *options,
@@ -129,10 +133,11 @@ static sh_class_loss_sum hinge(const float *scores, const int32_t *labels, size_
     return class_loss(hinge_row, scores, labels, rows, classes, options, dscores);
 }
 
-/* One vector of an element-wise loss: returns the losses, writes the slopes. */
+/* One vector of an element-wise loss: returns the losses and writes the slopes. `setting` is the
+ * loss's parameter, such as Huber's delta. */
 typedef vf (*element_loss)(vf pred, vf target, float setting, vf *slope);
 
-/* (pred - target)^2. */
+/* (pred - target)^2; slope 2 (pred - target). */
 LANE_FUNCTION vf mse_of(vf pred, vf target, float setting, vf *slope) {
     (void)setting;
     vf d = pred - target;
@@ -140,7 +145,8 @@ LANE_FUNCTION vf mse_of(vf pred, vf target, float setting, vf *slope) {
     return d * d;
 }
 
-/* max(x, 0) - x target + log(1 + exp(-|x|)): no overflow for any x. */
+/* Binary cross-entropy of logits: max(x, 0) - x target + log(1 + exp(-|x|)), which overflows for
+ * no x. Slope: sigmoid(x) - target. */
 LANE_FUNCTION vf bce_of(vf x, vf target, float setting, vf *slope) {
     (void)setting;
     *slope = vf_sigmoid(x) - target;
@@ -148,7 +154,7 @@ LANE_FUNCTION vf bce_of(vf x, vf target, float setting, vf *slope) {
     return positive - x * target + vf_log1p_unit(vf_exp(-vf_abs(x)));
 }
 
-/* Quadratic up to delta, linear beyond. */
+/* Huber loss: d^2 / 2 up to |d| = delta, linear beyond; the slope is d cut to +-delta. */
 LANE_FUNCTION vf huber_of(vf pred, vf target, float delta, vf *slope) {
     vf d = pred - target, a = vf_abs(d);
     vi far = a > delta;
@@ -156,7 +162,8 @@ LANE_FUNCTION vf huber_of(vf pred, vf target, float delta, vf *slope) {
     return vf_select(far, delta * (a - 0.5f * delta), 0.5f * d * d);
 }
 
-/* A block of at most BLOCK elements, summed in lanes. */
+/* Loss of at most BLOCK elements, in float lanes. The last part vector is added lane by lane, as f
+ * of its filler need not be 0. */
 LANE_FUNCTION double block_loss(element_loss f, const float *pred, const float *target,
                                 size_t count, float setting, float scale, float *dpred) {
     vf sum = {0}, slope;
@@ -176,6 +183,8 @@ LANE_FUNCTION double block_loss(element_loss f, const float *pred, const float *
     return (double)vf_sum(sum) + (double)rest;
 }
 
+/* Loss of a whole array. The PARTS ranges depend on the length alone and are added in order, so
+ * the bits do not depend on the thread count. */
 LANE_FUNCTION double elements(element_loss f, const float *pred, const float *target, size_t count,
                               float setting, float scale, float *dpred) {
     double part[PARTS] = {0}, total = 0;
@@ -191,6 +200,7 @@ LANE_FUNCTION double elements(element_loss f, const float *pred, const float *ta
     return total;
 }
 
+/* Entry points of the element-wise losses: sums, not means. */
 static double mse(const float *pred, const float *target, size_t count, float grad_scale,
                   float *dpred) {
     return elements(mse_of, pred, target, count, 0, grad_scale, dpred);

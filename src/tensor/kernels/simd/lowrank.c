@@ -8,7 +8,7 @@
  * whose vectors stay in the first-level cache. */
 enum { TOGETHER = 4, STRIP = 1024 };
 
-/* out[j] = sum of m[c] q[j][c] for `n` <= TOGETHER vectors. */
+/* out[j] = sum over c of m[c] q[j][c], for n <= TOGETHER vectors; n is a constant at every use. */
 LANE_FUNCTION void dots(const float *m, const float *q, size_t columns, size_t n,
                         float out[TOGETHER]) {
     vf sum[TOGETHER] = {{0}};
@@ -23,7 +23,7 @@ LANE_FUNCTION void dots(const float *m, const float *q, size_t columns, size_t n
     }
 }
 
-/* A row of P = M Q^T. */
+/* One row of M against all vectors of Q: writes column `row` of P (rank, rows). */
 static void project_row(const sh_lowrank *s, const float *m, const float *q, size_t row, float *p) {
     for (size_t j = 0; j < s->rank; j += TOGETHER) {
         float out[TOGETHER];
@@ -45,20 +45,21 @@ static void project_row(const sh_lowrank *s, const float *m, const float *q, siz
     }
 }
 
-/* Rows over threads. */
+/* P = Q M^T, rows of M over threads. Each sum is taken by one thread in one order. */
 static void project(const sh_lowrank *shape, const float *m, const float *q, float *p) {
     sh_lowrank s = *shape;
 #pragma omp parallel for schedule(static) if (s.rows * s.columns >= PARALLEL_LEAST)
     for (size_t row = 0; row < s.rows; row++) project_row(&s, m + row * s.columns, q, row, p);
 }
 
-/* q += factor m. */
+/* q += factor m, for the rows that are left over. */
 static void add_row(const float *restrict m, float factor, size_t count, float *restrict q) {
 #pragma omp simd
     for (size_t c = 0; c < count; c++) q[c] += factor * m[c];
 }
 
-/* TOGETHER rows at a time: q is loaded and stored once for them. */
+/* q += the TOGETHER rows of m, each times its factor: q is loaded and stored once for all of
+ * them. */
 static void add_rows(const float *restrict m, size_t stride, const float factor[TOGETHER],
                      size_t count, float *restrict q) {
     float f0 = factor[0], f1 = factor[1], f2 = factor[2], f3 = factor[3];
@@ -68,7 +69,8 @@ static void add_rows(const float *restrict m, size_t stride, const float factor[
             (f0 * m[c] + f1 * m[stride + c]) + (f2 * m[2 * stride + c] + f3 * m[3 * stride + c]);
 }
 
-/* Columns [at, at + count) of all Q, a few rows of M at a time. */
+/* Columns [at, at + count) of all vectors of Q, so that this strip of Q stays in the first cache
+ * while M streams by. */
 static void back_strip(const sh_lowrank *s, const float *m, const float *p, size_t at, size_t count,
                        float *q) {
     for (size_t j = 0; j < s->rank; j++) memset(q + j * s->columns + at, 0, count * sizeof *q);
@@ -91,7 +93,7 @@ static void project_back(const sh_lowrank *shape, const float *m, const float *p
         back_strip(&s, m, p, at, least(STRIP, s.columns - at), q);
 }
 
-/* A strip of one row. */
+/* value = `count` columns of one row of P^T Q. */
 static void expand_strip(const sh_lowrank *s, const float *p, const float *q, size_t row, size_t at,
                          size_t count, float value[STRIP]) {
     memset(value, 0, count * sizeof *value);
@@ -103,7 +105,8 @@ static void expand_strip(const sh_lowrank *s, const float *p, const float *q, si
     }
 }
 
-/* x = scale P^T Q; what the codec wrote is taken off the residual. */
+/* x = scale P^T Q. Error feedback: `left` loses `share` times the same matrix, since that much was
+ * sent. */
 static void expand(const sh_lowrank *shape, const float *p, const float *q, float scale, float *x,
                    float share, float *left) {
     sh_lowrank s = *shape;

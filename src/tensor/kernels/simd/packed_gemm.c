@@ -26,8 +26,8 @@ enum {
     UNROLL = 8,
 };
 
-/* One tile: rows of A at a + i*row, k at stride `step`; B packed. The sums go to `tile`, or stay in
- * registers for the caller: it is inlined for every row count, so `rows` is a constant. */
+/* One k of a tile: rows of A at a + i * row, 16 packed columns of B. The sums stay in registers,
+ * because `rows` is a constant wherever this is inlined. */
 static inline __attribute__((always_inline)) void multiply_once(int rows, const float *a,
                                                                 int64_t row, const float *b,
                                                                 v8 sum[MR][2]) {
@@ -41,6 +41,7 @@ static inline __attribute__((always_inline)) void multiply_once(int rows, const 
     }
 }
 
+/* All k of a tile, UNROLL at a time; `step` is the stride of k in A. */
 static inline __attribute__((always_inline)) void multiply(int rows, int64_t k, const float *a,
                                                            int64_t row, int64_t step,
                                                            const float *b, v8 sum[MR][2]) {
@@ -53,7 +54,7 @@ static inline __attribute__((always_inline)) void multiply(int rows, int64_t k, 
     for (; p < k; p++, a += step, b += NR) multiply_once(rows, a, row, b, sum);
 }
 
-/* What happens to a finished tile. */
+/* What is done to a finished tile: where it goes, and the fused operations. */
 typedef struct tile_end {
     float *c;
     int64_t row;        // stride of C
@@ -63,11 +64,13 @@ typedef struct tile_end {
     bool relu;          // in the last block of k
 } tile_end;
 
+/* max(x, 0), except that NaN passes. */
 static inline __attribute__((always_inline)) v8 relu8(v8 x) {
     // A comparison gives all ones or zeros per lane; written so that NaN passes.
     return (v8)(~(x < (v8){0}) & (i8)x);
 }
 
+/* Writes a full tile from registers: bias, earlier sums, ReLU. */
 static inline __attribute__((always_inline)) void finish_full(int rows, v8 sum[MR][2],
                                                               const tile_end *end) {
     v8 bias0 = {0}, bias1 = {0};
@@ -92,7 +95,7 @@ static inline __attribute__((always_inline)) void finish_full(int rows, v8 sum[M
     }
 }
 
-/* The lines of C come from memory while the tile is summed. */
+/* Fetches the tile's lines of C while the tile is summed, since C comes from memory. */
 static inline __attribute__((always_inline)) void fetch_early(int rows, const tile_end *end) {
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
@@ -101,7 +104,8 @@ static inline __attribute__((always_inline)) void fetch_early(int rows, const ti
     }
 }
 
-/* Edges go element by element. */
+/* Writes a tile at the edge of C element by element; `tile` holds its sums, rows `tile_row` floats
+ * apart. */
 static void finish_part(int rows, int64_t tile_row, const float *tile, const tile_end *end) {
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < end->columns; j++) {
@@ -114,7 +118,7 @@ static void finish_part(int rows, int64_t tile_row, const float *tile, const til
     }
 }
 
-/* The same for rows of 8. */
+/* Writes whole rows of 8 of a turned result. */
 static void finish_eight(int rows, const float *tile, const tile_end *end) {
     v8 bias = end->bias != NULL ? load(end->bias) : (v8){0};
     for (int i = 0; i < rows; i++) {
@@ -125,6 +129,7 @@ static void finish_eight(int rows, const float *tile, const tile_end *end) {
     }
 }
 
+/* Sums one tile and writes it. */
 static inline __attribute__((always_inline)) void tile_rows(int rows, int64_t k, const float *a,
                                                             int64_t row, int64_t step,
                                                             const float *b, const tile_end *end) {
@@ -144,7 +149,8 @@ static inline __attribute__((always_inline)) void tile_rows(int rows, int64_t k,
     finish_part(rows, NR, tile, end);
 }
 
-/* The two strides of A that occur are made constants for the compiler. */
+/* Chooses the code for this number of rows. The two strides of A that occur, packed and in place,
+ * are made constants for the compiler. */
 static void tile_any(int rows, int64_t k, const float *a, int64_t row, bool packed, const float *b,
                      const tile_end *end) {
 #define CASE(r)                                 \
@@ -181,7 +187,8 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* Equal blocks of k, none larger than KC_MOST: a short last block would waste a pass over C. */
 static int64_t block_of_k(int64_t k) { return k == 0 ? 1 : ceil_div(k, ceil_div(k, KC_MOST)); }
 
-/* Rows [i0, i1) and columns [j0, j1) of a product. */
+/* Rows [i0, i1) and columns [j0, j1) of a product; all pointers move along, in C by its stored
+ * orientation. */
 static problem part_of(const problem *q, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
     problem part = *q;
     part.m = i1 - i0;
@@ -195,7 +202,8 @@ static problem part_of(const problem *q, int64_t i0, int64_t i1, int64_t j0, int
     return part;
 }
 
-/* What is done to the finished values of C that lie at `at`, while they are in the cache. */
+/* Applies activation and factor to finished values of C from element `at` on, while they are in
+ * the cache. */
 static void activate(const problem *q, int64_t at, int64_t rows, int64_t columns) {
     float *restrict c = q->c + at;
     if (q->activation != NULL)
@@ -207,7 +215,8 @@ static void activate(const problem *q, int64_t at, int64_t rows, int64_t columns
         for (int64_t j = 0; j < columns; j++) c[i * q->c_stride + j] *= factor[i * q->c_stride + j];
 }
 
-/* All tiles of rows [i0, i1) for the block of k at p. */
+/* Multiplies rows [i0, i1) with the block of k at p, tile by tile. Later blocks of k add to C;
+ * bias and ReLU come with the last one. `slivers` NULL: A is read in place. */
 static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t p, int64_t kc,
                            const float *panels, const float *slivers) {
     bool last = p + kc == q->k;
@@ -230,7 +239,8 @@ static void multiply_block(const problem *q, int64_t i0, int64_t i1, int64_t p, 
     }
 }
 
-/* At most LOW_MOST rows, not turned. */
+/* A product of at most LOW_MOST rows, not turned: A is packed whole per block of k and B a few
+ * panels at a time, so B goes from memory to the first caches only once. */
 static void multiply_low(const problem *q, bool pack_a, float *scratch) {
     int64_t kc_most = block_of_k(q->k);
     float *panels = scratch, *slivers = scratch + kc_most * LOW_NC;
@@ -248,7 +258,8 @@ static void multiply_low(const problem *q, bool pack_a, float *scratch) {
     }
 }
 
-/* At most NC_MOST columns, not turned. */
+/* A product of at most NC_MOST columns, not turned: B is packed whole per block of k, A by MC
+ * rows. */
 static void multiply_columns(const problem *q, bool pack_a, float *scratch) {
     int64_t kc_most = block_of_k(q->k);
     float *panels = scratch, *slivers = scratch + kc_most * sh_round_up(q->n, NR);
@@ -267,7 +278,7 @@ static void multiply_columns(const problem *q, bool pack_a, float *scratch) {
     }
 }
 
-/* Writes what lies turned in `sums`, rows of n, to C with all that belongs to its end. */
+/* Transposes `sums`, rows of n, into C (n, m), with bias, earlier sums and ReLU. */
 static void turn_back(const problem *q, const float *sums) {
     for (int64_t i = 0; i < q->m; i += 8) {
         for (int64_t j = 0; j < q->n; j += 8) {
@@ -292,7 +303,8 @@ static void turn_back(const problem *q, const float *sums) {
     }
 }
 
-/* Fewer rows than a tile has columns: the sums fit a buffer. */
+/* A turned product: computes C' into a buffer that stays in the second cache, then writes it the
+ * right way round. */
 static void multiply_turned(const problem *q, float *scratch) {
     problem plain = *q;
     plain.c = scratch;
@@ -306,7 +318,7 @@ static void multiply_turned(const problem *q, float *scratch) {
     activate(q, 0, q->n, q->m);
 }
 
-/* The work of one thread. */
+/* The work of one thread, by the shape of its part. */
 static void multiply_part(const problem *q, float *scratch) {
     bool pack_a = q->a_by_k || q->n >= PACK_A_LEAST;
     if (!q->turned && q->m <= LOW_MOST) {
@@ -322,10 +334,10 @@ static void multiply_part(const problem *q, float *scratch) {
     }
 }
 
-/* Vectors run along the long side of narrow results. */
+/* Narrow results are computed transposed, so that vectors run along their long side. */
 static bool turns(int64_t m, int64_t n) { return n < NR && m >= NR; }
 
-/* Of one thread, whichever way round. */
+/* Scratch floats of one thread, enough for every path above, whichever way round. */
 static size_t thread_floats(int64_t m, int64_t n, int64_t k) {
     int64_t width = sh_round_up(least(NC_MOST, m > n ? m : n), NR);
     int64_t columns = width + MC, low = LOW_NC + LOW_MOST;
@@ -334,10 +346,13 @@ static size_t thread_floats(int64_t m, int64_t n, int64_t k) {
     return sh_round_up(floats, 16);
 }
 
+/* Bytes of scratch for all threads. */
 static size_t scratch_bytes(int64_t m, int64_t n, int64_t k, int threads) {
     return (size_t)threads * thread_floats(m, n, k) * sizeof(float);
 }
 
+/* Turns the call into a problem; a turned one exchanges A and B and the meaning of their
+ * transposition. */
 static problem orient(const sh_gemm_args *args) {
     problem straight = {
         .m = args->m,
@@ -372,6 +387,7 @@ static problem orient(const sh_gemm_args *args) {
     return q;
 }
 
+/* A product with k = 0: C is 0 (or kept), plus bias, with the fused operations. */
 static void empty_sum(const sh_gemm_args *args) {
     problem q = orient(&(sh_gemm_args){.m = args->m,
                                        .n = args->n,
@@ -389,6 +405,8 @@ static void empty_sum(const sh_gemm_args *args) {
     activate(&q, 0, args->m, args->n);
 }
 
+/* Threads split the longer side of C in whole tiles; each has its own scratch and its own part of
+ * C. */
 static void run(const sh_gemm_args *args, void *scratch, int threads) {
     if (args->m == 0 || args->n == 0) return;
     if (args->k == 0) {
@@ -396,6 +414,7 @@ static void run(const sh_gemm_args *args, void *scratch, int threads) {
         return;
     }
     problem q = orient(args);
+    // Whole tiles per thread, so that only the last thread has a partial one.
     bool by_rows = q.m >= q.n;
     int64_t unit = by_rows ? MR : NR, side = by_rows ? q.m : q.n;
     int64_t share = ceil_div(ceil_div(side, unit), threads) * unit;

@@ -23,7 +23,8 @@ typedef float v8u __attribute__((vector_size(32), aligned(4)));
 #define load(p)     (*(const v8u *)(p))
 #define store(p, x) (*(v8u *)(p) = (x))
 
-/* One panel: k rows of 16 columns, zero where columns are missing. */
+/* Packs one panel, (k, 16), with zeros where columns are missing: tiles then need no test for the
+ * edge. */
 static void pack_panel(float *target, const float *b, int64_t stride, bool transposed, int64_t k,
                        int columns) {
     if (columns < NR) memset(target, 0, (size_t)k * NR * sizeof *target);
@@ -69,7 +70,7 @@ static int64_t pack_wide(float *target, const float *b, int64_t stride, int64_t 
     return j;
 }
 
-/* All panels of `columns` columns. `by_n`: B is stored (n, k). */
+/* Packs all panels of `columns` columns, (panel, k, 16). `by_n`: B is stored (n, k). */
 static void pack_panels(float *target, const float *b, int64_t stride, bool by_n, int64_t k,
                         int64_t columns) {
     int64_t j = by_n ? 0 : pack_wide(target, b, stride, k, columns);
@@ -93,7 +94,8 @@ static void pack_slivers_by_k(float *target, const float *a, int64_t stride, int
         memcpy(target + whole * k + p * MR, a + p * stride + whole, (size_t)rest * sizeof *a);
 }
 
-/* All slivers of `rows` rows. `by_k`: A is stored (k, m). */
+/* Packs all slivers of `rows` rows, (sliver, k, 6). `by_k`: A is stored (k, m). Missing rows of
+ * the last sliver are not filled, since tiles know their row count. */
 static void pack_slivers(float *target, const float *a, int64_t stride, bool by_k, int64_t k,
                          int64_t rows) {
     if (by_k) {

@@ -7,10 +7,12 @@
 
 enum { PHILOX_BLOCKS = 32, PHILOX_WORDS = 4 * PHILOX_BLOCKS };
 
+/* PHILOX_BLOCKS counters side by side: word w of every block in one array. */
 typedef struct philox_state {
     uint32_t c0[PHILOX_BLOCKS], c1[PHILOX_BLOCKS], c2[PHILOX_BLOCKS], c3[PHILOX_BLOCKS];
 } philox_state;
 
+/* Upper 32 bits of a 64-bit product. */
 LANE_FUNCTION uint32_t high_half(uint32_t a, uint32_t b) {
     return (uint32_t)((uint64_t)a * b >> 32);
 }

@@ -39,6 +39,7 @@ static bool is_whole(const sh_pool_shape *s, const window *w) {
     return w->y0 == 0 && w->x0 == 0 && w->y1 == s->kernel_height && w->x1 == s->kernel_width;
 }
 
+/* Maxima of LANES windows and where they lie in the kernel, as ky * kernel_width + kx. */
 typedef struct best {
     vf value;
     vi place;
@@ -59,12 +60,13 @@ LANE_FUNCTION best max_over(const float *x, ptrdiff_t row, ptrdiff_t column, int
     return b;
 }
 
+/* A maximum and its place, for a single lane. */
 typedef struct single {
     float value;
     int place;
 } single;
 
-/* The same for one lane on its own, where lanes fill no vector. */
+/* The maximum of one lane on its own, for lanes that do not fill a vector. */
 LANE_FUNCTION single max_single(const float *x, ptrdiff_t row, ptrdiff_t column, int y0, int y1,
                                 int x0, int x1, int kernel_width) {
     single b = {-INFINITY, y0 * kernel_width + x0};
@@ -78,7 +80,7 @@ LANE_FUNCTION single max_single(const float *x, ptrdiff_t row, ptrdiff_t column,
     return b;
 }
 
-/* `streams`: past the cache. */
+/* Stores through the cache or, for results too large for it, past it. */
 LANE_FUNCTION void put(float *to, vf v, bool streams) {
     if (streams)
         vf_stream(to, v);
@@ -86,7 +88,7 @@ LANE_FUNCTION void put(float *to, vf v, bool streams) {
         vf_store(to, v);
 }
 
-/* One output, all lanes. */
+/* One output position, all lanes: y and, for training, the place of each maximum. ReLU is fused. */
 LANE_FUNCTION void max_pixel(const sh_pool_shape *s, const float *x, int y0, int y1, int x0, int x1,
                              int kernel_width, float *y, uint8_t *index, bool streams) {
     ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
@@ -106,7 +108,7 @@ LANE_FUNCTION void max_pixel(const sh_pool_shape *s, const float *x, int y0, int
     }
 }
 
-/* `count` whole windows of one row of outputs; the kernel is constant at the common calls. */
+/* `count` whole windows of one row of outputs; the kernel is a constant at the common calls. */
 LANE_FUNCTION void max_span(const sh_pool_shape *s, const float *x, int kernel_height,
                             int kernel_width, size_t count, float *y, uint8_t *index,
                             bool streams) {
@@ -116,7 +118,7 @@ LANE_FUNCTION void max_span(const sh_pool_shape *s, const float *x, int kernel_h
                   index ? index + i * lanes : NULL, streams);
 }
 
-/* Common kernels as constants. */
+/* Passes the common kernels 2 x 2 and 3 x 3 as constants, so that their loops are unrolled. */
 LANE_FUNCTION void max_whole(const sh_pool_shape *s, const float *x, size_t count, float *y,
                              uint8_t *index, bool streams) {
     int height = s->kernel_height, width = s->kernel_width;
@@ -128,10 +130,13 @@ LANE_FUNCTION void max_whole(const sh_pool_shape *s, const float *x, size_t coun
         max_span(s, x, height, width, count, y, index, streams);
 }
 
+/* Sizes that decide about strides and threads. */
 typedef struct sizes {
     size_t in, out, all;  // elements per image; of the larger of all images
 } sizes;
 
+/* Also asserts what the loops rely on: a place fits a byte below 255, and every window touches the
+ * image. */
 static sizes sizes_of(const sh_pool_shape *s) {
     SH_ASSERT(s->kernel_height * s->kernel_width <= 255);
     SH_ASSERT(s->pad_top < s->kernel_height && s->pad_left < s->kernel_width);
@@ -143,9 +148,11 @@ static sizes sizes_of(const sh_pool_shape *s) {
     return z;
 }
 
-/* Outputs [0, first) and [end, out_width) of a row reach over the sides of the image. */
+/* One image. Outputs [0, first) and [end, out_width) of a row reach over the sides of the image
+ * and take the checked loop. */
 LANE_FUNCTION void max_image(const sh_pool_shape *s, const float *x, float *y, uint8_t *index,
                              bool streams) {
+    // First output whose window begins inside the image.
     int first = (s->pad_left + s->stride_width - 1) / s->stride_width;
     int last = s->width + s->pad_left - s->kernel_width;  // left edge of the last whole window
     int end = last < 0 ? 0 : last / s->stride_width + 1;
@@ -167,22 +174,25 @@ LANE_FUNCTION void max_image(const sh_pool_shape *s, const float *x, float *y, u
         }
 }
 
+/* Through the cache. */
 static void max_image_near(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
     max_image(s, x, y, index, false);
 }
 
+/* Past the cache; the fence makes the result visible to the other threads. */
 static void max_image_past(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
     max_image(s, x, y, index, true);
     vf_stream_end();
 }
 
-/* Whether a result of `images` times `each` values is streamed. */
+/* Tells whether a result of `images` times `each` values is streamed: large, with several threads,
+ * and aligned. */
 static bool does_stream(const sh_pool_shape *s, size_t each, const float *result) {
     return s->images * each >= STREAMED_LEAST && omp_get_max_threads() > 1 &&
            s->lanes % LANES == 0 && (uintptr_t)result % sizeof(vf) == 0;
 }
 
-/* Images over threads. */
+/* Images over threads. index NULL: inference. */
 static void max_forward(const sh_pool_shape *s, const float *x, float *y, uint8_t *index) {
     sizes z = sizes_of(s);
     bool streams = does_stream(s, z.out, y);
@@ -192,13 +202,15 @@ static void max_forward(const sh_pool_shape *s, const float *x, float *y, uint8_
                                                     index ? index + i * z.out : NULL);
 }
 
-/* 2x2 windows side by side that cover the image: every input has one window, no clearing needed. */
+/* Tells whether 2 x 2 windows side by side cover the image: every input then has one window, so dx
+ * is written without being cleared. */
 static bool is_tiling(const sh_pool_shape *s) {
     return s->kernel_height == 2 && s->kernel_width == 2 && s->stride_height == 2 &&
            s->stride_width == 2 && s->pad_top == 0 && s->pad_left == 0 &&
            s->height == 2 * s->out_height && s->width == 2 * s->out_width && s->lanes % LANES == 0;
 }
 
+/* Gradient of one 2 x 2 window: all four inputs are written, three of them with 0. */
 LANE_FUNCTION void max_tile_back(const sh_pool_shape *s, const float *dy, const float *y,
                                  const uint8_t *index, float *dx, bool streams) {
     size_t row = (size_t)s->width * s->lanes;
@@ -215,6 +227,7 @@ LANE_FUNCTION void max_tile_back(const sh_pool_shape *s, const float *dy, const 
     }
 }
 
+/* Gradient of one image of tiling windows. */
 LANE_FUNCTION void max_tiles_back(const sh_pool_shape *s, const float *dy, const float *y,
                                   const uint8_t *index, float *dx, bool streams) {
     for (int oy = 0; oy < s->out_height; oy++)
@@ -236,7 +249,7 @@ static void max_image_tiles_back_past(const sh_pool_shape *s, const float *dy, c
     vf_stream_end();
 }
 
-/* Overlapping windows: dx is cleared first and added to. */
+/* Gradient of one image of any windows. They may overlap, so dx is cleared and added to. */
 static void max_image_back(const sh_pool_shape *s, const float *dy, const float *y,
                            const uint8_t *index, float *dx) {
     ptrdiff_t step[255];  // from a window's origin to each of its places
@@ -258,7 +271,7 @@ static void max_image_back(const sh_pool_shape *s, const float *dy, const float 
 typedef void (*max_back)(const sh_pool_shape *s, const float *dy, const float *y,
                          const uint8_t *index, float *dx);
 
-/* Tiling windows need no clearing. */
+/* Images over threads, by the cheapest method that fits the windows. */
 static void max_backward(const sh_pool_shape *s, const float *dy, const float *y,
                          const uint8_t *index, float *dx) {
     sizes z = sizes_of(s);
@@ -270,7 +283,7 @@ static void max_backward(const sh_pool_shape *s, const float *dy, const float *y
         back(s, dy + i * z.out, s->relu ? y + i * z.out : NULL, index + i * z.out, dx + i * z.in);
 }
 
-/* Padding counts as zero, so the divisor is the whole window. */
+/* One output of average pooling. Padding counts as zeros, so the divisor is the whole window. */
 static void average_pixel(const sh_pool_shape *s, const window *w, const float *x, float *y) {
     ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
     float share = 1.0f / (float)(s->kernel_height * s->kernel_width);
@@ -291,6 +304,7 @@ static void average_pixel(const sh_pool_shape *s, const window *w, const float *
     }
 }
 
+/* Adds one output's gradient, divided by the window's size, to each input of the window. */
 static void average_pixel_back(const sh_pool_shape *s, const window *w, const float *dy,
                                float *dx) {
     ptrdiff_t column = (ptrdiff_t)s->lanes, row = s->width * column;
@@ -305,6 +319,7 @@ static void average_pixel_back(const sh_pool_shape *s, const window *w, const fl
         }
 }
 
+/* Images over threads. */
 static void average_forward(const sh_pool_shape *s, const float *x, float *y) {
     sizes z = sizes_of(s);
 #pragma omp parallel for schedule(static) if (z.all >= PARALLEL_LEAST)
@@ -318,6 +333,7 @@ static void average_forward(const sh_pool_shape *s, const float *x, float *y) {
     }
 }
 
+/* Images over threads; windows may overlap, so dx is cleared and added to. */
 static void average_backward(const sh_pool_shape *s, const float *dy, float *dx) {
     sizes z = sizes_of(s);
 #pragma omp parallel for schedule(static) if (z.all >= PARALLEL_LEAST)
@@ -345,7 +361,7 @@ LANE_FUNCTION vf sum_block(const float *x, size_t count, size_t step) {
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* A run of values of one channel. */
+/* Sum of at most AREA_BLOCK * LANES neighbouring values of one channel, in float lanes. */
 LANE_FUNCTION float run_sum(const float *x, size_t count) {
     vf sum = {0};
     size_t i = 0;
@@ -355,7 +371,7 @@ LANE_FUNCTION float run_sum(const float *x, size_t count) {
     return total;
 }
 
-/* In double over blocks. */
+/* Mean of one plain channel: float within a block, double over blocks. */
 static float mean_of(const float *x, size_t area) {
     const size_t run = (size_t)AREA_BLOCK * LANES;
     if (area <= run) return run_sum(x, area) / (float)area;
@@ -365,6 +381,7 @@ static float mean_of(const float *x, size_t area) {
     return (float)(total / (double)area);
 }
 
+/* Means of one group of blocked channels. */
 static void global_image(size_t area, size_t lanes, const float *x, float *y) {
     size_t lane = 0;
     for (; lane + LANES <= lanes; lane += LANES) {
@@ -382,6 +399,7 @@ static void global_image(size_t area, size_t lanes, const float *x, float *y) {
     }
 }
 
+/* (N, area, lanes) to (N, lanes): the mean over each image. */
 static void global_forward(size_t images, size_t area, size_t lanes, const float *x, float *y) {
 #pragma omp parallel for schedule(static) if (images * area * lanes >= PARALLEL_LEAST)
     for (size_t i = 0; i < images; i++) {
@@ -392,6 +410,7 @@ static void global_forward(size_t images, size_t area, size_t lanes, const float
     }
 }
 
+/* Every input gets an equal share of its channel's gradient. */
 static void global_backward(size_t images, size_t area, size_t lanes, const float *dy, float *dx) {
     float share = 1.0f / (float)area;
 #pragma omp parallel for schedule(static) if (images * area * lanes >= PARALLEL_LEAST)

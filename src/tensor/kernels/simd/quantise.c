@@ -14,18 +14,19 @@ enum { ROOM = BLOCK + 16 };  // a block's levels and the excess of the last vect
 /* Norms below this would make the steps per unit overflow; such blocks count as zero. */
 static const float SMALLEST = 0x1p-110f;
 
-/* Element-wise. */
+/* Lane-wise maximum of integers. */
 LANE_FUNCTION vi vi_max(vi a, vi b) {
     vi larger_a = a > b;
     return (larger_a & a) | (~larger_a & b);
 }
 
-/* The rest of the vector is 0. */
+/* Loads up to LANES values; missing lanes are 0. */
 LANE_FUNCTION vf load_some(const float *x, size_t count) {
     return count >= LANES ? vf_load(x) : vf_load_part(x, count, 0);
 }
 
-/* As whole numbers magnitudes have the same order, and NaN is above infinity. */
+/* Largest magnitude of the values. Magnitudes of floats order like integers, with NaN above
+ * infinity, so one comparison finds both. */
 static float largest_of(const float *y, size_t count) {
     vi most = {0};
     for (size_t i = 0; i < count; i += LANES)
@@ -44,7 +45,7 @@ typedef struct draws {
     int32_t words[2 * PHILOX_WORDS];
 } draws;
 
-/* All draws of a block at once. */
+/* Draws the randomness of block `block`; it depends on the block's index alone, not on threads. */
 static void draw(const sh_rng *rng, size_t block, draws *draws_out) {
     philox_state s;
     for (size_t i = 0; i < 2; i++) {
@@ -53,6 +54,7 @@ static void draw(const sh_rng *rng, size_t block, draws *draws_out) {
     }
 }
 
+/* Draws of elements [i, i + LANES); i is a multiple of LANES. The half keeps the mean at 1/2. */
 LANE_FUNCTION vf draw_at(const draws *d, size_t i) {
     vi words;
     memcpy(&words, d->words + i % (BLOCK / 2), sizeof words);
@@ -60,25 +62,27 @@ LANE_FUNCTION vf draw_at(const draws *d, size_t i) {
     return (__builtin_convertvector(words, vf) + 0.5f) * 0x1p-16f;
 }
 
-/* Ties to even. */
+/* Rounds to the nearest integer, ties to even, for |v| < 2^22. */
 LANE_FUNCTION vi round_nearest(vf v) {
     const float magic = 0x1.8p23f;  // adding it leaves no room for a fraction
     return __builtin_convertvector((v + magic) - magic, vi);
 }
 
-/* Towards minus infinity. */
+/* Rounds towards minus infinity. */
 LANE_FUNCTION vi round_down(vf v) {
     vi whole = __builtin_convertvector(v, vi);
     return whole + (v < __builtin_convertvector(whole, vf));  // a true lane is -1
 }
 
-/* A loop of its own: gcc narrows whole vectors here, but lane by lane in __builtin_convertvector.
- */
+/* Levels to bytes. A loop of its own: gcc narrows whole vectors here, but goes lane by lane in
+ * __builtin_convertvector. */
 static void narrow(const int32_t whole[ROOM], int s, uint8_t level[ROOM]) {
     for (size_t i = 0; i < BLOCK; i++) level[i] = (uint8_t)(whole[i] + s);
 }
 
-/* Levels of up to BLOCK elements plus s, so 0..2s; those behind the last are s. */
+/* Quantises up to BLOCK elements to levels 0..2s (the true level plus s); elements behind the last
+ * get s, which is zero. With draws the rounding is stochastic and unbiased: floor(v + u). `left`
+ * gets what rounding lost. */
 static void level_block(const float *y, size_t count, float per_unit, float step, int s,
                         const draws *d, uint8_t level[ROOM], float *left) {
     int32_t whole[ROOM];
@@ -98,7 +102,8 @@ static void level_block(const float *y, size_t count, float per_unit, float step
     narrow(whole, s, level);
 }
 
-/* Eight bytes below 2^b become 8 b bits, halves joining in three steps, and back. */
+/* Packs eight bytes below 2^b into 8 b bits; halves join in three steps. `spread` is the
+ * inverse. */
 LANE_FUNCTION uint64_t squeeze(uint64_t x, int b) {
     const uint64_t bytes = 0x00FF00FF00FF00FF, words = 0x0000FFFF0000FFFF, half = 0xFFFFFFFF;
     x = (x & bytes) | ((x >> 8) & bytes) << b;
@@ -115,7 +120,7 @@ LANE_FUNCTION uint64_t spread(uint64_t x, int b) {
     return (x & m1) | ((x >> b) & m1) << 8;
 }
 
-/* Groups of 8 levels take `bits` bytes. */
+/* Packs the levels of a block: every 8 levels take `bits` bytes. */
 static void pack(const uint8_t level[ROOM], size_t count, int bits, uint8_t *packed) {
     uint8_t out[ROOM];
     size_t groups = (count + 7) / 8;
@@ -128,6 +133,7 @@ static void pack(const uint8_t level[ROOM], size_t count, int bits, uint8_t *pac
     memcpy(packed, out, groups * (size_t)bits);
 }
 
+/* Unpacks a block. 8 zero bytes behind the input let the last group be read as a whole word. */
 static void unpack(const uint8_t *packed, size_t count, int bits, uint8_t level[ROOM]) {
     uint8_t in[ROOM];
     size_t groups = (count + 7) / 8;
@@ -141,9 +147,11 @@ static void unpack(const uint8_t *packed, size_t count, int bits, uint8_t level[
     }
 }
 
-/* s: levels run from -s to s. */
+/* Largest level s of a width in bits; levels run from -s to s. */
 static int levels_of(int bits) { return (1 << (bits - 1)) - 1; }
 
+/* Writes norm and levels of one block. A block with an infinity or NaN sends only its norm, which
+ * spoils the receiver's sum visibly. */
 static void levels_block(const float *y, size_t count, int bits, const sh_rng *rng, size_t block,
                          float *norm, uint8_t *packed, float *left) {
     uint8_t level[ROOM];
@@ -162,7 +170,7 @@ static void levels_block(const float *y, size_t count, int bits, const sh_rng *r
     pack(level, count, bits, packed);
 }
 
-/* Blocks over threads. */
+/* Quantises an array; blocks over threads. */
 static void levels(const float *y, size_t count, int bits, const sh_rng *rng, float *norms,
                    uint8_t *packed, float *left) {
     size_t block_bytes = sh_quantise_bytes(BLOCK, bits);
@@ -183,7 +191,8 @@ static int add_block(const uint8_t level[ROOM], size_t count, int s, float step,
     return most;
 }
 
-/* Blocks over threads; a level that no encoder writes spoils the result and is reported. */
+/* x += scale times the decoded levels; blocks over threads. False if a level occurs that no
+ * encoder writes: the message is damaged. */
 static bool add_levels(const float *norms, const uint8_t *packed, size_t count, int bits,
                        float scale, float *x) {
     size_t block_bytes = sh_quantise_bytes(BLOCK, bits);
@@ -202,7 +211,8 @@ static bool add_levels(const float *norms, const uint8_t *packed, size_t count, 
 /* Groups of GROUP digits take GROUP / 5 bytes, the last one as many as it needs. */
 static size_t group_bytes(size_t digits) { return (least(digits, GROUP) + 4) / 5; }
 
-/* Groups over threads. */
+/* Quantises to {-1, 0, 1} times `most`, stochastically; groups over threads. Five digits make a
+ * byte; they lie a group's fifth apart, so that the loop over bytes is vector code. */
 static void ternary(const float *y, size_t count, float most, const sh_rng *rng, uint8_t *packed) {
     size_t blocks = (count + TERNARY_BLOCK - 1) / TERNARY_BLOCK;
     bool zero = !(most >= SMALLEST && most <= __FLT_MAX__);
@@ -226,7 +236,7 @@ static void ternary(const float *y, size_t count, float most, const sh_rng *rng,
     }
 }
 
-/* The digits of one group; returns whether all bytes are below 243. */
+/* Decodes one group; false if a byte is 243 = 3^5 or more, which no encoder writes. */
 static bool ternary_digits(const uint8_t *packed, size_t bytes, uint8_t *digit) {
     uint8_t most = 0;
     uint16_t rest[GROUP / 5];
@@ -236,6 +246,7 @@ static bool ternary_digits(const uint8_t *packed, size_t bytes, uint8_t *digit) 
     }
     for (size_t k = 0; k < 5; k++)
         for (size_t j = 0; j < bytes; j++) {
+            // A multiplication replaces the division, which has no vector instruction.
             uint16_t third = (uint16_t)(rest[j] * 171) >> 9;  // rest / 3, exact below 256
             digit[k * bytes + j] = (uint8_t)(rest[j] - 3 * third);
             rest[j] = third;
@@ -243,6 +254,7 @@ static bool ternary_digits(const uint8_t *packed, size_t bytes, uint8_t *digit) 
     return most < 243;
 }
 
+/* x += step times the decoded digits; false for a damaged message. */
 static bool add_ternary(const uint8_t *packed, size_t count, float step, float *x) {
     int bad = 0;
 #pragma omp parallel for schedule(static) reduction(| : bad) if (count >= PARALLEL_LEAST)
@@ -259,6 +271,7 @@ static bool add_ternary(const uint8_t *packed, size_t count, float step, float *
 /* Like the sums of reduce.c: PARTS ranges whatever the thread count, added in order. */
 enum { PARTS = 64, SUM_BLOCK = 4096 };
 
+/* Moments of one range, blocks in float lanes and their sums in double. Ends early at a NaN. */
 static sh_moments moments_part(const float *y, size_t count) {
     sh_moments total = {0};
     for (size_t at = 0; at < count; at += SUM_BLOCK) {
@@ -278,7 +291,7 @@ static sh_moments moments_part(const float *y, size_t count) {
     return total;
 }
 
-/* Sum, squares and largest magnitude in one pass. */
+/* Sum, sum of squares and largest magnitude in one pass. */
 static sh_moments moments(const float *y, size_t count) {
     sh_moments part[PARTS] = {{0}}, total = {0};
     size_t blocks = (count + SUM_BLOCK - 1) / SUM_BLOCK;

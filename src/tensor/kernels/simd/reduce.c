@@ -9,6 +9,7 @@
  * order, so the result depends on the input alone. */
 enum { BLOCK = 4096, PARTS = 64 };
 
+/* Dot product of at most BLOCK elements. Four sums hide the latency of the additions. */
 static double dot_block(const float *x, const float *y, size_t count) {
     vf sum[4] = {{0}};
     size_t i = 0;
@@ -20,7 +21,7 @@ static double dot_block(const float *x, const float *y, size_t count) {
     return (double)vf_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + (double)rest;
 }
 
-/* One range: blocks in float lanes, their sums in double. */
+/* Dot product of one range: blocks in float, their sums in double. */
 static double dot_part(const float *x, const float *y, size_t count) {
     double total = 0;
     for (size_t at = 0; at < count; at += BLOCK)
@@ -28,7 +29,7 @@ static double dot_part(const float *x, const float *y, size_t count) {
     return total;
 }
 
-/* The ranges in order. */
+/* Dot product of whole arrays: ranges over threads, their sums added in ascending order. */
 static double dot(const float *x, const float *y, size_t count) {
     if (count < PARALLEL_LEAST) return dot_part(x, y, count);
     size_t blocks = (count + BLOCK - 1) / BLOCK, each = (blocks + PARTS - 1) / PARTS * BLOCK;
@@ -43,7 +44,7 @@ static double dot(const float *x, const float *y, size_t count) {
 
 static double sum_squares(const float *x, size_t count) { return dot(x, x, count); }
 
-/* A float is not finite when all exponent bits are set. */
+/* Tells whether all values are finite: infinities and NaN have all exponent bits set. */
 static bool block_finite(const float *x, size_t count) {
     const int32_t exponent = 0x7F800000;
     vi found = {0};
@@ -55,6 +56,7 @@ static bool block_finite(const float *x, size_t count) {
     return any == 0;
 }
 
+/* Blocks over threads; the result is a logical OR, so their order does not matter. */
 static bool all_finite(const float *x, size_t count) {
     int found = 0;
 #pragma omp parallel for schedule(static) reduction(| : found) if (count >= PARALLEL_LEAST)

@@ -8,6 +8,7 @@
  * looked at element by element. */
 enum { PIECE = 4 * LANES, BLOCK = 4096 };
 
+/* Tells whether one of PIECE elements has a magnitude of `least_size` (as integer bits) or more. */
 LANE_FUNCTION bool has_large(const float *y, int32_t least_size) {
     vi found = {0};
     for (int k = 0; k < 4; k++) found |= ((vi)vf_load(y + k * LANES) & 0x7FFFFFFF) >= least_size;
@@ -17,7 +18,8 @@ LANE_FUNCTION bool has_large(const float *y, int32_t least_size) {
     return any != 0;
 }
 
-/* Without branches: every element is written, and the next one overwrites it unless it counts. */
+/* Appends the large elements of a piece without branches: every element is written, and
+ * overwritten by the next unless it counts. Needs room for one more than it keeps. */
 LANE_FUNCTION size_t append(const float *y, size_t at, size_t count, uint32_t least_size,
                             uint32_t *indices, float *values, size_t found) {
     for (size_t i = 0; i < count; i++) {
@@ -28,7 +30,8 @@ LANE_FUNCTION size_t append(const float *y, size_t at, size_t count, uint32_t le
     return found;
 }
 
-/* Near the end of the room, where that would write one too many. */
+/* The same with a test per element, near the end of the room. capacity + 1 means that there are
+ * more. */
 static size_t append_last(const float *y, size_t at, size_t count, uint32_t least_size,
                           size_t capacity, uint32_t *indices, float *values, size_t found) {
     for (size_t i = at; i < at + count; i++) {
@@ -40,6 +43,8 @@ static size_t append_last(const float *y, size_t at, size_t count, uint32_t leas
     return found;
 }
 
+/* Collects all elements of magnitude `least_size` or more in ascending order of their indices;
+ * capacity + 1 if they do not fit. */
 static size_t collect(const float *y, size_t count, uint32_t least_size, size_t capacity,
                       uint32_t *indices, float *values) {
     size_t found = 0;
@@ -54,9 +59,12 @@ static size_t collect(const float *y, size_t count, uint32_t least_size, size_t 
     return found;
 }
 
+/* Momentum correction of deep gradient compression (Lin et al. 2018): u = mu u + g, v += u; with
+ * Nesterov v += g + mu u. */
 static void dgc_block(sh_dgc_update d, size_t at, size_t count) {
     const float *restrict g = d.g + at;
     float *restrict u = d.u + at, *restrict v = d.v + at;
+    // Both variants without a branch: v gains u, or g + mu u.
     float from_g = d.nesterov ? 1 : 0;
     float from_u = d.nesterov ? d.momentum : 1;
 #pragma omp simd
@@ -67,7 +75,7 @@ static void dgc_block(sh_dgc_update d, size_t at, size_t count) {
     }
 }
 
-/* Blocks over threads. */
+/* Blocks over threads; elements are independent. */
 static void dgc(const sh_dgc_update *update) {
     size_t count = update->count;
 #pragma omp parallel for schedule(static) if (count >= PARALLEL_LEAST)

@@ -4,7 +4,7 @@
 
 #include "tensor/kernels/simd/lanes.h"
 
-enum { SUM_BLOCK = 4096, WORDS_PIECE = 256 };
+enum { SUM_BLOCK = 4096, WORDS_PIECE = 256 };  // elements per float sum; words per parallel block
 
 #if LANES == 8
 #define LANE_BITS ((vi){1, 2, 4, 8, 16, 32, 64, 128})
@@ -17,7 +17,8 @@ typedef struct halves {
     size_t others;
 } halves;
 
-/* Float lanes within a block, double between blocks. */
+/* Sums of negative and other elements: float lanes within a block, double between blocks. A
+ * comparison gives -1 per true lane, hence the subtraction that counts. */
 static void halves_block(const float *y, size_t count, halves *h) {
     vf all = {0}, other = {0};
     vi others = {0};
@@ -38,6 +39,7 @@ static void halves_block(const float *y, size_t count, halves *h) {
     for (int lane = 0; lane < LANES; lane++) h->others += (size_t)others[lane];
 }
 
+/* Mean of the negative elements and mean of the others of one row; 0 for an empty half. */
 static void means_of(const float *y, size_t columns, float means[2]) {
     halves h = {0};
     for (size_t at = 0; at < columns; at += SUM_BLOCK)
@@ -47,7 +49,8 @@ static void means_of(const float *y, size_t columns, float means[2]) {
     means[1] = h.others > 0 ? (float)(h.sum[1] / (double)h.others) : 0;
 }
 
-/* The bits of 32 elements: every lane collects its own, then the lanes are joined. */
+/* The bits of 32 elements, 1 for y >= 0: every lane collects its own bits, then the lanes are
+ * joined. */
 LANE_FUNCTION uint32_t word_of(const float *y) {
     vi bits = {0};
     for (int k = 0; k < 32 / LANES; k++)
@@ -57,7 +60,8 @@ LANE_FUNCTION uint32_t word_of(const float *y) {
     return word;
 }
 
-/* Words over the whole gradient: rows may end within a word. */
+/* Bits of the whole gradient. Words run across rows, so a row may end within a word. One word more
+ * than whole ones is written. */
 static void write_bits(const float *y, size_t count, uint32_t *bits) {
     size_t whole = count / 32;
 #pragma omp parallel for schedule(static) if (count >= PARALLEL_LEAST)
@@ -68,7 +72,7 @@ static void write_bits(const float *y, size_t count, uint32_t *bits) {
     bits[whole] = word;
 }
 
-/* What remains is the residual of error feedback. */
+/* Leaves the residual of error feedback: each element minus the mean that is sent for it. */
 static void subtract_means(const float means[2], size_t count, float *y) {
     size_t i = 0;
     for (; i + LANES <= count; i += LANES) {
@@ -78,6 +82,7 @@ static void subtract_means(const float means[2], size_t count, float *y) {
     for (; i < count; i++) y[i] -= means[y[i] >= 0];
 }
 
+/* Encodes: bits first, since `left` may be y and is then overwritten. */
 static void write(const float *y, size_t rows, size_t columns, float *means, uint32_t *bits,
                   float *left) {
     write_bits(y, rows * columns, bits);
@@ -88,7 +93,7 @@ static void write(const float *y, size_t rows, size_t columns, float *means, uin
     }
 }
 
-/* A row that begins at bit `first`. */
+/* x += the decoded row that begins at bit `first`. Two bytes hold any LANES bits. */
 static void add_row(const float means[2], const unsigned char *bits, size_t first, size_t columns,
                     float scale, float *x) {
     float negative = scale * means[0], other = scale * means[1];
@@ -106,7 +111,7 @@ static void add_row(const float means[2], const unsigned char *bits, size_t firs
     }
 }
 
-/* Rows over threads. */
+/* x += scale times the decoded gradient; rows over threads. */
 static void add(const float *means, const uint32_t *bits, size_t rows, size_t columns, float scale,
                 float *x) {
 #pragma omp parallel for schedule(static) if (rows * columns >= PARALLEL_LEAST)

@@ -4,12 +4,13 @@
 
 #include "tensor/kernels/simd/rows.h"
 
-/* Maximum, exponentials and their sum, division. */
+/* Softmax of one row: maximum, exponentials with their sum, division. */
 static void forward_row(const float *x, float *y, size_t cols) {
     double sum = row_exp_sum(x, cols, row_max(x, cols), y);
     row_affine(y, y, cols, (float)(1.0 / sum), 0);
 }
 
+/* Dot product of at most ROW_BLOCK elements in float lanes. */
 static float dot_block(const float *x, const float *y, size_t count) {
     vf sum = {0};
     size_t i = 0;
@@ -18,7 +19,7 @@ static float dot_block(const float *x, const float *y, size_t count) {
     return vf_sum(sum);
 }
 
-/* Blocks in float, their sums in double. */
+/* Dot product of a row: blocks in float, their sums in double. */
 static float dot(const float *x, const float *y, size_t count) {
     if (count <= ROW_BLOCK) return dot_block(x, y, count);
     double total = 0;
@@ -27,7 +28,7 @@ static float dot(const float *x, const float *y, size_t count) {
     return (float)total;
 }
 
-/* dx = y (dy - sum(dy y)) */
+/* dx = y (dy - sum(dy y)). */
 static void backward_row(const float *dy, const float *y, float *dx, size_t cols) {
     float sum = dot(dy, y, cols);
     size_t i = 0;

@@ -11,9 +11,11 @@
 
 #include "tensor/kernels/simd/lanes.h"
 
+/* Rows and columns of a tile of C. */
 enum { MR = 6, NR = 2 * LANES };
 
-/* C (+)= A B over `inner` terms; A(i, k) is a[i * a_row + k * a_column]. */
+/* C (MR, NR) = or += A B over `inner` terms; A(i, k) is a[i * a_row + k * a_column]. `adds` is a
+ * constant at every use. */
 LANE_FUNCTION void tile(bool adds, size_t inner, const float *a, size_t a_row, size_t a_column,
                         const float *b, size_t b_row, float *c, size_t c_row) {
     vf sum[MR][2];
@@ -77,7 +79,7 @@ LANE_FUNCTION void transpose_squares(vf r[4]) {
     r[3] = HIGH(even_high, odd_high);
 }
 
-/* to (LANES, LANES) = from' for rows that may start anywhere in `from`. */
+/* to (LANES, LANES) = from'. Rows of `from` may start anywhere. */
 static inline void transpose_square(const float *from, size_t from_row, float *to, size_t to_row) {
     vf r[LANES];
 #pragma GCC unroll 8

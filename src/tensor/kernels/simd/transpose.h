@@ -4,11 +4,12 @@
 
 #include <stdint.h>
 
+/* One row of the square in a register, and the same at any float's address. */
 typedef float square_row __attribute__((vector_size(32)));
 typedef float square_memory __attribute__((vector_size(32), aligned(4), may_alias));
 
-/* Transposes `rows` (at most 8) x 8 from rows of `source` into 8 rows of `target`, in order: each
- * is stored 8 wide, and what it has too much the next one mends. */
+/* Transposes (rows, 8) to (8, rows), rows <= 8. Target rows are stored 8 wide in ascending order:
+ * if target_stride is below 8, each store's excess is overwritten by the next one. */
 static inline __attribute__((always_inline)) void transpose8(int rows, const float *source,
                                                              int64_t stride, float *target,
                                                              int64_t target_stride) {

@@ -15,7 +15,7 @@ enum { BLOCK = 4096, SPANS_MOST = 256 };
 /* Blocks take the numbers by value: then the compiler knows that stores cannot change them. */
 typedef void (*block_update)(sh_update u, size_t at, size_t count);
 
-/* Blocks over threads. */
+/* Runs an update over blocks, which go over threads. */
 static void for_blocks(const sh_update *update, block_update block) {
     size_t count = update->count, blocks = (count + BLOCK - 1) / BLOCK;
     if (count < PARALLEL_LEAST) {
@@ -26,7 +26,8 @@ static void for_blocks(const sh_update *update, block_update block) {
     for (size_t i = 0; i < blocks; i++) block(*update, i * BLOCK, least(count - i * BLOCK, BLOCK));
 }
 
-/* Past the cache: the weights are read next by others. */
+/* Writes past the cache, since the weights are read next by other cores. Ends that are not aligned
+ * are stored as usual. */
 static void stream(float *to, const float *from, size_t count) {
     size_t i = 0;
     for (; i < count && (uintptr_t)(to + i) % sizeof(vf) != 0; i++) to[i] = from[i];
@@ -34,7 +35,8 @@ static void stream(float *to, const float *from, size_t count) {
     for (; i < count; i++) to[i] = from[i];
 }
 
-/* The same with weights that all threads read in between: the new ones are made in a copy. */
+/* for_blocks for weights that all threads read between updates: a block is updated in a copy and
+ * streamed back, so that no store waits for a line that another core holds. */
 static void for_read_blocks(const sh_update *update, block_update block) {
     size_t count = update->count, blocks = (count + BLOCK - 1) / BLOCK;
     if (count < PARALLEL_LEAST || omp_get_max_threads() == 1) {
@@ -70,7 +72,7 @@ static inline float madd(float a, float b, float c) {
 #endif
 }
 
-/* The gradient as the rule sees it. */
+/* The gradient as the rule uses it: scale g + decay w. */
 static inline float seen(const sh_update *u, float g, float w) {
     return madd(u->decay, w, u->scale * g);
 }
@@ -95,7 +97,7 @@ static void momentum_block(sh_update u, size_t at, size_t count) {
     }
 }
 
-/* w -= lr (g + mu m). */
+/* m = mu m + g; w -= lr (g + mu m). */
 static void nesterov_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at;
     const float *restrict g = u.g + at;
@@ -123,6 +125,7 @@ static inline void relaxed_store(float *to, float value) {
     __atomic_store(to, &value, __ATOMIC_RELAXED);
 }
 
+/* sgd_block for Hogwild. A zero gradient without decay changes nothing and is skipped. */
 static void sgd_shared_block(sh_update u, size_t at, size_t count) {
     float *w = u.w + at;
     const float *g = u.g + at;
@@ -133,6 +136,7 @@ static void sgd_shared_block(sh_update u, size_t at, size_t count) {
     }
 }
 
+/* momentum_block for Hogwild; m is this worker's own, so only w is shared. */
 static void momentum_shared_block(sh_update u, size_t at, size_t count) {
     float *w = u.w + at, *m = u.m + at;
     const float *g = u.g + at;
@@ -149,12 +153,13 @@ static inline float average_square(float v, float x, float mix) {
     return madd(mix, madd(x, x, -v), v);
 }
 
-/* The corrected mean over the root of the corrected square. */
+/* m unbias1 / (sqrt(v) unbias2 + epsilon): the corrected mean over the root of the corrected
+ * square. */
 static inline float adam_direction(const sh_update *u, float m, float v) {
     return u->unbias1 * m / madd(sqrtf(v), u->unbias2, u->epsilon);
 }
 
-/* Decay is decoupled where the rule says so (AdamW). */
+/* Adam; with shrink > 0 AdamW, whose weight decay is decoupled from the gradient. */
 static void adam_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at, *restrict v = u.v + at;
     const float *restrict g = u.g + at;
@@ -183,7 +188,7 @@ static void adagrad_block(sh_update u, size_t at, size_t count) {
     }
 }
 
-/* The slot averages g^2. */
+/* m = average of g^2; w -= lr g / (sqrt(m) + eps). */
 static void rmsprop_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at;
     const float *restrict g = u.g + at;
@@ -196,6 +201,7 @@ static void rmsprop_block(sh_update u, size_t at, size_t count) {
     }
 }
 
+/* RMSProp with momentum in the second slot: v = mu v + g / (sqrt(m) + eps); w -= lr v. */
 static void rmsprop_momentum_block(sh_update u, size_t at, size_t count) {
     float *restrict w = u.w + at, *restrict m = u.m + at, *restrict v = u.v + at;
     const float *restrict g = u.g + at;
@@ -210,11 +216,12 @@ static void rmsprop_momentum_block(sh_update u, size_t at, size_t count) {
     }
 }
 
+/* Adam's direction plus decoupled decay; its norm against that of w gives the trust ratio. */
 static inline float lamb_direction(const sh_update *u, float w, float m, float v) {
     return madd(u->shrink, w, adam_direction(u, m, v));
 }
 
-typedef struct squares {
+typedef struct squares {  // sums of squares, for two norms
     double weights, direction;
 } squares;
 
@@ -285,7 +292,7 @@ static void rmsprop(const sh_update *update) {
 }
 static void lamb_apply(const sh_update *update) { for_read_blocks(update, lamb_apply_block); }
 
-/* Element-wise to -most..most. */
+/* Cuts every element to [-most, most]; both comparisons are false for NaN, which stays. */
 static void clamp(float *x, size_t count, float most) {
 #pragma omp parallel for simd schedule(static) if (count >= PARALLEL_LEAST)
     for (size_t i = 0; i < count; i++) x[i] = x[i] > most ? most : x[i] < -most ? -most : x[i];

@@ -5,7 +5,7 @@
 
 #include "tensor/kernels/simd/lanes.h"
 
-enum { BLOCK = 8192 };
+enum { BLOCK = 8192 };  // elements of a parallel block
 
 /* Runs `body` for blocks [at, at + n) of 0..count: one block when there is little to do, otherwise
  * in parallel. */
@@ -23,7 +23,8 @@ enum { BLOCK = 8192 };
         }                                                                              \
     } while (0)
 
-/* Plain loops: the compiler makes vectors of them. */
+/* One block each of the operations below. Loops without explicit vectors are plain enough for the
+ * compiler to make them. */
 static void fill_block(float *x, float value, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] = value;
 }
@@ -46,6 +47,7 @@ static void axpy_block(float factor, const float *restrict x, float *restrict y,
     for (size_t i = 0; i < count; i++) y[i] += factor * x[i];
 }
 
+/* Entry points of the element-wise passes: blocks over threads. */
 static void copy(const float *x, float *y, size_t count) {
     if (x == y) return;
     EACH_BLOCK(count, at, n, memcpy(y + at, x + at, n * sizeof *y));
@@ -73,7 +75,7 @@ static void axpy(float factor, const float *x, float *y, size_t count) {
     EACH_BLOCK(count, at, n, axpy_block(factor, x + at, y + at, n));
 }
 
-/* x[r][c] += bias[c]. */
+/* x[r][c] += bias[c]; rows over threads. */
 static void bias_add_rows(float *x, const float *bias, size_t rows, size_t cols) {
 #pragma omp parallel for schedule(static) if (rows * cols >= PARALLEL_LEAST)
     for (size_t row = 0; row < rows; row++) add_block(x + row * cols, bias, x + row * cols, cols);
@@ -84,7 +86,8 @@ static void bias_add_rows(float *x, const float *bias, size_t rows, size_t cols)
  * every ROW_BLOCKS blocks, which keeps the error of long columns small. */
 enum { STRIP = 8, ROW_BLOCK = 128, ROW_BLOCKS = 64 };  // STRIP vectors: sums stay in registers
 
-/* Adds up at most ROW_BLOCKS blocks of rows. */
+/* Column sums of at most ROW_BLOCKS blocks of rows, added to sums_out; `vectors` <= STRIP is a
+ * constant at every use. */
 LANE_FUNCTION void sum_blocks(const float *dy, size_t rows, size_t stride, size_t vectors,
                               vf sums_out[STRIP]) {
     for (size_t at = 0; at < rows; at += ROW_BLOCK) {
@@ -95,6 +98,7 @@ LANE_FUNCTION void sum_blocks(const float *dy, size_t rows, size_t stride, size_
     }
 }
 
+/* Column sums of any number of rows, in three levels: rows, blocks, groups of blocks. */
 LANE_FUNCTION void sum_strip(const float *dy, size_t rows, size_t stride, size_t vectors,
                              bool accumulate, float *dbias) {
     const size_t together = (size_t)ROW_BLOCK * ROW_BLOCKS;
@@ -111,12 +115,15 @@ LANE_FUNCTION void sum_strip(const float *dy, size_t rows, size_t stride, size_t
     }
 }
 
+/* One column that fills no vector, summed in double. */
 static void sum_column(const float *dy, size_t rows, size_t stride, bool accumulate, float *dbias) {
     double total = accumulate ? (double)*dbias : 0;
     for (size_t row = 0; row < rows; row++) total += (double)dy[row * stride];
     *dbias = (float)total;
 }
 
+/* Columns of one strip: all vectors at once where the strip is whole, otherwise vector by vector
+ * and column by column. */
 static void sum_columns(const float *dy, size_t rows, size_t stride, size_t cols, bool accumulate,
                         float *dbias) {
     size_t col = 0;
@@ -129,7 +136,7 @@ static void sum_columns(const float *dy, size_t rows, size_t stride, size_t cols
     for (; col < cols; col++) sum_column(dy + col, rows, stride, accumulate, dbias + col);
 }
 
-/* Sums over the rows of a matrix. */
+/* Column sums of a (rows, cols) matrix; strips over threads. */
 static void bias_grad(const float *dy, size_t rows, size_t cols, bool accumulate, float *dbias) {
     size_t wide = STRIP * LANES;
 #pragma omp parallel for schedule(static) if (rows * cols >= PARALLEL_LEAST)
@@ -140,6 +147,7 @@ static void bias_grad(const float *dy, size_t rows, size_t cols, bool accumulate
 /* A run of one plain channel is summed in blocks: in float within one, over them in double. */
 enum { RUN_BLOCK = 4096 };
 
+/* Sum of at most RUN_BLOCK neighbouring values in float lanes. */
 LANE_FUNCTION float sum_block(const float *x, size_t count) {
     vf a = {0}, b = {0};
     size_t i = 0;
@@ -152,6 +160,7 @@ LANE_FUNCTION float sum_block(const float *x, size_t count) {
     return sum;
 }
 
+/* Sum of neighbouring values: blocks in float, their sums in double. */
 static double sum_run(const float *x, size_t count) {
     if (count <= RUN_BLOCK) return (double)sum_block(x, count);
     double total = 0;
@@ -160,7 +169,8 @@ static double sum_run(const float *x, size_t count) {
     return total;
 }
 
-/* Plain images: a channel's positions lie side by side. */
+/* Plain images (outer, channels, inner): a channel's positions lie side by side. Channels over
+ * threads. */
 static void bias_grad_plain(const float *dy, size_t outer, size_t channels, size_t inner,
                             bool accumulate, float *dbias) {
 #pragma omp parallel for schedule(static) if (outer * channels * inner >= PARALLEL_LEAST)
@@ -171,7 +181,8 @@ static void bias_grad_plain(const float *dy, size_t outer, size_t channels, size
     }
 }
 
-/* By the layout of dy. */
+/* Blocked images: positions are rows of `lanes` columns; images are added in ascending order.
+ * Plain ones (lanes 1) as above. */
 static void bias_grad_images(const float *dy, size_t outer, size_t channels, size_t inner,
                              size_t lanes, bool accumulate, float *dbias) {
     if (lanes == 1) {

@@ -47,7 +47,8 @@ static const float B1 = POINT_B, B2 = 2.0f, B3 = 2.0f * POINT_B, B4 = 4.0f;
 #define LOAD8(x)     ((v8) * (const v8_memory *)(x))
 #define STORE8(x, v) (*(v8_memory *)(x) = (v))
 
-/* Six inputs to six points. */
+/* Six inputs to six points, matrix V above. Even and odd terms are shared by the points +A and -A,
+ * and +B and -B. */
 WINOGRAD_FUNCTION void input_points(const v8 d[SIDE], v8 v[SIDE]) {
     v8 even_a = d[4] - B2 * d[2], odd_a = d[3] - B2 * d[1];
     v8 even_b = d[4] - A2 * d[2], odd_b = d[3] - A2 * d[1];
@@ -59,7 +60,7 @@ WINOGRAD_FUNCTION void input_points(const v8 d[SIDE], v8 v[SIDE]) {
     v[5] = d[1] + d[5] - (A2 + B2) * d[3];
 }
 
-/* `count` values to six points; without N. */
+/* `count` weights (or gradients) to six points, matrix U above without the division by N. */
 WINOGRAD_FUNCTION void value_points(const int count, const v8 *g, v8 u[SIDE]) {
     v8 even_a = g[0], odd_a = A1 * g[1], even_b = g[0], odd_b = B1 * g[1];
     if (count > 2) even_a += A2 * g[2], even_b += B2 * g[2];
@@ -73,7 +74,7 @@ WINOGRAD_FUNCTION void value_points(const int count, const v8 *g, v8 u[SIDE]) {
     u[5] = g[count - 1];
 }
 
-/* Six points back to `count` values. */
+/* Six points back to `count` values, the last matrix above. */
 WINOGRAD_FUNCTION void values_of(const int count, const v8 m[SIDE], v8 *y) {
     v8 sum_a = m[1] + m[2], difference_a = m[1] - m[2];
     v8 sum_b = m[3] + m[4], difference_b = m[3] - m[4];
@@ -92,7 +93,8 @@ WINOGRAD_FUNCTION void store_point(float *out, const v8 *v, int64_t ahead) {
     __builtin_prefetch(out + ahead, 1);
 }
 
-/* x (6, 6, 8) with rows `row` apart, to points `point` apart. */
+/* x (6, 6, 8), rows `row` floats apart, to 36 points `point` floats apart: columns first, then
+ * rows. */
 WINOGRAD_FUNCTION void transform_input(const float *x, int64_t row, float *out, int64_t point) {
     v8 half[SIDE][SIDE];
     for (int c = 0; c < SIDE; c++) {
@@ -111,7 +113,7 @@ WINOGRAD_FUNCTION void transform_input(const float *x, int64_t row, float *out, 
     }
 }
 
-/* dy (outs, outs, 8), likewise. */
+/* dy (outs, outs, 8), rows `row` floats apart, to 36 points `point` floats apart. */
 WINOGRAD_FUNCTION void transform_gradient(const int outs, const float *dy, int64_t row, float *out,
                                           int64_t point) {
     v8 half[SIDE][VALUES_MOST];
@@ -131,10 +133,12 @@ WINOGRAD_FUNCTION void transform_gradient(const int outs, const float *dy, int64
     }
 }
 
+/* 1 / N of the head, for both dimensions in turn. */
 static const float point_scale[SIDE] = {1.0f,        -2.0f / 3.0f, -2.0f / 3.0f,
                                         1.0f / 6.0f, 1.0f / 6.0f,  1.0f};
 
-/* Weights (taps, taps) of 8 output channels, to points divided by N. */
+/* Weights (taps, taps) of 8 output channels to 36 points, divided by N here, once per weight,
+ * instead of once per product. */
 WINOGRAD_FUNCTION void transform_weights(const int taps, const v8 *g, float *out, int64_t point) {
     v8 half[SIDE][VALUES_MOST];
     for (int c = 0; c < taps; c++) {
@@ -156,7 +160,7 @@ WINOGRAD_FUNCTION void transform_weights(const int taps, const v8 *g, float *out
     }
 }
 
-/* Points to outputs (outs, outs). */
+/* 36 points to outputs (outs, outs, 8). */
 WINOGRAD_FUNCTION void transform_output(const int outs, const float *m, int64_t point, v8 *y) {
     v8 half[VALUES_MOST][SIDE];
     for (int c = 0; c < SIDE; c++) {
@@ -170,7 +174,8 @@ WINOGRAD_FUNCTION void transform_output(const int outs, const float *m, int64_t 
     for (int r = 0; r < outs; r++) values_of(outs, half[r], y + r * outs);
 }
 
-/* Points, divided by N here, to the (taps, taps) of a weight gradient. */
+/* 36 points of summed products to the (taps, taps) of a weight gradient; the division by N comes
+ * here, as neither factor had it. */
 WINOGRAD_FUNCTION void transform_weight_sums(const int taps, const float *m, int64_t point, v8 *w) {
     v8 half[VALUES_MOST][SIDE];
     for (int c = 0; c < SIDE; c++) {
@@ -188,7 +193,7 @@ WINOGRAD_FUNCTION void transform_weight_sums(const int taps, const float *m, int
     for (int r = 0; r < taps; r++) values_of(taps, half[r], w + r * taps);
 }
 
-/* Which tile of which image; tiles are counted along rows, then down, then from image to image. */
+/* Position of a tile. Tiles are counted along rows, then down, then from image to image. */
 typedef struct place {
     int64_t image, row, column;
 } place;
@@ -198,16 +203,19 @@ typedef struct grid {
     int64_t rows, columns;  // of tiles in an image
 } grid;
 
+/* Tiles that cover h x w outputs; those at the right and lower edge may reach over them. */
 static inline grid grid_make(int64_t taps, int64_t h, int64_t w) {
     int64_t outs = outs_of(taps);
     return (grid){outs, ceil_div(h, outs), ceil_div(w, outs)};
 }
 
+/* Position of tile `tile`. */
 static inline place place_of(const grid *g, int64_t tile) {
     int64_t row = tile / g->columns;
     return (place){row / g->rows, row % g->rows, tile % g->columns};
 }
 
+/* Moves to the next tile, without the divisions of place_of. */
 static inline void place_next(const grid *g, place *at) {
     if (++at->column < g->columns) return;
     at->column = 0;
@@ -221,7 +229,8 @@ typedef struct plane {
     int64_t h, w;
 } plane;
 
-/* Fetches the rows that the tile below, or the first of the next block, adds to this window's. */
+/* Prefetches the rows that the tile below, or the first tile of the next block, adds to this
+ * window's. */
 WINOGRAD_FUNCTION void look_ahead(const plane *p, int64_t top, int64_t left, int64_t outs) {
     const float *x = p->x + ((top + SIDE - 1) * p->w + left + 1) * LANES;
     for (int64_t r = 0; r <= outs; r++, x += p->w * LANES) {
@@ -230,8 +239,8 @@ WINOGRAD_FUNCTION void look_ahead(const plane *p, int64_t top, int64_t left, int
     }
 }
 
-/* The window of side x side pixels whose first is (top, left); where it leaves the image, a copy
- * with zeros in `edge`. */
+/* The window of side x side pixels whose first is (top, left): in place if it lies inside the
+ * image, else a copy in `edge` with zeros outside. `*row_out`: floats between its rows. */
 WINOGRAD_FUNCTION const float *window(const plane *p, int64_t top, int64_t left, const int64_t side,
                                       float edge[POINTS * LANES], int64_t *row_out) {
     if (top >= 0 && left >= 0 && top + side <= p->h && left + side <= p->w) {

@@ -27,6 +27,8 @@ typedef float wide_memory __attribute__((vector_size(WIDE * 4), aligned(4), may_
 #define LOAD_WIDE(x)     ((wide) * (const wide_memory *)(x))
 #define STORE_WIDE(x, v) (*(wide_memory *)(x) = (v))
 
+/* C (rows, NR) = or += A B over `blocks` blocks of 8 channels. `rows` is a constant at every use,
+ * so the sums stay in registers. */
 WINOGRAD_FUNCTION void product_rows(const int rows, int64_t blocks, const float *a, int64_t a_block,
                                     const float *b, float *c, bool adds) {
     wide sum[MR][2];
@@ -54,6 +56,7 @@ WINOGRAD_FUNCTION void product_rows(const int rows, int64_t blocks, const float 
     }
 }
 
+/* product_rows compiled for every row count up to MR, and the table of them. */
 #define PRODUCT_DEFINE(rows)                                                                    \
     static void product_##rows(int64_t blocks, const float *a, int64_t a_block, const float *b, \
                                float *c, bool adds) {                                           \
