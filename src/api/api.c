@@ -323,7 +323,8 @@ static sh_batch_share training_share(const shoal_run *run) {
         sh_config_mesh(&run->config, run->team.ranks, &shape) == SH_OK) {
         uint32_t at = (uint32_t)sh_mesh_place_of(&shape, run->team.rank).at[SH_AXIS_DATA];
         uint32_t of = (uint32_t)shape.size[SH_AXIS_DATA];
-        return of == 1 ? (sh_batch_share){0} : (sh_batch_share){at, at + 1, of};
+        if (of == 1) return (sh_batch_share){0};
+        return (sh_batch_share){at, at + 1, of};
     }
     return run->config.exact ? exact_share(run) : sh_run_share(run);
 }

@@ -129,7 +129,7 @@ static sh_status take_prompt(generator *g) {
     if (prompt != NULL && *prompt != '\0')
         SH_TRY(sh_vocabulary_encode(vocabulary, prompt, &tokens, &g->count));
     g->tokens = sh_alloc(g->count + (size_t)g->options->tokens + 1, sizeof *g->tokens);
-    if (g->tokens != NULL && g->count > 0) memcpy(g->tokens, tokens, g->count * sizeof *tokens);
+    if (g->tokens != NULL && tokens != NULL) memcpy(g->tokens, tokens, g->count * sizeof *tokens);
     sh_free(tokens);
     if (g->tokens == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a text");
     if (g->count == 0) g->tokens[g->count++] = vocabulary == NULL ? '\n' : 0;

@@ -85,7 +85,7 @@ static sh_status read_listen(const char *text, char address_out[64], uint16_t *p
 }
 
 static sh_status start_http(sh_fed_serving *s, char host_out[256]) {
-    char address[64], own[256] = "localhost";
+    char address[64] = "", own[256] = "localhost";
     uint16_t port = 0;
     sh_credentials credentials = {0};
     SH_TRY(read_listen(s->options->listen, address, &port));

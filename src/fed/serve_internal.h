@@ -53,7 +53,7 @@ void sh_fed_handle(void *self, const sh_http_request *request, sh_http_reply *re
 
 /* The newest model becomes what is handed out. Under the lock. */
 sh_status sh_fed_hand_out(sh_fed_serving *serving);
-void sh_fed_release_handout(void *handout);
+void sh_fed_release_handout(void *self);
 
 /* Tells of the rounds that closed since: evaluation, metrics, progress. Main task. */
 sh_status sh_fed_serve_report(sh_fed_serving *serving);

@@ -210,11 +210,11 @@ out:
     return status;
 }
 
-sh_status sh_certificate_sign(const sh_credentials *authority, const char *text, const char *name,
+sh_status sh_certificate_sign(const sh_credentials *authority, const char *pem, const char *name,
                               int64_t seconds, char **certificate_out) {
     gnutls_x509_crq_t request = NULL;
     gnutls_x509_crt_t certificate = NULL;
-    gnutls_datum_t in = datum(text);
+    gnutls_datum_t in = datum(pem);
     unsigned bits = 0;
     sh_status status = SH_OK;
     TLS_TRY_OUT("read a certificate request", gnutls_x509_crq_init(&request));

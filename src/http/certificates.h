@@ -28,11 +28,11 @@ sh_status sh_certificate_make_server(const sh_credentials *authority, const char
 sh_status sh_certificate_request(char **key_out, char **request_out);
 /* Signs a request, whose own signature must be right, for a client of this name. What else the
  * request asks for is ignored. */
-sh_status sh_certificate_sign(const sh_credentials *authority, const char *request,
-                              const char *name, int64_t seconds, char **certificate_out);
+sh_status sh_certificate_sign(const sh_credentials *authority, const char *pem, const char *name,
+                              int64_t seconds, char **certificate_out);
 
 /* SHA-256 of a certificate's DER form, in hex. */
-sh_status sh_certificate_fingerprint(const char *certificate, char hex_out[SH_FINGERPRINT]);
-sh_status sh_certificate_expiry(const char *certificate, int64_t *unix_s_out);
+sh_status sh_certificate_fingerprint(const char *pem, char hex_out[SH_FINGERPRINT]);
+sh_status sh_certificate_expiry(const char *pem, int64_t *unix_s_out);
 
 #endif

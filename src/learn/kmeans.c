@@ -403,16 +403,16 @@ out:
     return status;
 }
 
-sh_status sh_kmeans_iterate(sh_kmeans *m, sh_kmeans_step *step_out) {
-    double *gap = sh_alloc(m->k, sizeof *gap);
-    float *mean = sh_alloc(m->width, sizeof *mean);
+sh_status sh_kmeans_iterate(sh_kmeans *kmeans, sh_kmeans_step *step_out) {
+    double *gap = sh_alloc(kmeans->k, sizeof *gap);
+    float *mean = sh_alloc(kmeans->width, sizeof *mean);
     sh_status status = SH_OK;
     if (gap == NULL || mean == NULL)
-        status = SH_FAIL(SH_E_MEMORY, "out of memory for %zu clusters", m->k);
+        status = SH_FAIL(SH_E_MEMORY, "out of memory for %zu clusters", kmeans->k);
     else
-        status =
-            m->options.batch > 0 ? mini_batch(m, mean, step_out) : lloyd(m, gap, mean, step_out);
-    m->iteration++;
+        status = kmeans->options.batch > 0 ? mini_batch(kmeans, mean, step_out)
+                                           : lloyd(kmeans, gap, mean, step_out);
+    kmeans->iteration++;
     sh_free(gap);
     sh_free(mean);
     return status;
@@ -420,21 +420,21 @@ sh_status sh_kmeans_iterate(sh_kmeans *m, sh_kmeans_step *step_out) {
 
 /* ---- Life ---- */
 
-void sh_kmeans_destroy(sh_kmeans *m) {
-    if (m == NULL) return;
-    sh_centres_fini(&m->seen);
-    sh_free(m->mean);
-    sh_free(m->where);
-    sh_free(m->centres);
-    sh_free(m->sums);
-    sh_free(m->moved);
-    sh_free(m->thread_moved);
-    sh_free(m->cluster);
-    sh_free(m->upper);
-    sh_free(m->lower);
-    sh_free(m->drift);
-    sh_free(m->seen_rows);
-    sh_free(m);
+void sh_kmeans_destroy(sh_kmeans *kmeans) {
+    if (kmeans == NULL) return;
+    sh_centres_fini(&kmeans->seen);
+    sh_free(kmeans->mean);
+    sh_free(kmeans->where);
+    sh_free(kmeans->centres);
+    sh_free(kmeans->sums);
+    sh_free(kmeans->moved);
+    sh_free(kmeans->thread_moved);
+    sh_free(kmeans->cluster);
+    sh_free(kmeans->upper);
+    sh_free(kmeans->lower);
+    sh_free(kmeans->drift);
+    sh_free(kmeans->seen_rows);
+    sh_free(kmeans);
 }
 
 static sh_status take_memory(sh_kmeans *m) {
@@ -513,20 +513,20 @@ sh_status sh_kmeans_create(const sh_kmeans_options *options, sh_rows *rows, sh_l
     return SH_OK;
 }
 
-const float *sh_kmeans_centres(const sh_kmeans *m) { return m->where; }
-const float *sh_kmeans_rows_met(const sh_kmeans *m) { return m->seen_rows; }
+const float *sh_kmeans_centres(const sh_kmeans *kmeans) { return kmeans->where; }
+const float *sh_kmeans_rows_met(const sh_kmeans *kmeans) { return kmeans->seen_rows; }
 
-void sh_kmeans_restore(sh_kmeans *m, const float *centres, const float *rows_met,
+void sh_kmeans_restore(sh_kmeans *kmeans, const float *centres, const float *rows_met,
                        int64_t iteration) {
-    memcpy(m->where, centres, m->k * m->width * sizeof *m->where);
-    memcpy(m->seen_rows, rows_met, m->k * sizeof *m->seen_rows);
-    m->iteration = iteration;
-    place_centres(m);
-    for (size_t i = 0; i < m->rows->count; i++) m->cluster[i] = -1;
-    memset(m->sums, 0, sum_words(m) * sizeof *m->sums);
+    memcpy(kmeans->where, centres, kmeans->k * kmeans->width * sizeof *kmeans->where);
+    memcpy(kmeans->seen_rows, rows_met, kmeans->k * sizeof *kmeans->seen_rows);
+    kmeans->iteration = iteration;
+    place_centres(kmeans);
+    for (size_t i = 0; i < kmeans->rows->count; i++) kmeans->cluster[i] = -1;
+    memset(kmeans->sums, 0, sum_words(kmeans) * sizeof *kmeans->sums);
 }
 
-const int32_t *sh_kmeans_clusters(const sh_kmeans *m) { return m->cluster; }
+const int32_t *sh_kmeans_clusters(const sh_kmeans *kmeans) { return kmeans->cluster; }
 
 sh_status sh_kmeans_inertia(const sh_rows *rows, const float *centres, size_t k,
                             sh_learn_team *team, double *inertia_out) {

@@ -297,6 +297,7 @@ static sh_status seed_random(seeding *s, float *centres_out) {
 
 sh_status sh_kmeans_seed(const sh_kmeans_options *options, const sh_rows *rows, sh_learn_team *team,
                          float *centres_out) {
+    SH_ASSERT(options->k > 0);
     seeding s = {.options = options, .rows = rows, .team = team};
     sh_status status = sh_learn_agree(team, seeding_init(&s));
     if (status == SH_OK && options->seeds == SH_SEEDS_RANDOM)

@@ -222,7 +222,10 @@ static void tell_squares(const shoal_run *run, const own *o) {
 static sh_status step_squares(shoal_run *run, own *o, sh_learner_step *step_out) {
     static const char *const names[] = {"auto", "gram", "tsqr"};
     int solver = 0;
-    while (strcmp(names[solver], o->linear->solver) != 0) solver++;
+    while (strcmp(names[solver], o->linear->solver) != 0) {
+        solver++;
+        SH_ASSERT(solver < (int)SH_COUNT(names));
+    }
     sh_ls_options asked = {.l2 = o->linear->l2,
                            .l1 = o->linear->l1,
                            .intercept = o->linear->intercept,

@@ -230,7 +230,7 @@ static sh_status solve_parts(const sh_svm_options *options, const sh_rows *all, 
     sh_status status = SH_OK;
     for (size_t which = (size_t)team->rank; status == SH_OK && which < parts;
          which += (size_t)team->ranks) {
-        sh_smo_result result;
+        sh_smo_result result = {0};
         status = solve_part(options, all, part, (int32_t)which, a, b, start, team->threads, &found,
                             &count, &capacity, &result);
         *steps += result.steps;
@@ -579,7 +579,7 @@ void sh_svm_decide(const sh_svm_model *model, const sh_kernel *kernel, const flo
 
 double sh_svm_predict(const sh_svm_model *model, const sh_kernel *kernel, const float *x) {
     enum { CLASSES_MOST = 256 };
-    double outputs[CLASSES_MOST * 4];
+    double outputs[CLASSES_MOST * 4] = {0};
     int votes[CLASSES_MOST] = {0};
     SH_ASSERT(model->outputs <= SH_COUNT(outputs));
     sh_svm_decide(model, kernel, x, outputs);

@@ -106,7 +106,7 @@ sh_status sh_learn_best_of(sh_learn_team *team, sh_learn_best *best_inout) {
     return status;
 }
 
-sh_status sh_learn_agree(sh_learn_team *team, sh_status status) {
+sh_status(sh_learn_agree)(sh_learn_team *team, sh_status status) {
     double failed = status != SH_OK;
     if (team->ranks == 1) return status;
     sh_error error = *sh_error_last();

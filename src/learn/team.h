@@ -46,4 +46,13 @@ sh_status sh_learn_best_of(sh_learn_team *team, sh_learn_best *best_inout);
  * this worker has. */
 sh_status sh_learn_agree(sh_learn_team *team, sh_status status);
 
+#if defined(__clang_analyzer__)
+/* Tells the analyzer what sh_learn_agree keeps: the failure of this worker stays one. */
+static inline sh_status sh_learn_agreed(sh_learn_team *team, sh_status status) {
+    sh_status agreed = sh_learn_agree(team, status);
+    return status == SH_OK ? agreed : sh_failed(agreed);
+}
+#define sh_learn_agree(team, status) sh_learn_agreed(team, status)
+#endif
+
 #endif
