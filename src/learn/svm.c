@@ -299,6 +299,7 @@ static sh_status train_output(const sh_svm_options *options, const sh_rows *rows
         problem_fini(&p);
         return status;
     }
+    SH_ASSERT(part != NULL);
     uint8_t *kept = sh_alloc(all->count, 1);
     double *factor = sh_alloc(all->count, sizeof *factor);
     int32_t *own = sh_alloc(all->count, sizeof *own);
@@ -306,7 +307,7 @@ static sh_status train_output(const sh_svm_options *options, const sh_rows *rows
                            ? SH_OK
                            : SH_FAIL(SH_E_MEMORY, "out of memory for %zu rows", all->count);
     status = sh_learn_agree(team, status);
-    if (status == SH_OK) memcpy(own, part, all->count * sizeof *own);
+    if (own != NULL) memcpy(own, part, all->count * sizeof *own);
     if (status == SH_OK && options->solver == SH_SVM_CASCADE)
         status = climb(options, all, own, parts, a, b, team, factor, kept, &f->steps);
     else if (status == SH_OK)
