@@ -193,12 +193,9 @@ static sh_status solve_part(const sh_svm_options *options, const sh_rows *all, c
         .options = options, .rows = &rows, .a = a, .b = b, .regression = all->classes == 0};
     sh_status status = problem_init(&p, NULL);
     for (size_t t = 0; status == SH_OK && start != NULL && t < p.count; t++) {
-        double factor = start[list[p.list[t]]];
-        solution_of(&p)[t] = fabs(factor);
-        if (p.regression) {
-            solution_of(&p)[t] = fmax(factor, 0);
-            solution_of(&p)[p.count + t] = fmax(-factor, 0);
-        }
+        double factor = start[list[p.list[t]]], *solution = solution_of(&p);
+        solution[t] = p.regression ? fmax(factor, 0) : fabs(factor);
+        if (p.regression) solution[p.count + t] = fmax(-factor, 0);
     }
     if (status == SH_OK) status = solve(&p, start != NULL, &alone, result);
     int64_t sides[2] = {1, 1};
@@ -272,9 +269,9 @@ static sh_status finish_whole(const sh_svm_options *options, const sh_rows *rows
         .options = options, .rows = rows, .a = a, .b = b, .regression = rows->classes == 0};
     sh_status status = problem_init(&p, kept != NULL ? kept + rows->first : NULL);
     for (size_t t = 0; status == SH_OK && t < p.count; t++) {
-        double is = factor[rows->first + p.list[t]];
-        solution_of(&p)[t] = p.regression ? fmax(is, 0) : fabs(is);
-        if (p.regression) solution_of(&p)[p.count + t] = fmax(-is, 0);
+        double is = factor[rows->first + p.list[t]], *solution = solution_of(&p);
+        solution[t] = p.regression ? fmax(is, 0) : fabs(is);
+        if (p.regression) solution[p.count + t] = fmax(-is, 0);
     }
     sh_smo_result result = {0};
     status = sh_learn_agree(team, status);
