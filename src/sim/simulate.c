@@ -129,6 +129,12 @@ sh_status sh_simulated_enter(sh_simulated_worker *worker, int team, int ranks) {
     return sh_engine_create(transport, &options, &worker->engine);
 }
 
+void sh_simulated_leave(sh_simulated_worker *worker) {
+    sh_engine_destroy(worker->engine);
+    sh_engine_destroy(worker->before);
+    worker->engine = worker->before = NULL;
+}
+
 static sh_status work(void *argument) {
     sh_simulated_worker *worker = argument;
     sh_simulation *s = worker->simulation;
@@ -137,8 +143,8 @@ static sh_status work(void *argument) {
     sh_error error = *sh_error_last();
     bool dead = sh_sim_is_dead(s->sim, worker->home);
     s->done = s->done || (status == SH_OK && !dead);
-    if (status == SH_OK || dead) sh_engine_destroy(worker->engine);
-    if (dead) sh_engine_destroy(worker->before);
+    // After a failure services may still use the engine; it goes once all coroutines have ended.
+    if (status == SH_OK || dead) sh_simulated_leave(worker);
     if (status == SH_E_INTERRUPTED && worker->rank < 0) return SH_OK;  // it came too late
     return status == SH_OK ? SH_OK : sh_error_adopt(&error);
 }
@@ -244,8 +250,11 @@ static sh_status run_workers(sh_simulation *s) {
         status = sh_simulated_start(&workers[rank]);
     }
     if (status == SH_OK) status = sh_sim_run(s->sim);
+    sh_error error = *sh_error_last();
+    for (int rank = 0; rank < all; rank++) sh_simulated_leave(&workers[rank]);
     sh_free(workers);
-    if (status != SH_OK || s->done) return status;
+    if (status != SH_OK) return sh_error_adopt(&error);
+    if (s->done) return SH_OK;
     SH_FAIL(SH_E_PEER, "all workers who had the model have died");
     return sh_error_hint("leave one of them out of --die");
 }
@@ -317,8 +326,8 @@ shoal_status shoal_simulate(const shoal_config *config, const shoal_hooks *hooks
         *folder_out = s->folder;
     else
         sh_free(s->folder);
-    sh_sim_destroy(s->sim);
     sh_simulated_teams_close(s);
+    sh_sim_destroy(s->sim);
     sh_simulate_timing_close(s);
     if (s->data.train != NULL) sh_data_close(&s->data);
     sh_config_fini(&s->config);

@@ -44,6 +44,8 @@ typedef struct sh_simulated_worker {
 
 /* Opens the worker's engine in its team; NULL in worker->engine: it is alone. */
 sh_status sh_simulated_enter(sh_simulated_worker *worker, int team, int ranks);
+/* Destroys the worker's engines, if it has any. */
+void sh_simulated_leave(sh_simulated_worker *worker);
 /* A worker, or a server behind them, begins its life on its home. */
 sh_status sh_simulated_start(sh_simulated_worker *worker);
 

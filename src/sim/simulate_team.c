@@ -230,6 +230,7 @@ void sh_simulated_teams_close(sh_simulation *s) {
     for (int i = 0; t->kept != NULL && i < t->members.options.generations_most; i++)
         sh_free(t->kept[i]);
     sh_membership_fini(&t->members);
+    for (int i = 0; i < t->back; i++) sh_simulated_leave(&t->workers[i]);
     sh_free(t->workers);
     sh_free(t->kept);
     sh_free(t->servers);
