@@ -155,7 +155,7 @@ static sh_loss_options loss_of(const shoal_run *run) {
     return options;
 }
 
-static sh_status build_model(shoal_run *run, bool has_seat) {
+static sh_status build_model(shoal_run *run, bool has_environment) {
     const sh_data_info *info = &run->data.info;
     sh_net_input input = sh_model_input(info);
     sh_net *net = NULL;
@@ -192,7 +192,7 @@ static sh_status build_model(shoal_run *run, bool has_seat) {
     SH_TRY(status);
     sh_team_attach(run);
     // Peers may read a team's gradients while the next forward runs here.
-    run->model.gradients_idle = !has_seat && run->config.accumulate == 1;
+    run->model.gradients_idle = !has_environment && run->config.accumulate == 1;
     if (tuning.measure) sh_run_load_kernels(run);
     if (run->config.load == NULL) return SH_OK;
     return sh_run_load_model(run, run->config.load);

@@ -147,7 +147,7 @@ static void take_death(launch_attempt *a, int slot, int status) {
         sh_generation_mark_dead(a->generations, launch_newest(a), slot);
         sh_generation_mark_dead(a->generations, launch_newest(a) - 1, slot);
     }
-    launch_hear(a);
+    launch_read_boards(a);
     if (sh_membership_died(&a->team, slot) && !a->failed) {
         launch_warn(a, text);
         launch_replace(a, slot);
@@ -167,7 +167,7 @@ static void take_hang(launch_attempt *a) {
     sh_watch_tell(board, now(), launch_warn, a);
     int rank = sh_watch_blame(board, now(), text, sizeof text);
     int slot = sh_generation_slot(a->generations, launch_newest(a), rank);
-    launch_hear(a);
+    launch_read_boards(a);
     if (sh_membership_can_lose(&a->team, slot)) {
         launch_warn(a, text);
         a->ending = a->pids[slot];
@@ -327,7 +327,7 @@ static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t
     return status;
 }
 
-/* Whoever hears what the search for a checkpoint skips. */
+/* Log of the search for a checkpoint: receives which damaged ones it skips. */
 typedef struct search {
     const sh_job *job;
     const sh_outcome *outcome;

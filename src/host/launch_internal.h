@@ -58,8 +58,8 @@ void launch_take_saved(launch_attempt *a);
 const char *launch_name(const launch_attempt *a, int slot, char name_out[SH_BOARD_NAME]);
 /* A worker, or a server behind the slots; `joins`: a team that is under way. */
 sh_status launch_fork(launch_attempt *a, int slot, bool joins);
-/* The team hears what its workers have said of themselves since. */
-void launch_hear(launch_attempt *a);
+/* Passes what the workers have written on their boards since to the membership. */
+void launch_read_boards(launch_attempt *a);
 /* A death that the others survive costs one restart, that of the worker; with --elastic none takes
  * its place. Another server begins with the next generation. */
 void launch_replace(launch_attempt *a, int slot);

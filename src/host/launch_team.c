@@ -40,7 +40,7 @@ sh_status launch_fork(launch_attempt *a, int slot, bool joins) {
 
 /* ---- Generations ---- */
 
-void launch_hear(launch_attempt *a) {
+void launch_read_boards(launch_attempt *a) {
     for (int slot = 0; slot < a->slots; slot++)
         if (a->pids[slot] != 0)
             sh_membership_tells(&a->team, slot, sh_slot_get(a->generations, slot),
@@ -66,11 +66,11 @@ static void begin_generation(launch_attempt *a) {
     }
     for (int slot = a->slots; slot < launch_processes(a); slot++)
         if (launch_fork(a, slot, false) != SH_OK) fail_team(a, sh_error_last()->text);
-    // Those who leave the one before may still wait there for somebody who dies now.
+    // Workers that leave the previous generation may still wait in it for somebody who dies now.
     sh_generations_forget(a->generations, launch_newest(a) - 1);
 }
 
-/* The servers of a generation that is over hear of it, or see the death that is its cause; one that
+/* Servers of a generation that is over are told so, or see the death that is its cause; one that
  * does neither is ended, and what it had not saved is lost: not before even a crowded machine let
  * it run. */
 static void hurry_servers(launch_attempt *a) {
@@ -148,7 +148,7 @@ static bool do_next(launch_attempt *a) {
 }
 
 void launch_tend(launch_attempt *a) {
-    launch_hear(a);
+    launch_read_boards(a);
     hurry_servers(a);
     while (do_next(a)) continue;
     sh_generations_wish(a->generations, sh_membership_wished(&a->team));

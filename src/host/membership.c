@@ -72,7 +72,7 @@ void sh_membership_tells(sh_membership *team, int slot, sh_member_state state, i
 }
 
 /* Nothing is done for a slot any more. */
-static void leave(sh_membership *team, int slot, sh_server_state server) {
+static void release_slot(sh_membership *team, int slot, sh_server_state server) {
     if (slot >= team->options.slots)
         team->server[slot - team->options.slots] = server;
     else
@@ -82,7 +82,7 @@ static void leave(sh_membership *team, int slot, sh_server_state server) {
 void sh_membership_ended(sh_membership *team, int slot) {
     bool serves = slot >= team->options.slots;
     if (serves && team->server[slot - team->options.slots] == SH_SERVER_GONE) return;
-    leave(team, slot, SH_SERVER_IDLE);
+    release_slot(team, slot, SH_SERVER_IDLE);
 }
 
 /* Whoever starts in the newest generation has not got the model yet, and nobody can tell from whom
@@ -95,7 +95,7 @@ static bool has_starter(const sh_membership *team) {
 
 bool sh_membership_died(sh_membership *team, int slot) {
     bool member = sh_membership_rank(team, slot) >= 0;
-    leave(team, slot, SH_SERVER_GONE);
+    release_slot(team, slot, SH_SERVER_GONE);
     if (!member) return true;
     if (team->restarts >= team->options.restarts_most || is_spent(team)) return false;
     if (holders_of(team) == 0 || has_starter(team)) return false;

@@ -142,7 +142,7 @@ static sh_status work(sh_worker *worker) {
     if (worker->rank == 0 && worker->job->timing != NULL)
         sh_worker_note(worker, &(sh_note){.kind = SH_NOTE_TIMING, .timing = *worker->job->timing});
     if (status != SH_OK) return status;  // the error's record stays; the process ends anyway
-    SH_TRY(sh_servers_dismiss(run));
+    SH_TRY(sh_servers_release(run));
     shoal_run_close(run);
     sh_worker_leave(&worker->now);
     return SH_OK;

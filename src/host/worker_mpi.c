@@ -201,7 +201,7 @@ static sh_status train_or_serve(rank_side *side) {
                          .self = side};
     SH_TRY(sh_run_open(&side->config, &hooks, &env, &side->run));
     SH_TRY(side->job->body(side->run, side->job->argument));
-    return sh_servers_dismiss(side->run);
+    return sh_servers_release(side->run);
 }
 
 /* ---- how it ends ---- */
@@ -284,7 +284,7 @@ static sh_status fail(rank_side *side, sh_status status) {
     return sign(rank, &error);
 }
 
-static sh_status leave(rank_side *side, sh_outcome *outcome, sh_status status) {
+static sh_status close_rank(rank_side *side, sh_outcome *outcome, sh_status status) {
     const sh_error error = *sh_error_last();
     bool leads = side->rank == 0;
     const char *folder = leads ? shoal_run_folder(side->run) : NULL;
@@ -307,7 +307,7 @@ sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome) {
     if (status == SH_OK) status = train_or_serve(side);
     bool in_order = status == SH_OK || status == SH_E_INTERRUPTED;
     if (!in_order) return fail(side, status);  // tasks of the run may still look at it
-    status = leave(side, outcome, status);
+    status = close_rank(side, outcome, status);
     sh_config_fini(&side->config);
     sh_free(side->hosts);
     sh_free(side);

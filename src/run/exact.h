@@ -18,7 +18,7 @@ void sh_exact_destroy(sh_exact *exact);
 /* sh_run_evaluate of an exact run. */
 sh_status sh_exact_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out);
 
-/* What all workers have heard of each other. */
+/* What all workers have told each other. */
 typedef struct sh_exact_gradient_state {
     bool over;   // the workers meet instead, and there is no gradient
     bool stops;  // one was asked to stop

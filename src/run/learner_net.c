@@ -24,7 +24,7 @@ static sh_status net_step(sh_learner *learner, int64_t to, sh_learner_step *step
     shoal_run *run = learner->run;
     *step_out = (sh_learner_step){0};
     sh_scheme_aim(run, to);
-    // A free worker hears of its step when it has leave for the next one: that is not in it yet.
+    // The counts of a free worker's step arrive with the permit for the next one.
     step_out->late = sh_scheme_is_free(run);
     return sh_scheme_step(run, &step_out->loss, &step_out->meets);
 }

@@ -242,14 +242,14 @@ static sh_status pay_dues(shoal_run *run, sh_loop *at, bool *saved_out) {
         if (at->since.loss.counted > 0) SH_TRY(write_step(run, &at->since));
         at->since = interval_from(run, sh_run_now(run));
     }
-    int64_t aside = sh_run_now(run);
+    int64_t paused_ns = sh_run_now(run);
     if (is_due(run->at.step, run->length.eval_every, epoch_end, last)) SH_TRY(evaluate(run));
     bool done = reached_target(run);
     if (is_due(run->at.step, run->config.checkpoint_every, epoch_end, last || done)) {
         SH_TRY(save(run));
         *saved_out = true;
     }
-    at->since.begin_ns += sh_run_now(run) - aside;  // neither counts in the speed
+    at->since.begin_ns += sh_run_now(run) - paused_ns;  // neither counts in the speed
     report(run, at->loss, samples_per_s, epoch_end || last || done);
     return SH_OK;
 }

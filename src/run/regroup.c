@@ -37,7 +37,8 @@ void sh_regroup_ready(shoal_run *run) {
 typedef struct position {
     int64_t step, samples;
     int64_t elapsed_ns,
-        trained_ns;  // since the start, and since the first step but for what is aside
+        trained_ns;  // since the start, and since the first step without evaluations and
+                     // checkpoints
     int64_t first_step;
     int generation;
     double best;
@@ -156,7 +157,7 @@ static sh_status take_env(shoal_run *run, const sh_worker_env *env) {
 }
 
 /* All that belongs to the generation that ends. */
-static void leave(shoal_run *run) {
+static void leave_generation(shoal_run *run) {
     sh_scheme_leave(run);
     sh_mesh_fini(&run->team.mesh);
     run->team.group = NULL;
@@ -228,7 +229,7 @@ static sh_status join(shoal_run *run) {
 sh_status sh_regroup(shoal_run *run) {
     for (;;) {
         const sh_worker_env *env = &run->team.env;
-        leave(run);
+        leave_generation(run);
         sh_worker_env next = *env;
         sh_status status = env->regroup->next(env->self, &next);
         if (status == SH_OK) {

@@ -121,8 +121,8 @@ struct shoal_run {
     sh_run_stats stats;
     sh_run_results results;
     sh_codec_momentum codec_momentum;
-    bool drops_paths;  // a step may leave parameters unused
-    bool briefed;      // servers on ranks of their own have begun (server.h)
+    bool drops_paths;     // a step may leave parameters unused
+    bool servers_set_up;  // servers on ranks of their own have begun (server.h)
 };
 
 static inline int64_t sh_run_now(const shoal_run *run) { return sh_clock_now_ns(run->clock); }

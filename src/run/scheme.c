@@ -104,22 +104,22 @@ static sh_status open_mail(shoal_run *run) {
 }
 
 /* Gradients are what is sent most; an exact run sends integers. */
-static void lend_gradients(shoal_run *run) {
+static void export_gradients(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     bool mails = s->replica.mail.transport != NULL && !run->config.exact;
     if (!mails || s->replica.gradients == NULL) return;
-    s->lent =
+    s->exported =
         sh_export_acquire(s->replica.mail.transport, run->model.net->params.total * sizeof(float));
-    if (s->lent == NULL) return;
-    sh_model_place_gradients(&run->model, s->lent);
-    s->replica.gradients = s->lent;
+    if (s->exported == NULL) return;
+    sh_model_place_gradients(&run->model, s->exported);
+    s->replica.gradients = s->exported;
 }
 
-static void unlend_gradients(shoal_run *run) {
+static void unexport_gradients(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
-    if (s->lent == NULL) return;
+    if (s->exported == NULL) return;
     sh_model_place_gradients(&run->model, NULL);
-    sh_export_release(s->replica.mail.transport, s->lent);
+    sh_export_release(s->replica.mail.transport, s->exported);
 }
 
 sh_status sh_scheme_open(shoal_run *run) {
@@ -163,7 +163,7 @@ sh_status sh_scheme_begin(shoal_run *run) {
     SH_TRY(open_mail(run));
     int services = sh_scheme_services(s->sync.scheme, s->sync.options, sh_run_replicas(run));
     if (services > 0) SH_TRY(open_snapshots(run, services));
-    lend_gradients(run);
+    export_gradients(run);
     SH_TRY(scheme_start_services(run));
     s->created = true;
     sh_status status = family_of(s)->create(&s->sync);
@@ -369,7 +369,7 @@ void sh_scheme_end(shoal_run *run) {
     if (waits) return;  // they still use what is here
     for (int i = 0; i < s->service_count; i++)
         sh_transport_close(s->services[i].service.mail.transport);
-    unlend_gradients(run);
+    unexport_gradients(run);
     sh_transport_close(s->replica.mail.transport);
     sh_free(s->services);
     sh_free(s->sums);

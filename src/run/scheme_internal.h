@@ -22,7 +22,7 @@ struct sh_scheme_run {
     sh_replica replica;
     service_task *services;
     int service_count;
-    float *lent;      // the gradients, where services read them themselves; NULL: elsewhere
+    float *exported;  // the gradients, where services read them themselves; NULL: elsewhere
     int64_t to;       // the step of the next meeting
     double stop;      // a lockstep scheme's agreement under way: wishes to stop, of all workers
     sh_call control;  // that sums it

@@ -56,12 +56,12 @@ static sh_status start_service(shoal_run *run, service_task *task, int index, in
 }
 
 /* Those with ranks of their own wait for worker 0's word; it keeps their places in the list. */
-static sh_status brief_servers(shoal_run *run, int count) {
+static sh_status set_up_servers(shoal_run *run, int count) {
     struct sh_scheme_run *s = run->scheme;
     if (run->team.rank != 0) return SH_OK;
     for (int index = 0; index < count; index++) s->services[index].service.index = index;
     s->service_count = count;
-    return sh_servers_brief(run, &s->replica.mail, count);
+    return sh_servers_set_up(run, &s->replica.mail, count);
 }
 
 /* Service s sits on worker s mod P. */
@@ -72,7 +72,7 @@ sh_status scheme_start_services(shoal_run *run) {
     if (count == 0) return SH_OK;
     s->services = sh_alloc((size_t)count, sizeof *s->services);
     if (s->services == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %d services", count);
-    if (s->replica.mail.apart) return brief_servers(run, count);
+    if (s->replica.mail.apart) return set_up_servers(run, count);
     for (int index = run->team.rank; index < count; index += ranks)
         SH_TRY(start_service(run, &s->services[s->service_count++], index, count));
     return SH_OK;
@@ -81,7 +81,7 @@ sh_status scheme_start_services(shoal_run *run) {
 sh_status scheme_hear_services(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     for (int i = 0; s->replica.mail.apart && i < s->service_count; i++)
-        SH_TRY(sh_server_hear(&s->replica.mail, &s->services[i].service));
+        SH_TRY(sh_server_read_counts(&s->replica.mail, &s->services[i].service));
     run->team.snapshots.counted = true;
     return SH_OK;
 }

@@ -2,10 +2,10 @@
 
 #include "run/run.h"
 
-static sh_status add(sh_scheme_state *kept, const sh_sync_state *state, const char *scheme,
+static sh_status add(sh_scheme_state *states, const sh_sync_state *state, const char *scheme,
                      const sh_param_list *params) {
-    sh_checkpoint_slot *slot = &kept->slots[kept->count];
-    sh_param_list *list = &kept->lists[kept->count];
+    sh_checkpoint_slot *slot = &states->slots[states->count];
+    sh_param_list *list = &states->lists[states->count];
     size_t total = state->count > 0 ? state->count : params->total;
     slot->name = state->name;
     slot->optional = state->feedback;  // of a codec, which may change on resume
@@ -16,7 +16,7 @@ static sh_status add(sh_scheme_state *kept, const sh_sync_state *state, const ch
     slot->values = sh_alloc(total, sizeof *slot->values);
     if (slot->values == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %zu floats of the scheme", total);
-    kept->count++;
+    states->count++;
     return SH_OK;
 }
 
@@ -35,10 +35,10 @@ sh_status sh_scheme_state_init(shoal_run *run) {
     return SH_OK;
 }
 
-void sh_scheme_state_fini(sh_scheme_state *kept) {
+void sh_scheme_state_fini(sh_scheme_state *states) {
     for (size_t i = 0; i < SH_SYNC_STATES; i++) {
-        sh_free(kept->slots[i].values);
-        sh_param_list_fini(&kept->lists[i]);
+        sh_free(states->slots[i].values);
+        sh_param_list_fini(&states->lists[i]);
     }
-    *kept = (sh_scheme_state){0};
+    *states = (sh_scheme_state){0};
 }

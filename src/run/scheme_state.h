@@ -17,6 +17,6 @@ typedef struct sh_scheme_state {
 
 /* Zeroed blocks for the scheme in the options, before a checkpoint is read. */
 sh_status sh_scheme_state_init(struct shoal_run *run);
-void sh_scheme_state_fini(sh_scheme_state *kept);
+void sh_scheme_state_fini(sh_scheme_state *states);
 
 #endif

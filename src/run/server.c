@@ -7,19 +7,19 @@
 #include "run/server_snapshots.h"
 
 /* Tags of mail; a scheme's own are below these. */
-enum { TAG_BRIEF = 1, TAG_WEIGHTS, TAG_SLOT, TAG_COUNTS };
+enum { TAG_SETUP = 1, TAG_WEIGHTS, TAG_SLOT, TAG_COUNTS };
 #define TAG(number) ((UINT64_C(1) << 39) + (number))
 
-/* Weights follow where there are any, and the optimizer's state where the run goes on from a
- * checkpoint. */
-typedef struct brief {
+/* What worker 0 tells a server before it serves. Weights follow where there are any, and the
+ * optimizer's state where the run goes on from a checkpoint. */
+typedef struct server_setup {
     char settings[SH_BLAKE2_HEX];  // a hash of the options
     bool works;                    // false: there is nothing to do
     bool computes;                 // false: timing only
     int64_t step, steps, steps_per_epoch;
     sh_net_input input;
     void *snapshot;  // where it keeps one, in memory that it shares with the workers; NULL: nowhere
-} brief;
+} server_setup;
 
 int sh_servers_apart(const sh_config *config, int workers) {
     sh_scheme scheme;
@@ -51,49 +51,51 @@ static sh_status hash_settings(const sh_config *config, char hex_out[SH_BLAKE2_H
 
 /* ---- worker 0's side ---- */
 
-static sh_status brief_one(const shoal_run *run, sh_mail *mail, int endpoint, const brief *words) {
+static sh_status set_up_one(const shoal_run *run, sh_mail *mail, int endpoint,
+                            const server_setup *setup) {
     size_t bytes = run->model.net->params.total * sizeof(float);
-    SH_TRY(sh_mail_put(mail, endpoint, TAG(TAG_BRIEF), words, sizeof *words, "brief"));
-    if (!words->computes) return SH_OK;
+    SH_TRY(sh_mail_put(mail, endpoint, TAG(TAG_SETUP), setup, sizeof *setup, "setup"));
+    if (!setup->computes) return SH_OK;
     SH_TRY(
-        sh_mail_put(mail, endpoint, TAG(TAG_WEIGHTS), run->model.blocks.weights, bytes, "brief"));
-    for (int i = 0; words->step > 0 && i < run->optim.slot_count; i++)
-        SH_TRY(sh_mail_put(mail, endpoint, TAG(TAG_SLOT), run->optim.slots[i], bytes, "brief"));
+        sh_mail_put(mail, endpoint, TAG(TAG_WEIGHTS), run->model.blocks.weights, bytes, "setup"));
+    for (int i = 0; setup->step > 0 && i < run->optim.slot_count; i++)
+        SH_TRY(sh_mail_put(mail, endpoint, TAG(TAG_SLOT), run->optim.slots[i], bytes, "setup"));
     return SH_OK;
 }
 
-sh_status sh_servers_brief(shoal_run *run, sh_mail *mail, int count) {
-    brief words = {.works = true,
-                   .computes = run->model.blocks.weights != NULL,
-                   .step = run->at.step,
-                   .steps = run->length.steps,
-                   .steps_per_epoch = run->length.steps_per_epoch,
-                   .input = run->model.net->input};
-    SH_TRY(hash_settings(&run->config, words.settings));
-    run->briefed = true;
+sh_status sh_servers_set_up(shoal_run *run, sh_mail *mail, int count) {
+    server_setup setup = {.works = true,
+                          .computes = run->model.blocks.weights != NULL,
+                          .step = run->at.step,
+                          .steps = run->length.steps,
+                          .steps_per_epoch = run->length.steps_per_epoch,
+                          .input = run->model.net->input};
+    SH_TRY(hash_settings(&run->config, setup.settings));
+    run->servers_set_up = true;
     for (int i = 0; i < count; i++) {
-        words.snapshot = sh_server_snapshots_at(&run->team.snapshots, i);
-        SH_TRY(brief_one(run, mail, mail->workers + i, &words));
+        setup.snapshot = sh_server_snapshots_at(&run->team.snapshots, i);
+        SH_TRY(set_up_one(run, mail, mail->workers + i, &setup));
     }
     return SH_OK;
 }
 
-sh_status sh_server_hear(sh_mail *mail, sh_service *service) {
+sh_status sh_server_read_counts(sh_mail *mail, sh_service *service) {
     return sh_mail_take(mail, mail->workers + service->index, TAG(TAG_COUNTS), &service->counts,
                         sizeof service->counts, "counts");
 }
 
-sh_status sh_servers_dismiss(shoal_run *run) {
+sh_status sh_servers_release(shoal_run *run) {
     const sh_worker_env *env = &run->team.env;
     int count = sh_servers_apart(&run->config, run->team.ranks);
-    if (count == 0 || run->briefed || run->team.rank != 0 || env->open_mail == NULL) return SH_OK;
+    if (count == 0 || run->servers_set_up || run->team.rank != 0 || env->open_mail == NULL)
+        return SH_OK;
     sh_mail mail = {.workers = run->team.ranks, .apart = true};
     SH_TRY(env->open_mail(env->self, 0, &mail.transport));
-    const brief words = {0};
+    const server_setup setup = {0};
     sh_status status = SH_OK;
     for (int i = 0; status == SH_OK && i < count; i++)
         status =
-            sh_mail_put(&mail, mail.workers + i, TAG(TAG_BRIEF), &words, sizeof words, "brief");
+            sh_mail_put(&mail, mail.workers + i, TAG(TAG_SETUP), &setup, sizeof setup, "setup");
     sh_transport_close(mail.transport);
     return status;
 }
@@ -103,7 +105,7 @@ sh_status sh_servers_dismiss(shoal_run *run) {
 /* What a service looks at, and its owner. */
 typedef struct served {
     const sh_server *server;
-    brief words;
+    server_setup setup;
     sh_net *net;
     float *weights;
     sh_optim optim;
@@ -117,7 +119,7 @@ typedef struct served {
 static sh_status check_settings(const served *s) {
     char own[SH_BLAKE2_HEX];
     SH_TRY(hash_settings(s->server->config, own));
-    if (memcmp(own, s->words.settings, sizeof own) == 0) return SH_OK;
+    if (memcmp(own, s->setup.settings, sizeof own) == 0) return SH_OK;
     SH_FAIL(SH_E_USAGE, "server %d has other settings than rank 0", s->server->index);
     return sh_error_hint("start all ranks with the same program and run file");
 }
@@ -125,14 +127,14 @@ static sh_status check_settings(const served *s) {
 static sh_status make_parts(served *s) {
     const sh_config *config = s->server->config;
     SH_TRY(check_settings(s));
-    SH_TRY(sh_net_from_node(config->model, &s->words.input, &s->net));
+    SH_TRY(sh_net_from_node(config->model, &s->setup.input, &s->net));
     size_t total = s->net->params.total;
     SH_TRY(sh_optim_init(&s->optim, &config->optim, total));
     s->has_optim = true;
     SH_TRY(sh_codec_make(&config->codec, &s->codec));
     SH_TRY(sh_schedule_init(&s->schedule, &config->schedule, s->optim.options.lr, config->batch,
-                            s->words.steps, s->words.steps_per_epoch));
-    if (!s->words.computes) return SH_OK;
+                            s->setup.steps, s->setup.steps_per_epoch));
+    if (!s->setup.computes) return SH_OK;
     s->weights = sh_alloc(total + 1, sizeof *s->weights);
     return s->weights != NULL ? SH_OK
                               : SH_FAIL(SH_E_MEMORY, "out of memory for %zu weights", total);
@@ -140,9 +142,9 @@ static sh_status make_parts(served *s) {
 
 static sh_status take_values(served *s) {
     size_t bytes = s->net->params.total * sizeof(float);
-    SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_WEIGHTS), s->weights, bytes, "brief"));
-    for (int i = 0; s->words.step > 0 && i < s->optim.slot_count; i++)
-        SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_SLOT), s->optim.slots[i], bytes, "brief"));
+    SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_WEIGHTS), s->weights, bytes, "setup"));
+    for (int i = 0; s->setup.step > 0 && i < s->optim.slot_count; i++)
+        SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_SLOT), s->optim.slots[i], bytes, "setup"));
     return SH_OK;
 }
 
@@ -164,15 +166,15 @@ static sh_status serve(served *s) {
                               .schedule = &s->schedule,
                               .codec = &s->codec,
                               .seed = (uint64_t)config->seed,
-                              .step = s->words.step,
+                              .step = s->setup.step,
                               .combined_most = sh_exact_combined_most(config, s->net),
                               .stops = server->stops,
                               .quits = server->quits,
                               .user = server->user,
-                              .snapshot = shares ? s->words.snapshot : NULL};
+                              .snapshot = shares ? s->setup.snapshot : NULL};
     const sh_transport *transport = s->mail.transport;
     sh_operation *operation = sh_board_begin(transport->board, sh_clock_now_ns(transport->clock),
-                                             "service", s->words.step, -1, -1, 0);
+                                             "service", s->setup.step, -1, -1, 0);
     SH_TRY(scheme.kind->family->serve(&s->service));
     sh_board_end(transport->board, operation, sh_clock_now_ns(transport->clock));
     return sh_mail_put(&s->mail, 0, TAG(TAG_COUNTS), &s->service.counts, sizeof s->service.counts,
@@ -181,10 +183,10 @@ static sh_status serve(served *s) {
 
 static sh_status run(served *s) {
     const sh_transport *transport = s->mail.transport;
-    SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_BRIEF), &s->words, sizeof s->words, "brief"));
-    if (!s->words.works) return SH_OK;
+    SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_SETUP), &s->setup, sizeof s->setup, "setup"));
+    if (!s->setup.works) return SH_OK;
     SH_TRY(make_parts(s));
-    if (s->words.computes) SH_TRY(take_values(s));
+    if (s->setup.computes) SH_TRY(take_values(s));
     sh_board_phase(transport->board, SH_PHASE_STEP, sh_clock_now_ns(transport->clock));
     return serve(s);
 }

@@ -20,11 +20,11 @@ typedef struct sh_server {
 sh_status sh_server_run(const sh_server *server);
 
 /* Worker 0's side: to all `count` servers what they need, and from all what they counted. */
-sh_status sh_servers_brief(shoal_run *run, sh_mail *mail, int count);
-sh_status sh_server_hear(sh_mail *mail, sh_service *service);
-/* At the end of a job that went well: lets servers go that were not briefed, as there was nothing
+sh_status sh_servers_set_up(shoal_run *run, sh_mail *mail, int count);
+sh_status sh_server_read_counts(sh_mail *mail, sh_service *service);
+/* At the end of a job that went well: ends servers that were never set up, as there was nothing
  * to do for them. */
-sh_status sh_servers_dismiss(shoal_run *run);
+sh_status sh_servers_release(shoal_run *run);
 
 /* How many servers of a run have ranks of their own, behind those of so many workers; 0: none. */
 int sh_servers_apart(const sh_config *config, int workers);

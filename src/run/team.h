@@ -66,7 +66,7 @@ struct sh_worker_env {
     void *self;
 };
 
-/* What the services of a generation leave behind: their snapshots, in memory that outlives them. */
+/* Server snapshots of a generation, in memory that outlives its services. */
 typedef struct sh_server_snapshots {
     char *base;    // NULL: there is none, or it was read
     size_t bytes;  // of one service

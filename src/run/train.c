@@ -1,4 +1,4 @@
-/* A run as a whole: what its workers agree on first, the loop with the teams that deaths leave of
+/* A run as a whole: what its workers agree on first, the loop with the teams that deaths make of
  * them, and what is said at the end. */
 #include <math.h>
 #include <sys/resource.h>

@@ -57,7 +57,7 @@ static void end_endpoint(sh_sim *sim, int endpoint) {
     sh_post_abandon(dead);
     sh_post_recall_all(dead);
     sh_sim_wake_all(dead);
-    if (dead->air == 0) sh_sim_silence(sim, endpoint);
+    if (dead->air_count == 0) sh_sim_silence(sim, endpoint);
 }
 
 void sh_sim_kill(sh_sim *sim, int rank) {

@@ -189,7 +189,7 @@ void sh_post_arrives(sh_sim *sim, sh_flight *flight) {
     if (sim->reorders) release_next(sim, flight);
     int from = flight->from;
     deliver(sim, flight);
-    if (--sim->ranks[from].air == 0 && sim->ranks[from].dead) sh_sim_silence(sim, from);
+    if (--sim->ranks[from].air_count == 0 && sim->ranks[from].dead) sh_sim_silence(sim, from);
 }
 
 static int64_t landing_ns(sh_sim *sim, const sh_flight *flight) {
@@ -242,7 +242,7 @@ sh_status sh_sim_send(sh_transport *transport, sh_message *message) {
         end_flight(sim, flight);
         return status;
     }
-    rank->air++;
+    rank->air_count++;
     if (flight->message != NULL) tie(rank, flight);
     if (sim->reorders) enter_air(sim, flight);
     sh_sim_queue(sim, &flight->event, SH_SIM_LANDS, landing_ns(sim, flight));
@@ -263,7 +263,7 @@ sh_status sh_sim_receive(sh_transport *transport, sh_message *message) {
     }
     if (message->peer != SH_ANY_RANK) {
         const sh_sim_rank *peer = &rank->sim->ranks[rank->first + message->peer];
-        if (peer->dead && peer->air == 0) return fail_dead(rank, message);
+        if (peer->dead && peer->air_count == 0) return fail_dead(rank, message);
     }
     *rank->posted_end = message;
     rank->posted_end = &message->next;

@@ -157,7 +157,7 @@ static void fire(sh_sim *sim, sh_event *event) {
             sh_sim_wakes((sh_sleep *)event);
             break;
         case SH_SIM_LOOKS: {
-            size_t offset = offsetof(sh_sim_rank, look);
+            size_t offset = offsetof(sh_sim_rank, look.event);
             sh_sim_looks((sh_sim_rank *)(void *)((char *)event - offset));
             break;
         }

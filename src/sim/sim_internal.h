@@ -63,6 +63,21 @@ typedef struct sh_death {
     int64_t back_ns;  // so much later; 0: nobody does
 } sh_death;
 
+/* The timer of an endpoint that idles: it looks up now and then though no message came, at longer
+ * and longer intervals, so that time limits and wishes to stop are seen. */
+typedef struct sh_sim_look {
+    bool queued;    // `event` is in sh_sim.looks
+    int fruitless;  // looks since the last news; each doubles the interval
+    int64_t at_ns;  // when the waiter wants to look up; `event` may fire earlier and is put off
+    sh_event event;
+} sh_sim_look;
+
+/* Polls without news at one virtual time: who polls for ever would stop the clock. */
+typedef struct sh_sim_polls {
+    int count;
+    int64_t at_ns;
+} sh_sim_polls;
+
 /* One endpoint. */
 typedef struct sh_sim_rank {
     sh_transport base;  // first
@@ -71,25 +86,22 @@ typedef struct sh_sim_rank {
     int host;            // the rank that it is, or sits on
     sh_message *posted;  // receives that wait, in the order they were started
     sh_message **posted_end;
-    sh_flight *come;  // messages that nobody asked for yet, in the order they came
+    sh_flight *come;  // unexpected-message queue: arrived before a receive, in order of arrival
     sh_flight **come_end;
-    sh_fiber *waiter;  // idles
+    sh_fiber *waiter;  // the task that idles
     bool news;         // since the last progress
     bool dead, planned;
-    bool over;        // its team is: whoever waits for a peer fails
-    bool looks;       // `look` is queued
-    int fruitless;    // looks since the last news
-    int64_t look_ns;  // when the waiter wants to look up
-    sh_event look, resume;
+    bool over;  // its team is: whoever waits for a peer fails
+    sh_sim_look look;
+    sh_event resume;
     int64_t died_ns;
-    int air;                // messages of this rank under way
+    int air_count;          // messages of this rank under way
     sh_flight *first_air;   // to this rank, where faults reorder
     sh_flight *first_long;  // long messages of this rank that their receivers do not have yet
     sh_sleep *sleeps;
     int tasks;
-    int vain;   // idles of the dead
-    int polls;  // in vain, at one time
-    int64_t polled_ns;
+    int vain;  // idles of the dead
+    sh_sim_polls polls;
 } sh_sim_rank;
 
 struct sh_sim {

@@ -100,7 +100,7 @@ static sh_status train(sh_simulated_worker *worker) {
     shoal_run *run = NULL;
     SH_TRY(sh_run_open(&s->config, &hooks, &env, &run));
     sh_status status = (sh_status)shoal_run_train(run);
-    if (status == SH_OK) status = sh_servers_dismiss(run);
+    if (status == SH_OK) status = sh_servers_release(run);
     sh_error error = *sh_error_last();
     bool dead = sh_sim_is_dead(s->sim, worker->home);
     if (worker->rank == 0 && !dead) {

@@ -17,7 +17,7 @@ typedef struct server_place {
 typedef struct sh_simulated_teams {
     sh_membership members;
     server_place *servers;         // (services)
-    void **kept;                   // (generations): memory of the snapshots of each; NULL: none
+    void **snapshots;              // (generations): memory of the snapshots of each; NULL: none
     sh_simulated_worker *workers;  // who came back, per planned death
     int back;
 } sh_simulated_teams;
@@ -143,9 +143,9 @@ static sh_status next(void *self, sh_worker_env *env_out) {
 /* The simulation's, so it outlives whoever dies. */
 static void *keep(void *self, size_t bytes) {
     const sh_simulated_worker *worker = self;
-    void **kept = &worker->simulation->teams->kept[worker->team];
-    SH_ASSERT(*kept == NULL);
-    return *kept = sh_alloc(bytes, 1);
+    void **snapshots = &worker->simulation->teams->snapshots[worker->team];
+    SH_ASSERT(*snapshots == NULL);
+    return *snapshots = sh_alloc(bytes, 1);
 }
 
 static void joined(void *self) {
@@ -211,9 +211,9 @@ sh_status sh_simulated_teams_open(sh_simulation *s) {
                                      .restarts_most = INT64_MAX};
     SH_TRY(sh_membership_init(&t->members, &members));
     t->servers = sh_alloc((size_t)services + 1, sizeof *t->servers);
-    t->kept = sh_alloc((size_t)members.generations_most, sizeof *t->kept);
+    t->snapshots = sh_alloc((size_t)members.generations_most, sizeof *t->snapshots);
     t->workers = sh_alloc((size_t)deaths, sizeof *t->workers);
-    if (t->servers == NULL || t->kept == NULL || t->workers == NULL)
+    if (t->servers == NULL || t->snapshots == NULL || t->workers == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %d workers", options->ranks);
     for (int i = 0; i < services; i++)
         t->servers[i] = (server_place){.home = options->ranks + i, .runs = true};
@@ -227,12 +227,12 @@ sh_status sh_simulated_teams_open(sh_simulation *s) {
 void sh_simulated_teams_close(sh_simulation *s) {
     sh_simulated_teams *t = s->teams;
     if (t == NULL) return;
-    for (int i = 0; t->kept != NULL && i < t->members.options.generations_most; i++)
-        sh_free(t->kept[i]);
+    for (int i = 0; t->snapshots != NULL && i < t->members.options.generations_most; i++)
+        sh_free(t->snapshots[i]);
     sh_membership_fini(&t->members);
     for (int i = 0; i < t->back; i++) sh_simulated_leave(&t->workers[i]);
     sh_free(t->workers);
-    sh_free(t->kept);
+    sh_free(t->snapshots);
     sh_free(t->servers);
     sh_free(t);
     s->teams = NULL;

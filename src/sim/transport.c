@@ -33,10 +33,10 @@ static void idle(sh_transport *transport);
 
 /* Who only polls would stop the clock for ever, so after many looks at one time it waits. */
 static void count_poll(sh_sim_rank *rank) {
-    if (rank->polled_ns != rank->sim->now_ns) rank->polls = 0;
-    rank->polled_ns = rank->sim->now_ns;
-    if (++rank->polls < POLLS_MOST || sh_fiber_self() == NULL) return;
-    rank->polls = 0;
+    if (rank->polls.at_ns != rank->sim->now_ns) rank->polls.count = 0;
+    rank->polls.at_ns = rank->sim->now_ns;
+    if (++rank->polls.count < POLLS_MOST || sh_fiber_self() == NULL) return;
+    rank->polls.count = 0;
     idle(&rank->base);
 }
 
@@ -45,21 +45,21 @@ static bool progress(sh_transport *transport) {
     if (!rank->news) count_poll(rank);
     bool moved = rank->news;
     rank->news = false;
-    if (moved) rank->fruitless = 0;
+    if (moved) rank->look.fruitless = 0;
     return moved;
 }
 
 /* A look is queued once per rank and pushed on when it fires too early: ranks that wait for
  * thousands of messages a millisecond do not queue thousands of looks. */
 void sh_sim_looks(sh_sim_rank *rank) {
-    rank->looks = false;
+    rank->look.queued = false;
     if (rank->waiter == NULL) return;
-    if (rank->look_ns > rank->sim->now_ns) {
-        rank->looks = true;
-        sh_sim_queue(rank->sim, &rank->look, SH_SIM_LOOKS, rank->look_ns);
+    if (rank->look.at_ns > rank->sim->now_ns) {
+        rank->look.queued = true;
+        sh_sim_queue(rank->sim, &rank->look.event, SH_SIM_LOOKS, rank->look.at_ns);
         return;
     }
-    if (rank->fruitless < LOOKS_LONGEST) rank->fruitless++;
+    if (rank->look.fruitless < LOOKS_LONGEST) rank->look.fruitless++;
     sh_fiber_wake(rank->waiter);
 }
 
@@ -71,10 +71,10 @@ static void idle(sh_transport *transport) {
     bool ends = rank->dead || sim->stuck;
     if (ends && ++rank->vain < VAIN_MOST) return;  // its calls fail: it should notice soon
     rank->waiter = sh_fiber_self();
-    rank->look_ns = sim->now_ns + (look_ns << rank->fruitless);
-    if (!rank->looks && !ends) {
-        rank->looks = true;
-        sh_sim_queue(sim, &rank->look, SH_SIM_LOOKS, rank->look_ns);
+    rank->look.at_ns = sim->now_ns + (look_ns << rank->look.fruitless);
+    if (!rank->look.queued && !ends) {
+        rank->look.queued = true;
+        sh_sim_queue(sim, &rank->look.event, SH_SIM_LOOKS, rank->look.at_ns);
     }
     sh_fiber_block("a message");
     rank->waiter = NULL;

@@ -7,10 +7,10 @@
 struct sh_delta {
     sh_replica *replica;
     sh_exchange *exchange;
-    float *anchor;    // a; NULL: timing only
-    bool feeds_back;  // there is a residual
-    float *residual;  // the exchange's; NULL: none, or timing only
-    float *kept;      // the sum of all workers' as the last meeting left it
+    float *anchor;        // a; NULL: timing only
+    bool feeds_back;      // there is a residual
+    float *residual;      // the exchange's; NULL: none, or timing only
+    float *residual_sum;  // the sum of all workers' as the last meeting left it
 };
 
 static sh_status out_of_memory(void) {
@@ -18,10 +18,10 @@ static sh_status out_of_memory(void) {
 }
 
 /* Does not depend on how many workers a checkpoint is from. */
-static void take_kept(sh_delta *delta) {
-    if (delta->residual == NULL || delta->kept == NULL) return;
+static void take_residual_sum(sh_delta *delta) {
+    if (delta->residual == NULL || delta->residual_sum == NULL) return;
     size_t total = delta->replica->params->total;
-    sh_vector()->copy(delta->kept, delta->residual, total);
+    sh_vector()->copy(delta->residual_sum, delta->residual, total);
     sh_vector()->scale(delta->residual, 1.0F / (float)delta->replica->ranks, total);
 }
 
@@ -45,16 +45,16 @@ static sh_status make(sh_delta *delta) {
     delta->feeds_back = sh_codec_states(replica->codec) > 0;
     if (delta->feeds_back && sh_exchange_states(delta->exchange, states) > 0)
         delta->residual = states[0].block;
-    take_kept(delta);
+    take_residual_sum(delta);
     return SH_OK;
 }
 
-sh_status sh_delta_create(sh_replica *replica, float *kept, sh_delta **delta_out) {
+sh_status sh_delta_create(sh_replica *replica, float *residual_sum, sh_delta **delta_out) {
     *delta_out = NULL;
     if (replica->codec->kind == NULL || replica->ranks == 1) return SH_OK;
     sh_delta *delta = sh_alloc(1, sizeof *delta);
     if (delta == NULL) return out_of_memory();
-    *delta = (sh_delta){.replica = replica, .kept = kept};
+    *delta = (sh_delta){.replica = replica, .residual_sum = residual_sum};
     sh_status status = make(delta);
     if (status == SH_OK)
         *delta_out = delta;
@@ -103,11 +103,11 @@ sh_status sh_delta_average(sh_delta *delta) {
 sh_status sh_delta_settle(sh_delta *delta) {
     if (delta == NULL || !delta->feeds_back) return SH_OK;
     SH_TRY(sh_exchange_settle(delta->exchange));
-    if (delta->kept == NULL || delta->residual == NULL) return SH_OK;
+    if (delta->residual_sum == NULL || delta->residual == NULL) return SH_OK;
     size_t total = delta->replica->params->total;
-    sh_vector()->copy(delta->residual, delta->kept, total);
-    sh_vector()->scale(delta->kept, (float)delta->replica->ranks, total);
-    take_kept(delta);
+    sh_vector()->copy(delta->residual, delta->residual_sum, total);
+    sh_vector()->scale(delta->residual_sum, (float)delta->replica->ranks, total);
+    take_residual_sum(delta);
     return SH_OK;
 }
 

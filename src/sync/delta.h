@@ -14,9 +14,9 @@
 
 typedef struct sh_delta sh_delta;
 
-/* Collective, when all models are one. `kept` is the replica's block for the residual, NULL: it has
- * none. NULL in `*delta_out`: the run has no codec, or one worker. */
-sh_status sh_delta_create(sh_replica *replica, float *kept, sh_delta **delta_out);
+/* Collective, when all models are one. `residual_sum` is the replica's block for the residual,
+ * NULL: it has none. NULL in `*delta_out`: the run has no codec, or one worker. */
+sh_status sh_delta_create(sh_replica *replica, float *residual_sum, sh_delta **delta_out);
 void sh_delta_destroy(sh_delta *delta, bool failed);
 /* Collective: the weights become a + the mean change. Uses the gradient block. */
 sh_status sh_delta_average(sh_delta *delta);

@@ -94,7 +94,7 @@ static sh_status lock(sh_replica *replica, common *c) {
     int failed = pthread_mutex_lock(&c->lock);
     replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     if (failed == 0) return SH_OK;
-    if (failed == EOWNERDEAD) pthread_mutex_unlock(&c->lock);  // unusable, and all will hear of it
+    if (failed == EOWNERDEAD) pthread_mutex_unlock(&c->lock);  // unusable: every later lock fails
     return SH_FAIL(SH_E_PEER, "a worker left while it held the lock of the weights");
 }
 
@@ -155,17 +155,17 @@ static void hogwild_destroy(sh_sync *sync) {
 
 /* The number of the step that this worker may do; false: there is none before the meeting. Orders
  * are relaxed: the counters guard nothing, and a meeting begins with a barrier. */
-static bool take_step(sh_replica *replica, common *c, int64_t *ticket_out) {
+static bool take_step(sh_replica *replica, common *c, int64_t *number_out) {
     if (replica->ops.stops != NULL && replica->ops.stops(replica->ops.self))
         atomic_store_explicit(&c->stops, true, memory_order_relaxed);
     if (atomic_load_explicit(&c->stops, memory_order_relaxed)) return false;
-    *ticket_out = atomic_fetch_add_explicit(&c->taken, 1, memory_order_relaxed);
-    if (*ticket_out >= replica->all.goal) return false;
-    replica->all.done = *ticket_out + 1;
+    *number_out = atomic_fetch_add_explicit(&c->taken, 1, memory_order_relaxed);
+    if (*number_out >= replica->all.goal) return false;
+    replica->all.done = *number_out + 1;
     return true;
 }
 
-static void update(sh_replica *replica, float *weights, int64_t ticket, bool shared) {
+static void update(sh_replica *replica, float *weights, int64_t number, bool shared) {
     const sh_optim_step step = {
         .params = replica->params,
         .count = replica->params->count,
@@ -174,62 +174,62 @@ static void update(sh_replica *replica, float *weights, int64_t ticket, bool sha
         .weights = weights,
         .gradients = replica->gradients,
         .gradient_scale = 1,
-        .lr = sh_schedule_lr(replica->schedule, ticket / replica->ranks),
+        .lr = sh_schedule_lr(replica->schedule, number / replica->ranks),
         .step = replica->step + 1,
     };
     sh_optim_apply(replica->optim, &step);
 }
 
-static sh_status free_step(sh_replica *replica, common *c, int64_t ticket,
+static sh_status free_step(sh_replica *replica, common *c, int64_t number,
                            sh_loss_result *result_out) {
     SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
-    update(replica, c->weights, ticket, true);
+    update(replica, c->weights, number, true);
     return SH_OK;
 }
 
-static sh_status locked_step(sh_replica *replica, common *c, int64_t ticket,
+static sh_status locked_step(sh_replica *replica, common *c, int64_t number,
                              sh_loss_result *result_out) {
     SH_TRY(lock(replica, c));
     memcpy(replica->weights, c->weights, replica->params->total * sizeof(float));
     pthread_mutex_unlock(&c->lock);
     SH_TRY(replica->ops.compute(replica->ops.self, SH_MEAN_OWN, result_out));
     SH_TRY(lock(replica, c));
-    update(replica, c->weights, ticket, false);
+    update(replica, c->weights, number, false);
     pthread_mutex_unlock(&c->lock);
     return SH_OK;
 }
 
 /* A row at a time there is nothing to copy: the locked step holds the lock from the first read to
  * the last write. */
-static sh_status sparse_step(sh_replica *replica, common *c, int64_t ticket, bool locked,
+static sh_status sparse_step(sh_replica *replica, common *c, int64_t number, bool locked,
                              sh_loss_result *result_out) {
     sh_sparse_batch batch;
-    double lr = sh_schedule_lr(replica->schedule, ticket / replica->ranks);
+    double lr = sh_schedule_lr(replica->schedule, number / replica->ranks);
     SH_TRY(replica->ops.next_sparse(replica->ops.self, &batch));
     if (locked) SH_TRY(lock(replica, c));
     *result_out = sh_sparse_step(replica->ops.sparse, &batch, lr, c->weights);
     if (locked) pthread_mutex_unlock(&c->lock);
     if (isfinite(result_out->sum)) return SH_OK;
-    SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is not finite", (long)ticket + 1);
+    SH_FAIL(SH_E_NUMERIC, "step %ld: the loss is not finite", (long)number + 1);
     return sh_error_hint("lower --lr");
 }
 
-static sh_status any_step(hogwild *h, sh_replica *replica, int64_t ticket,
+static sh_status any_step(hogwild *h, sh_replica *replica, int64_t number,
                           sh_loss_result *result_out) {
     if (replica->ops.sparse != NULL)
-        return sparse_step(replica, h->common, ticket, h->locked, result_out);
-    return (h->locked ? locked_step : free_step)(replica, h->common, ticket, result_out);
+        return sparse_step(replica, h->common, number, h->locked, result_out);
+    return (h->locked ? locked_step : free_step)(replica, h->common, number, result_out);
 }
 
 static sh_status hogwild_step(sh_sync *sync, sh_loss_result *result_out, bool *meets_out) {
     hogwild *h = sync->own;
     sh_replica *replica = sync->replica;
     common *c = h->common;
-    int64_t ticket;
-    *meets_out = !take_step(replica, c, &ticket);
+    int64_t number;
+    *meets_out = !take_step(replica, c, &number);
     if (*meets_out) return SH_OK;
     int64_t seen = atomic_load_explicit(&c->applied, memory_order_relaxed);
-    SH_TRY(any_step(h, replica, ticket, result_out));
+    SH_TRY(any_step(h, replica, number, result_out));
     int64_t now = atomic_fetch_add_explicit(&c->applied, 1, memory_order_relaxed);
     sh_staleness_add(&replica->counts.staleness, (uint64_t)(now - seen));
     return SH_OK;

@@ -28,18 +28,19 @@
  * the lock. Everything else of the worker's side is written in create, before the barrier there; no
  * request reaches a service before that.
  *
- * Service r sits on worker r. That of worker 0 keeps the ledger of steps (sync/ledger.h), too. */
+ * Service r sits on worker r. That of worker 0 holds the step counter (sync/step_counter.h), too.
+ */
 #include <pthread.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/rng.h"
 #include "sync/graph.h"
-#include "sync/ledger.h"
+#include "sync/step_counter.h"
 #include "sync/list.h"
 #include "tensor/kernels/vector.h"
 
-enum { TAG_ASK = 1, TAG_ANSWER, TAG_LEAVE, SEATS_MOST = 4 };
+enum { TAG_ASK = 1, TAG_ANSWER, TAG_END, ASKERS_MOST = 4 };
 
 /* Who of a pair takes the mean of both models. */
 typedef struct pairing {
@@ -51,7 +52,7 @@ typedef struct pairs {
     sh_graph graph;
     bool asks, answers;
     int64_t period;  // it asks in one step of so many, on average
-    sh_ticket ticket;
+    sh_permit permit;
     // Who asks:
     float *partner;  // (params->total) the partner's model; NULL: it takes none, or timing only
     sh_message ask, answer;
@@ -117,13 +118,13 @@ static sh_status pairs_create(sh_sync *sync) {
  */
 static void abandon(sh_sync *sync, pairs *p) {
     sh_replica *replica = sync->replica;
-    sh_ticket_drop(&p->ticket, replica);
+    sh_permit_drop(&p->permit, replica);
     sh_cancel(replica->mail.transport, &p->ask);
     sh_cancel(replica->mail.transport, &p->answer);
     if (p->shared != NULL) sh_vector()->copy(p->shared, replica->weights, replica->params->total);
 }
 
-/* After a meeting nothing is under way, so a service's own worker can send it home. */
+/* After a meeting nothing is under way, so a worker can end its own service. */
 static void pairs_destroy(sh_sync *sync) {
     pairs *p = sync->own;
     sh_replica *replica = sync->replica;
@@ -131,7 +132,7 @@ static void pairs_destroy(sh_sync *sync) {
     if (sync->failed)
         abandon(sync, p);
     else
-        sh_mail_put(&replica->mail, replica->ranks + replica->rank, TAG_LEAVE, NULL, 0, "leave");
+        sh_mail_put(&replica->mail, replica->ranks + replica->rank, TAG_END, NULL, 0, "end");
     pthread_mutex_destroy(&p->lock);
     sh_free(p->partner);
     sh_free(p->shared);
@@ -205,7 +206,7 @@ static sh_status pairs_step(sh_sync *sync, sh_loss_result *result_out, bool *mee
     pairs *p = sync->own;
     sh_replica *replica = sync->replica;
     replica->mail.step = replica->step;
-    SH_TRY(sh_ticket_take(&p->ticket, replica, replica->ranks, meets_out));
+    SH_TRY(sh_permit_take(&p->permit, replica, replica->ranks, meets_out));
     if (*meets_out) return SH_OK;
     int peer = draw(sync);
     if (peer >= 0) SH_TRY(ask(sync, peer));
@@ -215,7 +216,7 @@ static sh_status pairs_step(sh_sync *sync, sh_loss_result *result_out, bool *mee
     return SH_OK;
 }
 
-/* Every worker has heard that it is to meet, but one that asks may still be at its last step: only
+/* Every worker was told that it is to meet, but one that asks may still be at its last step: only
  * when all have arrived is no average under way. */
 static sh_status pairs_meet(sh_sync *sync) {
     pairs *p = sync->own;
@@ -238,55 +239,55 @@ static sh_status pairs_meet(sh_sync *sync) {
 
 /* ---- the service ---- */
 
-/* A place for one who asks. */
-typedef struct service_seat {
+/* Buffer and message for one worker that asks; a service answers several at a time. */
+typedef struct served_asker {
     float *model;        // as it came, then as it goes back; NULL: timing only
     sh_message message;  // the ask, then the answer
     bool answers;
-} service_seat;
+} served_asker;
 
-typedef struct service_desk {
+typedef struct pair_service {
     pairing takes;
-    service_seat envs[SEATS_MOST];
-    int seat_count;
-    sh_ledger ledger;
-    sh_message leave;
-} service_desk;
+    served_asker askers[ASKERS_MOST];
+    int asker_count;
+    sh_step_counter counter;
+    sh_message end;
+} pair_service;
 
-static sh_status expect(sh_service *service, const service_desk *desk, service_seat *env) {
-    size_t bytes = desk->takes.partner ? service->params->total * sizeof(float) : 0;
-    env->answers = false;
-    env->message =
-        (sh_message){.peer = SH_ANY_RANK, .tag = TAG_ASK, .data = env->model, .bytes = bytes};
-    return sh_mail_receive(&service->mail, &env->message);
+static sh_status expect(sh_service *service, const pair_service *own, served_asker *asker) {
+    size_t bytes = own->takes.partner ? service->params->total * sizeof(float) : 0;
+    asker->answers = false;
+    asker->message =
+        (sh_message){.peer = SH_ANY_RANK, .tag = TAG_ASK, .data = asker->model, .bytes = bytes};
+    return sh_mail_receive(&service->mail, &asker->message);
 }
 
-static sh_status open_desk(sh_service *service, service_desk *desk) {
+static sh_status begin_service(sh_service *service, pair_service *own) {
     sh_graph graph;
     int workers = service->workers;
-    if (service->index == 0) SH_TRY(sh_ledger_begin(&desk->ledger, service));
+    if (service->index == 0) SH_TRY(sh_step_counter_begin(&own->counter, service));
     SH_TRY(sh_graph_find(graph_name(service->options), workers, &graph));
-    desk->takes = pairing_of(service->scheme);
-    if (!is_asked(desk->takes, &graph, service->index)) return SH_OK;
-    int askers = desk->takes.asker && desk->takes.partner ? (workers + 1) / 2 : workers - 1;
-    desk->seat_count = askers < SEATS_MOST ? askers : SEATS_MOST;
-    for (int i = 0; i < desk->seat_count; i++) {
-        service_seat *env = &desk->envs[i];
+    own->takes = pairing_of(service->scheme);
+    if (!is_asked(own->takes, &graph, service->index)) return SH_OK;
+    int askers_most = own->takes.asker && own->takes.partner ? (workers + 1) / 2 : workers - 1;
+    own->asker_count = askers_most < ASKERS_MOST ? askers_most : ASKERS_MOST;
+    for (int i = 0; i < own->asker_count; i++) {
+        served_asker *asker = &own->askers[i];
         if (service->weights != NULL) {
-            env->model = sh_alloc(service->params->total, sizeof *env->model);
-            if (env->model == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a partner");
+            asker->model = sh_alloc(service->params->total, sizeof *asker->model);
+            if (asker->model == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a partner");
         }
-        SH_TRY(expect(service, desk, env));
+        SH_TRY(expect(service, own, asker));
     }
     return SH_OK;
 }
 
-static void close_desk(sh_service *service, service_desk *desk) {
-    if (service->index == 0) sh_ledger_end(&desk->ledger, service);
-    sh_cancel(service->mail.transport, &desk->leave);
-    for (int i = 0; i < desk->seat_count; i++) {
-        sh_cancel(service->mail.transport, &desk->envs[i].message);
-        sh_free(desk->envs[i].model);
+static void end_service(sh_service *service, pair_service *own) {
+    if (service->index == 0) sh_step_counter_end(&own->counter, service);
+    sh_cancel(service->mail.transport, &own->end);
+    for (int i = 0; i < own->asker_count; i++) {
+        sh_cancel(service->mail.transport, &own->askers[i].message);
+        sh_free(own->askers[i].model);
     }
 }
 
@@ -304,31 +305,31 @@ static void exchange(const sh_sync *sync, float *model, size_t total) {
     pthread_mutex_unlock(&p->lock);
 }
 
-static sh_status serve_seat(sh_service *service, const service_desk *desk, service_seat *env,
-                            bool *moved) {
-    if (!sh_mail_test(&service->mail, &env->message)) return SH_OK;
+static sh_status serve_asker(sh_service *service, const pair_service *own, served_asker *asker,
+                             bool *moved) {
+    if (!sh_mail_test(&service->mail, &asker->message)) return SH_OK;
     *moved = true;
-    SH_TRY(sh_mail_wait(&service->mail, &env->message, "ask"));
-    if (env->answers) return expect(service, desk, env);
+    SH_TRY(sh_mail_wait(&service->mail, &asker->message, "ask"));
+    if (asker->answers) return expect(service, own, asker);
     size_t total = service->params->total;
-    if (env->model != NULL) exchange(service->worker, env->model, total);
-    env->answers = true;
-    env->message = (sh_message){.peer = env->message.peer,
-                                .tag = TAG_ANSWER,
-                                .data = env->model,
-                                .bytes = desk->takes.asker ? total * sizeof(float) : 0};
-    return sh_mail_send(&service->mail, &env->message);
+    if (asker->model != NULL) exchange(service->worker, asker->model, total);
+    asker->answers = true;
+    asker->message = (sh_message){.peer = asker->message.peer,
+                                  .tag = TAG_ANSWER,
+                                  .data = asker->model,
+                                  .bytes = own->takes.asker ? total * sizeof(float) : 0};
+    return sh_mail_send(&service->mail, &asker->message);
 }
 
-static sh_status serve_desk(sh_service *service, service_desk *desk) {
+static sh_status answer_until_end(sh_service *service, pair_service *own) {
     sh_transport *transport = service->mail.transport;
-    desk->leave = (sh_message){.peer = service->index, .tag = TAG_LEAVE};
-    SH_TRY(sh_mail_receive(&service->mail, &desk->leave));
-    while (!sh_mail_test(&service->mail, &desk->leave)) {
+    own->end = (sh_message){.peer = service->index, .tag = TAG_END};
+    SH_TRY(sh_mail_receive(&service->mail, &own->end));
+    while (!sh_mail_test(&service->mail, &own->end)) {
         bool moved = false;
-        if (service->index == 0) SH_TRY(sh_ledger_serve(&desk->ledger, service, &moved));
-        for (int i = 0; i < desk->seat_count; i++)
-            SH_TRY(serve_seat(service, desk, &desk->envs[i], &moved));
+        if (service->index == 0) SH_TRY(sh_step_counter_serve(&own->counter, service, &moved));
+        for (int i = 0; i < own->asker_count; i++)
+            SH_TRY(serve_asker(service, own, &own->askers[i], &moved));
         if (moved) continue;
         SH_TRY(sh_service_health(service));
         sh_transport_idle(transport);
@@ -337,10 +338,10 @@ static sh_status serve_desk(sh_service *service, service_desk *desk) {
 }
 
 static sh_status pairs_serve(sh_service *service) {
-    service_desk desk = {0};
-    sh_status status = open_desk(service, &desk);
-    if (status == SH_OK) status = serve_desk(service, &desk);
-    close_desk(service, &desk);
+    pair_service own = {0};
+    sh_status status = begin_service(service, &own);
+    if (status == SH_OK) status = answer_until_end(service, &own);
+    end_service(service, &own);
     return status;
 }
 

@@ -107,10 +107,12 @@ static sh_sync_cost ps_cost(const sh_sync_load *load) {
                     : policy.push_every > 1 ? 1.0 / (double)policy.push_every
                                             : 1;
     double per_worker = push * pushes + model * pulls;
-    double crowd = (double)load->workers / servers;
-    return (sh_sync_cost){.sent_bytes = load->workers * per_worker,
-                          .seconds = (pushes + pulls) * load->link.alpha_s +
-                                     per_worker * (crowd > 1 ? crowd : 1) * load->link.beta_s};
+    double workers_per_server = (double)load->workers / servers;
+    return (sh_sync_cost){
+        .sent_bytes = load->workers * per_worker,
+        .seconds =
+            (pushes + pulls) * load->link.alpha_s +
+            per_worker * (workers_per_server > 1 ? workers_per_server : 1) * load->link.beta_s};
 }
 
 const sh_sync_family sh_ps_family = {

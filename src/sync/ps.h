@@ -172,7 +172,7 @@ enum {
     SH_PS_VOID = 16,   // beside a pull: the gradient was broken off
     SH_PS_MOST = 32,   // exact runs: a push of int64 is answered by the maximum over the workers,
     SH_PS_SUM = 64,    // or by their sum
-    SH_PS_STEP = 128,  // alone: leave for a step between two pulls; shard 0's
+    SH_PS_STEP = 128,  // alone: a permit for a step between two pulls; shard 0's
 };
 
 typedef struct sh_ps_request {
@@ -189,8 +189,8 @@ enum { SH_PS_TEXT = 192 };
 typedef struct sh_ps_reply {
     uint32_t magic;
     int32_t failed;   // the server's status; SH_OK: values follow
-    int64_t told;     // 1: that the round of the last leave was over, in a message of its own
-    int64_t granted;  // 1: leave for a step, or combined; 0: it is time to meet
+    int64_t told;     // 1: OVER was sent since the last reply, so the worker receives it
+    int64_t granted;  // 1: permit for a step, or combined; 0: it is time to meet
     int64_t version;  // of the values
     int64_t done;     // steps of all workers before the one that is granted
     char text[SH_PS_TEXT];

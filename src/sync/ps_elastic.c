@@ -54,14 +54,14 @@ void ps_elastic_move(const sh_sync *sync, const ps_worker *w) {
         x[i] -= alpha * (seen[i] - w->centre[i]);
 }
 
-void ps_elastic_put_aside(const sh_sync *sync, ps_worker *w) {
+void ps_elastic_save_own(const sh_sync *sync, ps_worker *w) {
     if (w->own == NULL) return;
     if (w->links[0].request.what & SH_PS_PUSH) ps_elastic_move(sync, w);
     sh_vector()->copy(sync->replica->weights, w->own, sync->replica->params->total);
 }
 
 /* The meeting sent the centre whole, so the server knows that the worker has it. */
-void ps_elastic_take_back(const sh_sync *sync, const ps_worker *w) {
+void ps_elastic_restore_own(const sh_sync *sync, const ps_worker *w) {
     if (w->own == NULL) return;
     size_t total = sync->replica->params->total;
     sh_vector()->copy(sync->replica->weights, w->centre, total);

@@ -1,7 +1,7 @@
 /* Elastic averaging through a codec (sync/easgd.c), both sides.
  *
- * Worker and server both have the same copy k of the centre, bit for bit, as the worker last heard
- * of it. With the codec C:
+ * Worker and server both have the same copy k of the centre, bit for bit, as the last
+ * reply told it. With the codec C:
  *
  *   the worker sends  C(x - k)           and both know of its weights  x' = k + C(x - k)
  *   the server sends  C(c - k)           and both know of the centre   c' = k + C(c - k)
@@ -25,8 +25,8 @@ sh_status ps_elastic_write(const sh_sync *sync, ps_worker *w, ps_link *link);
 /* The reply to a push is here: the worker's weights move. */
 void ps_elastic_move(const sh_sync *sync, const ps_worker *w);
 /* At a meeting, before the weights become the centre's, and after it. */
-void ps_elastic_put_aside(const sh_sync *sync, ps_worker *w);
-void ps_elastic_take_back(const sh_sync *sync, const ps_worker *w);
+void ps_elastic_save_own(const sh_sync *sync, ps_worker *w);
+void ps_elastic_restore_own(const sh_sync *sync, const ps_worker *w);
 
 /* The server's side of a push, of the worker's weights or of their message, decoded. */
 sh_status ps_elastic_push(ps_server *server, ps_client *client, const float *pushed);

@@ -11,15 +11,15 @@ static bool feeds_back(const sh_sync *sync, const ps_worker *w) {
 }
 
 void ps_residual_take(const sh_sync *sync, ps_worker *w) {
-    const float *kept = sync->replica->state[0];
-    for (int i = 0; kept != NULL && i < w->count; i++)
-        sh_ps_shard_take(&w->links[i].shard, kept, w->links[i].push.state);
+    const float *residual = sync->replica->state[0];
+    for (int i = 0; residual != NULL && i < w->count; i++)
+        sh_ps_shard_take(&w->links[i].shard, residual, w->links[i].push.state);
 }
 
 void ps_residual_give(const sh_sync *sync, const ps_worker *w) {
-    float *kept = sync->replica->state[0];
-    for (int i = 0; kept != NULL && i < w->count; i++)
-        sh_ps_shard_give(&w->links[i].shard, w->links[i].push.state, kept);
+    float *residual = sync->replica->state[0];
+    for (int i = 0; residual != NULL && i < w->count; i++)
+        sh_ps_shard_give(&w->links[i].shard, w->links[i].push.state, residual);
 }
 
 sh_status ps_residual_settle(const sh_sync *sync, ps_worker *w) {

@@ -137,8 +137,8 @@ static sh_status answer(ps_server *server, ps_client *client, const void *values
                 (size_t)client->request.sum * sizeof(int64_t));
 }
 
-/* All workers get the same numbers, or all hear that it is time to meet: who has left their middle
- * does not come back before the meeting. */
+/* All workers get the same numbers, or all are told that it is time to meet: a worker that is
+ * at the meeting brings no numbers before it is over. */
 static sh_status try_combine(ps_server *server) {
     int ready = 0, workers = server->service->workers;
     for (int i = 0; i < workers; i++) ready += server->clients[i].state == PS_COMBINES ? 1 : 0;
@@ -309,8 +309,8 @@ static bool sends(const ps_client *client) {
            is_pending(&client->mail.slot[1]);
 }
 
-/* It has the last reply, or asks no more than to meet; that the reply has left may be heard later.
- */
+/* The peer has its last reply, or waits for one and can only ask to meet. A reply may arrive before
+ * the sends here are seen to be complete, so the next request is taken in after that. */
 static bool is_answered(const ps_server *server, int peer) {
     if (peer < 0 || peer >= server->service->workers) return true;
     const ps_client *client = &server->clients[peer];

@@ -17,32 +17,33 @@ static void count_updates(sh_replica *replica, ps_worker *w) {
 
 /* ---- Gradients that nobody wants ---- */
 
-static sh_status expect_word(sh_sync *sync, ps_worker *w) {
-    return ps_start(sync->replica, &w->word, false, 0, SH_PS_OVER, &w->over, sizeof w->over);
+static sh_status expect_over(sh_sync *sync, ps_worker *w) {
+    return ps_start(sync->replica, &w->over, false, 0, SH_PS_OVER, &w->over_version,
+                    sizeof w->over_version);
 }
 
 /* Fits sh_replica.unwanted. A word about an earlier round came too late to matter. */
 static bool is_unwanted(void *who) {
     const sh_sync *sync = who;
     const ps_worker *w = sync->own;
-    return sh_mail_test(&sync->replica->mail, &w->word) && w->word.state == SH_MESSAGE_DONE &&
-           w->word.bytes == sizeof w->over && w->over > w->round;
+    return sh_mail_test(&sync->replica->mail, &w->over) && w->over.state == SH_MESSAGE_DONE &&
+           w->over.bytes == sizeof w->over_version && w->over_version > w->round;
 }
 
 /* The reply to a worker that was told says so: the word is taken, and the next one expected. */
-static sh_status take_word(sh_sync *sync, ps_worker *w) {
+static sh_status take_over(sh_sync *sync, ps_worker *w) {
     if (w->links[0].reply.told == 0) return SH_OK;
     if (!sh_ps_breaks_off(&w->policy, sync->replica->ranks))
         return SH_FAIL(SH_E_FORMAT, "server 0 says that it told what nobody asked");
-    SH_TRY(sh_mail_wait(&sync->replica->mail, &w->word, "end of a round"));
-    return expect_word(sync, w);
+    SH_TRY(sh_mail_wait(&sync->replica->mail, &w->over, "end of a round"));
+    return expect_over(sync, w);
 }
 
 /* ---- Between two pulls ---- */
 
 /* Downpour: the worker's own copy moves on while the gradients are added up, at the full rate,
  * since nobody else's updates are in it. */
-static void go_on_alone(sh_sync *sync, ps_worker *w) {
+static void move_own_copy(sh_sync *sync, ps_worker *w) {
     sh_replica *replica = sync->replica;
     size_t total = replica->params->total;
     if (w->sum != NULL) sh_vector()->add_to(w->sum, replica->gradients, total);
@@ -63,7 +64,7 @@ static uint32_t next_request(const ps_worker *w) {
 /* What it has done is not all with the servers. */
 static bool owes(const ps_worker *w) { return w->policy.elastic > 0 || w->summed > 0; }
 
-/* ---- Leave ---- */
+/* ---- Permits ---- */
 
 static bool pulls(const ps_worker *w) { return w->links[0].request.what & SH_PS_PULL; }
 
@@ -83,11 +84,11 @@ static sh_status end_request(sh_sync *sync, ps_worker *w) {
 }
 
 /* Shard 0's word on the step that was asked for. */
-static sh_status hear(sh_sync *sync, ps_worker *w, bool *goes_on_out) {
+static sh_status read_permit(sh_sync *sync, ps_worker *w, bool *goes_on_out) {
     sh_replica *replica = sync->replica;
     const sh_ps_reply *reply = &w->links[0].reply;
     SH_TRY(ps_read_head(sync, &w->links[0], 0));
-    SH_TRY(take_word(sync, w));
+    SH_TRY(take_over(sync, w));
     w->round = reply->version;
     replica->all.done = reply->done;
     count_updates(replica, w);
@@ -95,15 +96,15 @@ static sh_status hear(sh_sync *sync, ps_worker *w, bool *goes_on_out) {
     return pulls(w) ? SH_OK : end_request(sync, w);
 }
 
-/* Waits for leave to compute, and for the weights to compute with. A meeting ends a period early:
- * then the worker pushes and pulls before it. */
-static sh_status get_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
+/* Waits for the permit to compute, and for the weights to compute with. A meeting ends a period
+ * early: then the worker pushes and pulls before it. */
+static sh_status wait_for_permit(sh_sync *sync, ps_worker *w, bool *meets_out) {
     bool goes_on;
     if (!w->asked) SH_TRY(ps_ask(sync, w, SH_PS_PULL));
-    SH_TRY(hear(sync, w, &goes_on));
+    SH_TRY(read_permit(sync, w, &goes_on));
     if (!goes_on && !pulls(w) && owes(w)) {
         SH_TRY(ps_ask(sync, w, SH_PS_PUSH | SH_PS_PULL));
-        SH_TRY(hear(sync, w, &goes_on));
+        SH_TRY(read_permit(sync, w, &goes_on));
     }
     *meets_out = !goes_on;  // then other servers may wait for those who are behind: later
     if (*meets_out || !pulls(w)) return SH_OK;
@@ -115,19 +116,19 @@ static sh_status get_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
 
 /* ---- The scheme's calls ---- */
 
-static sh_status take_leave(sh_sync *sync, ps_worker *w, bool *meets_out) {
+static sh_status take_permit(sh_sync *sync, ps_worker *w, bool *meets_out) {
     sh_replica *replica = sync->replica;
     int64_t begin = sh_clock_now_ns(replica->clock);
-    sh_status status = get_leave(sync, w, meets_out);
+    sh_status status = wait_for_permit(sync, w, meets_out);
     replica->counts.waited_ns += sh_clock_now_ns(replica->clock) - begin;
     return status;
 }
 
 static sh_status step(sh_sync *sync, ps_worker *w, sh_loss_result *result_out, bool *meets_out) {
     sh_replica *replica = sync->replica;
-    if (w->met) ps_elastic_take_back(sync, w);
+    if (w->met) ps_elastic_restore_own(sync, w);
     w->met = false;
-    SH_TRY(take_leave(sync, w, meets_out));
+    SH_TRY(take_permit(sync, w, meets_out));
     if (*meets_out) return SH_OK;
     const uint32_t next = next_request(w);
     if (next == SH_PS_STEP) SH_TRY(ps_ask(sync, w, next));  // the answer comes while it computes
@@ -137,7 +138,7 @@ static sh_status step(sh_sync *sync, ps_worker *w, sh_loss_result *result_out, b
     if (w->policy.elastic > 0)
         sh_replica_update(replica);
     else
-        go_on_alone(sync, w);
+        move_own_copy(sync, w);
     return next == SH_PS_STEP ? SH_OK : ps_ask(sync, w, next);
 }
 
@@ -182,7 +183,7 @@ static sh_status meet(sh_sync *sync, ps_worker *w) {
     SH_TRY(say(sync, w, SH_PS_MEET));
     if (w->asked) SH_TRY(ps_finish_pull(sync, w));
     w->since = 0;
-    ps_elastic_put_aside(sync, w);
+    ps_elastic_save_own(sync, w);
     for (int i = 0; i < w->count; i++) SH_TRY(ps_expect(sync, w, i, replica->weights, false));
     for (int i = 0; i < w->count; i++) {
         SH_TRY(ps_read_head(sync, &w->links[i], i));
@@ -256,7 +257,7 @@ sh_status sh_ps_create(sh_sync *sync) {
     SH_TRY(init_blocks(sync, w));
     ps_residual_take(sync, w);
     if (sh_ps_breaks_off(&w->policy, ranks)) {
-        SH_TRY(expect_word(sync, w));
+        SH_TRY(expect_over(sync, w));
         sync->replica->hooks.unwanted = is_unwanted;
     }
     if (sync->replica->fixed != NULL) sync->replica->hooks.combine = ps_exact_combine;
@@ -266,7 +267,7 @@ sh_status sh_ps_create(sh_sync *sync) {
     return SH_OK;
 }
 
-static void leave(sh_sync *sync, ps_worker *w) {
+static void send_end(sh_sync *sync, ps_worker *w) {
     if (w->failed || sync->failed || say(sync, w, SH_PS_END) != SH_OK) return;
     for (int i = 0; i < w->count; i++)
         if (sh_mail_wait(&sync->replica->mail, &w->links[i].last_ask, "end") != SH_OK) return;
@@ -284,11 +285,11 @@ static void abandon(sh_replica *replica, ps_link *link) {
 void sh_ps_destroy(sh_sync *sync) {
     ps_worker *w = sync->own;
     if (w == NULL) return;
-    leave(sync, w);
+    send_end(sync, w);
     if (w->ready) ps_residual_give(sync, w);
     sync->replica->hooks.unwanted = NULL;
     sync->replica->hooks.combine = NULL;
-    if (w->word.state == SH_MESSAGE_PENDING) sh_cancel(sync->replica->mail.transport, &w->word);
+    if (w->over.state == SH_MESSAGE_PENDING) sh_cancel(sync->replica->mail.transport, &w->over);
     for (int i = 0; w->links != NULL && i < w->count; i++) {
         abandon(sync->replica, &w->links[i]);
         sh_ps_coder_fini(&w->links[i].push);

@@ -14,7 +14,7 @@ typedef struct ps_link {
     float *pushes, *pulls;        // what travels, where the shard is no stretch of the block
     int64_t *integers;            // exact: a push
     bool asked;                   // a reply is due
-    sh_ps_request request, last;  // last: to meet, or to leave
+    sh_ps_request request, last;  // last: MEET or END
     sh_ps_reply reply;
     sh_message ask, pushed, head, values, last_ask, slot[2];
 } ps_link;
@@ -23,15 +23,15 @@ typedef struct ps_worker {
     sh_ps_policy policy;
     ps_link *links;
     int count;
-    bool asked;     // replies are due
-    bool met;       // no step since the meeting
-    bool failed;    // nobody is told anything any more
-    bool ready;     // all of it was there once
-    int64_t since;  // steps since its last pull
-    int64_t first;  // shard 0's version as the run began
-    int64_t round;  // shard 0's version as it gave leave
-    int64_t over;   // the version that it says the round has led to, when `word` is done
-    sh_message word;
+    bool asked;            // replies are due
+    bool met;              // no step since the meeting
+    bool failed;           // nobody is told anything any more
+    bool ready;            // all of it was there once
+    int64_t since;         // steps since its last pull
+    int64_t first;         // shard 0's version as the run began
+    int64_t round;         // shard 0's version with the permit
+    int64_t over_version;  // shard 0 ended the round; valid when `over` is done
+    sh_message over;
     float *sum;      // of gradients that are not pushed yet; NULL: each is pushed
     int64_t summed;  // how many
     float *centre;   // easgd: as this worker knows it from the servers,

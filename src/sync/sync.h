@@ -158,13 +158,13 @@ typedef struct sh_replica_batch {
     int64_t samples;   // in this worker's part of it
     bool broke_off;    // nobody wanted it: it is gone, and there is no gradient
     bool *unused;      // per parameter: no sample had a use for it; NULL: unknown
-    bool stops_now;    // a worker was asked to stop, and all have heard of it in this step
+    bool stops_now;    // a worker was asked to stop, and the sums of this step told all of them
     double grad_norm;  // before clipping, where a scheme clips what all workers summed
 } sh_replica_batch;
 
 /* Steps of all workers together. */
 typedef struct sh_replica_all {
-    int64_t done;   // as far as this one has heard
+    int64_t done;   // as the last permit or meeting told this worker
     int64_t goal;   // by the next meeting
     int64_t total;  // at the end of the run
 } sh_replica_all;

@@ -66,6 +66,50 @@ TEST(server, refuses_what_cannot_be_a_request_and_says_so) {
     }
 }
 
+/* Requests of rank 0 one after the other; replies are not read. */
+typedef struct intrusion {
+    const char *what;
+    uint32_t asks[2];
+} intrusion;
+
+static const intrusion *intruding;
+
+static sh_status intrude(sh_transport *transport, void *argument) {
+    (void)argument;
+    if (transport->rank != 0) return play_endpoint(transport, &besieged);
+    sh_mail mail = {.transport = transport, .workers = 2};
+    for (size_t i = 0; i < SH_COUNT(intruding->asks); i++) {
+        const sh_ps_request request = {
+            .magic = SH_PS_MAGIC, .what = intruding->asks[i], .goal = 10, .sum = 1};
+        SH_TRY(sh_mail_put(&mail, 2, SH_PS_ASK, &request, sizeof request, "intrude"));
+    }
+    sh_ps_reply reply;
+    do SH_TRY(sh_mail_take(&mail, 2, SH_PS_ANSWER, &reply, sizeof reply, "intrude"));
+    while (reply.failed == SH_OK);
+    return SH_FAIL((sh_status)reply.failed, "%s", reply.text);
+}
+
+TEST(server, refuses_requests_out_of_turn) {
+    const char *const early = "sent before the one before was answered";
+    const intrusion cases[] = {
+        {early, {SH_PS_PUSH | SH_PS_PULL, SH_PS_PULL}},  // its push has not come
+        {early, {SH_PS_PUSH, SH_PS_END}},
+        {early, {SH_PS_MEET, SH_PS_PULL}},
+        {early, {SH_PS_MEET, SH_PS_END}},
+        {"sent after its end", {SH_PS_END, SH_PS_PULL}},
+        {"sent after its end", {SH_PS_END, SH_PS_END}},
+    };
+    for (size_t i = 0; i < SH_COUNT(cases); i++) {
+        intruding = &cases[i];
+        besieged =
+            (ps_world){.scheme = "async", .workers = 2, .servers = 1, .lr = 1, .goals = {1000000}};
+        make_counters(&besieged);
+        besieged.optim = "sgd";
+        CHECK_FAILS(SH_E_FORMAT, cases[i].what, run_ranks(3, intrude, NULL));
+        end_world(&besieged);
+    }
+}
+
 /* A server that answers the first request with something else. */
 typedef struct liar {
     const char *what;
