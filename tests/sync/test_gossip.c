@@ -101,6 +101,61 @@ TEST(gossip, on_a_complete_graph_without_overlap_it_is_bulk_synchronous) {
     crowd_fini(&c);
 }
 
+/* A round by its formula: models and gradients are those before the round.
+ *
+ *   overlap     w_i <- sum_j W_ij w_j - lr g_i         without     w_i <- sum_j W_ij (w_j - lr g_j)
+ */
+static double after_round(const crowd *c, const sh_graph *graph, int row, size_t index) {
+    double weight = 0;
+    for (int column = 0; column < c->workers; column++) {
+        double model = (double)crowd_begin(c, column, index);
+        double step = c->lr * (model - (double)crowd_goal(column, index));
+        double share = sh_graph_mixing(graph, row, column);
+        weight += share * (c->steps_first ? model - step : model);
+        if (!c->steps_first && column == row) weight -= step;
+    }
+    return weight;
+}
+
+TEST(gossip, with_overlap_mixes_models_as_they_were_before_the_step) {
+    for (size_t k = 0; k < 2 * SH_COUNT(graphs); k++) {
+        crowd c = {.scheme = "gossip",
+                   .graph = graphs[k / 2],
+                   .workers = 6,
+                   .steps = 1,
+                   .lr = 0.2,
+                   .steps_first = k % 2};
+        CHECK_OK(crowd_run(&c));
+        sh_graph graph;
+        CHECK_OK(sh_graph_find(graphs[k / 2], 6, &graph));
+        for (int row = 0; row < 6; row++)
+            for (size_t i = 0; i < c.count; i++)
+                assert_true(
+                    fabs((double)crowd_at(&c, 1, row, i) - after_round(&c, &graph, row, i)) < 1e-5);
+        crowd_fini(&c);
+    }
+}
+
+/* A step of 10 ms and messages of 4 ms, in virtual time. */
+static double seconds_of(bool steps_first) {
+    const sh_sim_options sim = {.links = {.rank = {.alpha_s = 4e-3, .beta_s = 1e-12}},
+                                .compute = {.law = SH_LAW_CONSTANT, .mean_s = 10e-3}};
+    crowd c = {.scheme = "gossip",
+               .workers = 4,
+               .steps = 20,
+               .timing = true,
+               .steps_first = steps_first,
+               .sim = &sim};
+    CHECK_OK(crowd_run(&c));
+    crowd_fini(&c);
+    return c.seconds;
+}
+
+TEST(gossip, with_overlap_models_travel_while_the_gradient_is_computed) {
+    double hidden_s = seconds_of(true) - seconds_of(false);
+    assert_true(fabs(hidden_s - 20 * 4e-3) < 1e-4);
+}
+
 TEST(gossip, large_models_pass_each_other) {
     // Far more than a ring of shared memory holds.
     check_reference(&(crowd){.scheme = "gossip",

@@ -201,7 +201,7 @@ TEST(servers, share_the_traffic_of_limited_links) {
 /* ---- Shards ---- */
 
 static void check_shards(const sh_param_list *params, const char *placement, int count) {
-    size_t total = 0, least = SIZE_MAX, most = 0;
+    size_t total = 0, least = SIZE_MAX, most = 0, largest = 0;
     float *whole = sh_alloc(params->total, sizeof *whole), *again = sh_alloc(params->total, 4);
     float *part = sh_alloc(params->total, sizeof *part);
     sh_test_fill(whole, params->total, 1);
@@ -217,13 +217,17 @@ static void check_shards(const sh_param_list *params, const char *placement, int
     }
     assert_int_equal(total, params->total);
     assert_memory_equal(whole, again, params->total * sizeof *whole);
-    if (strcmp(placement, "range") == 0) assert_true(most - least <= 1);
+    for (size_t i = 0; i < params->count; i++)
+        if (params->items[i].count > largest) largest = params->items[i].count;
+    // Whole tensors: the last one of a server came when that had no more than the mean.
+    bool even = strcmp(placement, "range") == 0;
+    assert_true(even ? most - least <= 1 : most <= total / (size_t)count + largest);
     sh_free(whole);
     sh_free(again);
     sh_free(part);
 }
 
-TEST(shards, cover_every_element_once_and_ranges_are_even) {
+TEST(shards, cover_every_element_once_and_none_has_much_more_than_its_part) {
     ps_world world = {0};
     make_layers(&world);
     for (int count = 1; count <= 200; count = count * 2 + 1) {
