@@ -9,14 +9,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* SIZE_MAX: there is none. */
+/* Limit of the address space in bytes; SIZE_MAX: none is set. */
 static size_t limit_bytes(void) {
     struct rlimit limit;
     bool known = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
     return known && limit.rlim_cur < SIZE_MAX ? (size_t)limit.rlim_cur : SIZE_MAX;
 }
 
-/* From the kernel, as mappings of libraries count too; 0 where /proc is not mounted. */
+/* Addresses in use, as the kernel counts them, since mappings of libraries count too; 0 where
+ * /proc is not mounted. */
 static size_t used_bytes(void) {
     FILE *file = fopen("/proc/self/statm", "re");
     unsigned long pages = 0;
@@ -26,6 +27,7 @@ static size_t used_bytes(void) {
     return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Other tasks may map meanwhile, so the result is an estimate: a mapping can still fail. */
 size_t sh_addresses_left(void) {
     size_t limit = limit_bytes();
     if (limit == SIZE_MAX) return SIZE_MAX;

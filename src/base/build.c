@@ -13,7 +13,8 @@
 /* ELF notes are padded to words of 4 bytes. */
 static size_t padded(size_t bytes) { return (bytes + 3) & ~(size_t)3; }
 
-/* Notes lie one after the other: a header, a name and a content, each padded to 4 bytes. */
+/* Finds the build id among ELF notes, which lie one after the other: a header, a name and a
+ * content, each padded to 4 bytes. */
 static void find_id(const uint8_t *notes, size_t bytes, char text_out[SH_BUILD_TEXT]) {
     for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
         ElfW(Nhdr) note;
@@ -30,7 +31,8 @@ static void find_id(const uint8_t *notes, size_t bytes, char text_out[SH_BUILD_T
     }
 }
 
-/* The object is the one that this code was loaded from: program or shared library. */
+/* Tells whether a loaded object is the one that this code was loaded from: program or shared
+ * library. */
 static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &object->dlpi_phdr[i];
@@ -41,7 +43,7 @@ static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
     return false;
 }
 
-/* A callback of dl_iterate_phdr; 1 ends the walk. */
+/* Callback of dl_iterate_phdr; 1 ends the walk. */
 static int look_at(struct dl_phdr_info *object, size_t size, void *text_out) {
     (void)size;
     if (!holds(object, (uintptr_t)&sh_build_text)) return 0;
@@ -53,6 +55,7 @@ static int look_at(struct dl_phdr_info *object, size_t size, void *text_out) {
     return 1;
 }
 
+/* Reads memory only: the file may have been replaced since the start. */
 const char *sh_build_text(char text_out[SH_BUILD_TEXT]) {
     text_out[0] = '\0';
     dl_iterate_phdr(look_at, text_out);

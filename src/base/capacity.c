@@ -25,7 +25,8 @@ static size_t number_in(const char *path) {
 /* The smaller of two limits; SIZE_MAX is no limit. */
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* A group is bound by all groups above it, so the walk goes up to the root. */
+/* Lowest limit on the way from `group` up to the root, since a group is bound by all groups above
+ * it. */
 size_t sh_capacity_of_group(const char *root, const char *group, const char *file) {
     char path[4096];
     size_t bytes = SIZE_MAX, length = strlen(group);
@@ -53,7 +54,7 @@ static size_t limit_of_line(char *line) {
 static pthread_once_t group_once = PTHREAD_ONCE_INIT;
 static size_t group_bytes = SIZE_MAX;  // of this process's control groups; set once
 
-/* Once per process: a process is rarely moved to another group while it runs. */
+/* Reads the control groups' limits once per process: a process is rarely moved while it runs. */
 static void read_groups(void) {
     FILE *file = fopen("/proc/self/cgroup", "re");
     char line[4096];
@@ -63,6 +64,8 @@ static void read_groups(void) {
     fclose(file);
 }
 
+/* Least of the three limits. `taken` counts as free again, because the caller asks about the total
+ * of one purpose. */
 sh_capacity sh_capacity_now(size_t taken) {
     size_t left = sh_addresses_left();
     if (left <= SIZE_MAX - taken) left += taken;

@@ -13,7 +13,7 @@ static int64_t real_now_ns(void *self) {
 
 const sh_clock sh_clock_real = {.now_ns = real_now_ns};
 
-/* For waits on conditions, which take a point in time. */
+/* Absolute deadline for waits on conditions, which take a point in time and not a duration. */
 struct timespec sh_deadline_in(int64_t wait_ns) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);

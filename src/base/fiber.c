@@ -34,7 +34,8 @@
 
 enum { PAGE = 4096 };
 
-/* A stack, with the guard page below it. The sanitizers want to know both sides of a switch. */
+/* A stack, with the guard page below it: an overflow ends the process instead of writing over a
+ * neighbour. The sanitizers must know both sides of a switch. */
 typedef struct stack {
     char *memory;  // the lowest usable address
     size_t bytes;
@@ -43,13 +44,13 @@ typedef struct stack {
 } stack;
 
 struct sh_fiber {
-    sh_context context;
+    sh_context context;  // saved registers, while it does not run
     sh_world *world;
-    sh_fiber *next_ready;     // or the next in a line
+    sh_fiber *next_ready;     // link of the ready list, or of the line it waits in
     sh_fiber *before, *next;  // all fibers of the world
-    const char *waits;
+    const char *waits;        // what it is blocked on, for reports
     bool blocked;
-    void *mark;
+    void *mark;  // tag of the world's owner; spawned fibers inherit it
     void (*body)(void *);
     void *argument;
     stack stack;
@@ -57,6 +58,7 @@ struct sh_fiber {
     sh_error error;
 };
 
+/* A kept stack; this link lies in the stack itself. */
 typedef struct spare {
     struct spare *next;
 } spare;
@@ -67,11 +69,12 @@ struct sh_world {
     stack stack;         // of the owner, as the sanitizer tells
     sh_fiber_line ready;
     sh_fiber *first, *last;
-    sh_fiber *ended;  // its stack is still stood on
+    sh_fiber *ended;  // ended just now; freed by the owner, as its stack is still in use
     spare *spares;    // stacks of fibers that are gone
     int fibers;
 };
 
+/* The running fiber of this thread; NULL outside of fibers. */
 static _Thread_local sh_fiber *self;
 
 sh_fiber *sh_fiber_self(void) { return self; }
@@ -85,7 +88,7 @@ int sh_world_fibers(const sh_world *world) { return world->fibers; }
 
 /* ---- Stacks ---------------------------------------------------------------------------------- */
 
-/* A kept stack, or a new mapping with its guard page. */
+/* Takes a kept stack, or maps a new one with its guard page. */
 static sh_status take_stack(sh_world *world, stack *stack_out) {
     size_t bytes = world->options.stack_bytes;
     if (world->spares != NULL) {
@@ -110,8 +113,8 @@ static sh_status take_stack(sh_world *world, stack *stack_out) {
     return SH_OK;
 }
 
-/* The thread sanitizer counts calls and returns: on one record for all stacks calls would never
- * return, and the record grow without end. A switch orders what the two stacks do. */
+/* Makes a call record for the thread sanitizer. It counts calls and returns: with one record for
+ * all stacks, calls would never return and the record would grow without end. */
 static void open_calls(stack *opened) {
 #ifdef SH_TSAN
     opened->calls = __tsan_create_fiber(0);
@@ -128,7 +131,7 @@ static void close_calls(stack *closed) {
 #endif
 }
 
-/* Frames that were left behind poisoned the stack. */
+/* Clears the address sanitizer's marks: frames that were abandoned have left the stack poisoned. */
 static void unpoison(const stack *left) {
 #ifdef SH_ASAN
     __asan_unpoison_memory_region(left->memory, left->bytes);
@@ -137,6 +140,7 @@ static void unpoison(const stack *left) {
 #endif
 }
 
+/* Unmaps a stack and its guard page. */
 static void drop_stack(const stack *dropped) {
     unpoison(dropped);
     munmap(dropped->memory - PAGE, dropped->bytes + PAGE);
@@ -152,7 +156,7 @@ static void keep_stack(sh_world *world, const stack *kept) {
 
 /* ---- Switching ------------------------------------------------------------------------------- */
 
-/* `ends`: the stack that is left will not run again. */
+/* Switches stacks and tells the sanitizers. `ends`: the stack that is left will not run again. */
 static void switch_stacks(sh_context *from, stack *from_stack, sh_context *to,
                           const stack *to_stack, bool ends) {
 #ifdef SH_ASAN
@@ -171,13 +175,13 @@ static void switch_stacks(sh_context *from, stack *from_stack, sh_context *to,
 #endif
 }
 
-/* Back to whoever called sh_world_step. */
+/* Switches back to whoever called sh_world_step. */
 static void to_owner(sh_fiber *fiber, bool ends) {
     sh_world *world = fiber->world;
     switch_stacks(&fiber->context, &fiber->stack, &world->context, &world->stack, ends);
 }
 
-/* The first function on a new stack. It never returns: nobody is below it. */
+/* First function on a new stack. It never returns, since no frame lies below it. */
 static void fiber_main(void *argument) {
     sh_fiber *fiber = argument;
 #ifdef SH_ASAN
@@ -191,6 +195,7 @@ static void fiber_main(void *argument) {
     SH_ASSERT(false);  // a fiber does not run after its end
 }
 
+/* Appends a fiber to a line; it is in at most one line at a time. */
 static void append(sh_fiber_line *line, sh_fiber *fiber) {
     fiber->next_ready = NULL;
     if (line->last != NULL)
@@ -209,6 +214,7 @@ static sh_fiber *take_first(sh_fiber_line *line) {
     return fiber;
 }
 
+/* Frees the fiber that has just ended, from the owner's stack. */
 static void free_ended(sh_world *world) {
     sh_fiber *fiber = world->ended;
     world->ended = NULL;
@@ -226,7 +232,8 @@ static void free_ended(sh_world *world) {
     sh_free(fiber);
 }
 
-/* Runs the next ready fiber until it gives the processor back; false: none is ready. */
+/* Runs the next ready fiber until it gives the processor back; false: none is ready. The fiber's
+ * error record is in place meanwhile. */
 bool sh_world_step(sh_world *world) {
     SH_DCHECK(self == NULL);
     sh_fiber *fiber = take_first(&world->ready);
@@ -243,7 +250,8 @@ bool sh_world_step(sh_world *world) {
     return true;
 }
 
-/* `why` is what reports of a stuck simulation say. */
+/* The caller has stored itself where a waker finds it. `why` is what reports of a stuck simulation
+ * say. */
 void sh_fiber_block(const char *why) {
     sh_fiber *fiber = self;
     fiber->waits = why;
@@ -271,7 +279,7 @@ void sh_fiber_yield(void) {
     to_owner(fiber, false);
 }
 
-/* A waiting fiber is woken only by its line, so its link is the line's until then. */
+/* The link of a fiber is the line's until it is woken: only its line wakes it. */
 void sh_fiber_line_wait(sh_fiber_line *line, const char *why) {
     append(line, self);
     sh_fiber_block(why);
@@ -284,6 +292,7 @@ void sh_fiber_line_wake(sh_fiber_line *line) {
 
 /* ---- Worlds ---------------------------------------------------------------------------------- */
 
+/* No fiber exists yet, so nothing is mapped. */
 sh_status sh_world_create(const sh_world_options *options, sh_world **world_out) {
     sh_world *world = sh_alloc(1, sizeof *world);
     if (world == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for coroutines");
@@ -294,6 +303,7 @@ sh_status sh_world_create(const sh_world_options *options, sh_world **world_out)
     return SH_OK;
 }
 
+/* Drops fibers as they are: what they own is not freed. */
 void sh_world_destroy(sh_world *world) {
     if (world == NULL) return;
     for (sh_fiber *fiber = world->first, *next; fiber != NULL; fiber = next) {

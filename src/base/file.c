@@ -16,7 +16,7 @@
 
 #include "base/memory.h"
 
-/* Each kind has its own next step for the user. */
+/* Refuses a file that is not regular; each kind has its own next step for the user. */
 static sh_status fail_kind(const char *path, mode_t mode) {
     const char *kind = S_ISDIR(mode)    ? "a folder"
                        : S_ISFIFO(mode) ? "a pipe"
@@ -29,10 +29,12 @@ static sh_status fail_kind(const char *path, mode_t mode) {
     return sh_error_hint("copy what it gives into a file, and name that");
 }
 
-/* Neither waits for a pipe's other end, nor takes a terminal as its own. */
+/* Flags for every open: neither waits for a pipe's other end, nor takes a terminal as controlling
+ * terminal, nor leaks into child processes. */
 enum { NO_WAIT = O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
 
-/* Of an opened file, whose size it gives; closes it on failure. */
+/* Checks an opened file, so that no swap between check and open can deceive; closes it on failure.
+ * Gives its size. */
 static sh_status check_regular(const char *path, int fd, size_t *bytes_out) {
     struct stat info;
     sh_status status = SH_OK;
@@ -47,7 +49,8 @@ static sh_status check_regular(const char *path, int fd, size_t *bytes_out) {
     return status;
 }
 
-/* ENXIO is a socket or a device without a driver: said by its kind. */
+/* Opens a regular file for reading. ENXIO means a socket or a device without a driver; the message
+ * names the kind instead. */
 sh_status sh_file_open(const char *path, int *fd_out, size_t *bytes_out) {
     struct stat info;
     int fd = open(path, O_RDONLY | NO_WAIT);
@@ -59,7 +62,8 @@ sh_status sh_file_open(const char *path, int *fd_out, size_t *bytes_out) {
     return SH_OK;
 }
 
-/* Files of a run folder: never through a link, which somebody else may have put there. */
+/* Opens a file of a run folder for writing, never through a link, which somebody else may have put
+ * there. */
 sh_status sh_file_open_own(const char *path, int flags, int *fd_out) {
     struct stat info;
     int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | NO_WAIT | flags, 0666);
@@ -72,7 +76,7 @@ sh_status sh_file_open_own(const char *path, int flags, int *fd_out) {
     return SH_OK;
 }
 
-/* An empty file maps to nothing: mmap refuses a length of 0. */
+/* Maps a file for reading. An empty one maps to nothing, as mmap refuses a length of 0. */
 sh_status sh_file_map(const char *path, sh_mapped *mapped_out) {
     int fd = -1;
     size_t bytes = 0;
@@ -96,27 +100,29 @@ void sh_file_unmap(sh_mapped *mapped) {
     *mapped = (sh_mapped){0};
 }
 
-/* Forgets the names; the file itself is closed by then. */
+/* Frees the paths; the stream itself is closed by then. */
 static void writer_free(sh_writer *writer) {
     sh_free(writer->path);
     sh_free(writer->temporary);
     *writer = (sh_writer){0};
 }
 
-/* No other writer has this number, in this process or in one that lives beside it. */
+/* A temporary name that no other writer has, in this process or in one beside it. */
 static char *temporary_name(const char *path) {
     static _Atomic unsigned count;  // relaxed: a number, orders nothing
     unsigned number = atomic_fetch_add_explicit(&count, 1, memory_order_relaxed);
     return sh_format("%s.tmp.%ld-%u", path, (long)getpid(), number);
 }
 
-/* A device or a pipe can only be written to as it is. */
+/* Tells whether `path` is a device or a pipe, which cannot be replaced and is written to in
+ * place. */
 static bool is_special(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
-/* Where the file itself is, if `path` is a link to it. */
+/* Path of the file itself if `path` is a link to it, so that the rename replaces the file and
+ * keeps the link. */
 static char *target_of(const char *path) {
     struct stat info;
     bool link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && !is_special(path);
@@ -126,26 +132,27 @@ static char *target_of(const char *path) {
     return copy;
 }
 
-/* Opened without waiting, then written with waiting as a pipe wants it. */
+/* Opens a device or pipe without waiting (a pipe without a reader is an error), then lets writes
+ * wait as a pipe needs. */
 static int open_special(const char *path) {
     int fd = open(path, O_WRONLY | NO_WAIT);  // a pipe without a reader is an error
     if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     return fd;
 }
 
-/* Exclusive: a temporary name that exists belongs to somebody else. */
+/* Opens the temporary file exclusively: a name that exists belongs to somebody else. */
 static int open_writer(const sh_writer *writer) {
     if (writer->special) return open_special(writer->path);
     unlink(writer->temporary);  // of a dead process that had the same number
     return open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
-/* Special files have none; they were written in place. */
+/* Special files were written in place and have no temporary file. */
 static void remove_temporary(const sh_writer *writer) {
     if (!writer->special) unlink(writer->temporary);
 }
 
-/* Takes over the path. `name` is for messages. */
+/* Opens a writer and takes over `path`, also on failure. `name` is for messages. */
 static sh_status open_at(sh_writer *writer, const char *name, char *path, bool special) {
     if (path == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory while writing '%s'", name);
     if (*name == '\0') {
@@ -186,12 +193,13 @@ sh_status sh_writer_open_through(sh_writer *writer, const char *path) {
     return open_at(writer, path, target_of(path), is_special(path));
 }
 
-/* A full disk is the one fault with an obvious next step. */
+/* Reports a failed write or rename. A full disk is the one fault with an obvious next step. */
 static sh_status fail_to(const char *verb, const char *path, int error) {
     SH_FAIL(SH_E_IO, "cannot %s '%s': %s", verb, path, strerror(error));
     return error == ENOSPC ? sh_error_hint("make room there, or write elsewhere") : SH_E_IO;
 }
 
+/* Buffered; what stdio still holds is written by the commit, which reports late errors too. */
 sh_status sh_writer_write(sh_writer *writer, const void *data, size_t bytes) {
     if (bytes != 0 && fwrite(data, 1, bytes, writer->file) != bytes)
         return fail_to("write", writer->path, errno);
@@ -212,8 +220,8 @@ void sh_sync_folder_of(const char *path) {
     sh_free(folder);
 }
 
-/* The order is what counts: flush, sync, close, rename, sync the folder. An error that stdio kept
- * from an earlier write counts as well. */
+/* Makes the file durable and visible. The order is what counts: flush, sync, close, rename, sync
+ * the folder. An error that stdio kept from an earlier write counts as well. */
 sh_status sh_writer_commit(sh_writer *writer) {
     const char *failed = "write";
     int error = 0;
@@ -248,6 +256,7 @@ void sh_writer_abandon(sh_writer *writer) {
     writer_free(writer);
 }
 
+/* A whole file in one call; on failure the old one stays. */
 sh_status sh_file_write(const char *path, const void *data, size_t bytes) {
     sh_writer writer;
     SH_TRY(sh_writer_open(&writer, path));

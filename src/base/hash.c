@@ -12,6 +12,7 @@ void sh_sha256_hex(const void *data, size_t bytes, char hex_out[SH_SHA256_HEX]) 
     sodium_bin2hex(hex_out, SH_SHA256_HEX, digest, sizeof digest);
 }
 
+/* BLAKE2b with 64 bytes of digest, as `b2sum` prints it. */
 void sh_blake2_hex(const void *data, size_t bytes, char hex_out[SH_BLAKE2_HEX]) {
     unsigned char digest[64];
     SH_ASSERT(sodium_init() >= 0);  // picks the fast implementation; repeated calls are cheap
@@ -19,7 +20,7 @@ void sh_blake2_hex(const void *data, size_t bytes, char hex_out[SH_BLAKE2_HEX]) 
     sodium_bin2hex(hex_out, SH_BLAKE2_HEX, digest, sizeof digest);
 }
 
-/* The file is mapped, so that its size does not matter. */
+/* The file is mapped instead of read, so that its size takes no memory. */
 sh_status sh_file_blake2(const char *path, char hex_out[SH_BLAKE2_HEX]) {
     sh_mapped mapped;
     SH_TRY(sh_file_map(path, &mapped));

@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 
-/* FNV-1a. */
+/* FNV-1a; the fold at the end brings high bits down, since the mask keeps low bits only. */
 static uint64_t hash_of(const char *name) {
     uint64_t hash = 0xcbf29ce484222325;
     for (; *name != '\0'; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
@@ -24,7 +24,7 @@ static size_t slot_of(const sh_index *index, const void *list, sh_name_at name_a
     return slot;
 }
 
-/* Doubles the table and enters everything anew: amortised O(1) per name. */
+/* Doubles the table and enters all names again: amortised O(1) per name. */
 static sh_status widen(sh_index *index, const void *list, sh_name_at name_at) {
     sh_index wider = {.capacity = index->capacity == 0 ? 16 : 2 * index->capacity,
                       .count = index->count};
@@ -39,7 +39,7 @@ static sh_status widen(sh_index *index, const void *list, sh_name_at name_at) {
     return SH_OK;
 }
 
-/* Names are unique: the caller looked first. */
+/* Names are unique, so the caller has looked first; the assertion holds it to that. */
 sh_status sh_index_add(sh_index *index, const void *list, sh_name_at name_at, size_t at) {
     if (2 * (index->count + 1) > index->capacity) SH_TRY(widen(index, list, name_at));
     size_t slot = slot_of(index, list, name_at, name_at(list, at));
@@ -49,6 +49,7 @@ sh_status sh_index_add(sh_index *index, const void *list, sh_name_at name_at, si
     return SH_OK;
 }
 
+/* About one probe. The name of each slot on the way is asked from the list and compared. */
 size_t sh_index_find(const sh_index *index, const void *list, sh_name_at name_at,
                      const char *name) {
     if (index->count == 0) return SH_INDEX_NONE;

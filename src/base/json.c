@@ -13,7 +13,9 @@
 /* Far above any header or manifest, far below what hurts. */
 enum { TOKENS_MOST = 1 << 20, DEPTH_MOST = 16 };
 
-/* Counts nesting and values without reading the text: strings are skipped, escapes included. */
+/* Counts nesting and values without parsing: strings are skipped, escapes included. Returns what
+ * exceeds the bounds, or NULL. Too strict a count on malformed text does no harm, as the parser
+ * refuses that anyway. */
 static const char *find_excess(const char *text, size_t bytes) {
     size_t depth = 0, tokens = 0;
     bool in_string = false;
@@ -36,7 +38,7 @@ static const char *find_excess(const char *text, size_t bytes) {
     return NULL;
 }
 
-/* Duplicate keys are refused: two readers could otherwise see two values. */
+/* Duplicate keys are refused, since two readers could otherwise see two values. */
 json_t *sh_json_read_map(const char *text, size_t bytes, char fault_out[SH_JSON_FAULT]) {
     const char *fault = NULL;
     if (bytes == 0 || text[0] != '{')

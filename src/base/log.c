@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 
+/* Cuts lines at 1023 bytes. Newlines are kept only if the format itself has some: those of
+ * arguments could fake a line. */
 void sh_log_write(const sh_log *log, sh_log_level level, const char *format, ...) {
     if (log == NULL || log->line == NULL) return;
     char raw[1024], text[1024];

@@ -7,13 +7,15 @@
 
 enum { WORD_MAX = 64 };
 
-/* Case does not matter, and - and _ are one letter: users mix them up. */
+/* Letter for comparison: case does not matter, and - and _ are one letter, since users mix them
+ * up. */
 static int letter_of(char c) { return c == '_' ? '-' : tolower((unsigned char)c); }
 
 /* The smaller of two costs. */
 static int least_of(int a, int b) { return a < b ? a : b; }
 
-/* Both words have at most WORD_MAX letters. O(|a| |b|). */
+/* Optimal string alignment distance, O(|a| |b|) time and three rows of memory. Both words have at
+ * most WORD_MAX letters. */
 static int distance(const char *a, size_t a_length, const char *b, size_t b_length) {
     int rows[3][WORD_MAX + 1];  // the rows i-2, i-1 and i of the table
     int *before = rows[0], *last = rows[1], *now = rows[2];
@@ -42,6 +44,8 @@ static bool begins(const char *text, const char *start, size_t length) {
     return true;
 }
 
+/* The cheapest name below a bound that grows with the word's length; NULL if all are farther
+ * away. */
 const char *sh_nearest(const char *word, const char *(*name)(const void *names, size_t index),
                        const void *names) {
     size_t length = strlen(word);

@@ -20,6 +20,7 @@ enum {
     BYTES_MAX = 16 << 20,
 };
 
+/* State of one parse. `nodes` counts what was made, against NODES_MAX. */
 typedef struct yaml_reader {
     yaml_parser_t parser;
     const char *source;  // stored behind the root
@@ -64,7 +65,7 @@ static void place_of_offset(const yaml_reader *reader, size_t offset, sh_node *p
     }
 }
 
-/* libyaml's words with our place; bytes that are no UTF-8 have only an offset. */
+/* Reports libyaml's words with our place. Bytes that are not UTF-8 come with an offset only. */
 static sh_status yaml_fault(yaml_reader *reader) {
     const yaml_parser_t *parser = &reader->parser;
     if (parser->error == YAML_MEMORY_ERROR) return out_of_memory(reader->source);
@@ -86,7 +87,7 @@ static sh_status next_event(yaml_reader *reader, yaml_event_t *event_out) {
     return yaml_parser_parse(&reader->parser, event_out) ? SH_OK : yaml_fault(reader);
 }
 
-/* libyaml counts lines and columns from 0, people from 1. */
+/* Sets a node's place; libyaml counts lines and columns from 0, people from 1. */
 static void set_place(const yaml_reader *reader, const yaml_event_t *event, sh_node *node) {
     node->source = reader->source;
     node->line = (int)event->start_mark.line + 1;
@@ -108,7 +109,7 @@ static sh_status scalar_text(const yaml_reader *reader, const yaml_event_t *even
     return SH_OK;
 }
 
-/* Quoted, the same word is a text. */
+/* Tells whether a scalar means null: only unquoted, since a quoted word is a text. */
 static bool is_null(const yaml_event_t *event) {
     const char *text = (const char *)event->data.scalar.value;
     return event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && sh_node_text_is_null(text);
@@ -119,6 +120,7 @@ bool sh_node_text_is_null(const char *text) {
            strcmp(text, "Null") == 0 || strcmp(text, "NULL") == 0;
 }
 
+/* Tag of a node's event; NULL for none. */
 static const yaml_char_t *tag_of(const yaml_event_t *event) {
     switch (event->type) {
         case YAML_SCALAR_EVENT:
@@ -132,6 +134,7 @@ static const yaml_char_t *tag_of(const yaml_event_t *event) {
     }
 }
 
+/* Refuses what the bounded subset of YAML leaves out: aliases, tags, depth, number of values. */
 static sh_status refuse_event(const yaml_reader *reader, const yaml_event_t *event, int depth) {
     sh_node place = {0};
     set_place(reader, event, &place);
@@ -149,6 +152,7 @@ static sh_status refuse_event(const yaml_reader *reader, const yaml_event_t *eve
     return SH_OK;
 }
 
+/* An entry of a map with its position, for a sort that keeps the order of equal keys. */
 typedef struct entry {
     const sh_node *node;
     size_t index;
@@ -160,7 +164,8 @@ static int compare_entries(const void *left, const void *right) {
     return order != 0 ? order : (a->index > b->index) - (a->index < b->index);
 }
 
-/* Sorts rather than compares all pairs, so that a hostile map costs n log n. */
+/* Refuses a key that occurs twice. Sorts instead of comparing all pairs, so that a hostile map
+ * costs n log n. */
 static sh_status refuse_duplicates(const yaml_reader *reader, const sh_node *map) {
     size_t count = sh_node_count(map);
     if (count < 2) return SH_OK;
@@ -222,6 +227,7 @@ static sh_status read_entries(yaml_reader *reader, int depth, sh_node *parent) {
     }
 }
 
+/* Reads one value into `node`, recursively; refuse_event bounds the depth. */
 static sh_status read_value(yaml_reader *reader, const yaml_event_t *event, int depth,
                             sh_node *node) {
     SH_TRY(refuse_event(reader, event, depth));
@@ -268,6 +274,7 @@ static sh_status read_stream(yaml_reader *reader, sh_node *root) {
     }
 }
 
+/* An empty document becomes an empty map, so that an empty run file means all defaults. */
 sh_status sh_node_parse(const char *source, const char *text, size_t bytes, sh_node **node_out) {
     if (bytes > BYTES_MAX)
         return SH_FAIL(SH_E_FORMAT, "'%s' has %zu bytes; a run file has at most %d", source, bytes,
@@ -291,6 +298,7 @@ sh_status sh_node_parse(const char *source, const char *text, size_t bytes, sh_n
     return SH_OK;
 }
 
+/* The tree keeps no pointer into the file. */
 sh_status sh_node_read(const char *path, sh_node **node_out) {
     sh_mapped mapped;
     SH_TRY(sh_file_map(path, &mapped));
@@ -299,6 +307,7 @@ sh_status sh_node_read(const char *path, sh_node **node_out) {
     return status;
 }
 
+/* Linear search: maps of run files have some dozens of keys. */
 sh_node *sh_node_find(const sh_node *map, const char *key) {
     if (map == NULL || map->kind != SH_NODE_MAP) return NULL;
     for (sh_node *child = map->child; child != NULL; child = child->next)
@@ -306,6 +315,7 @@ sh_node *sh_node_find(const sh_node *map, const char *key) {
     return NULL;
 }
 
+/* Walks the list: O(entries). */
 size_t sh_node_count(const sh_node *node) {
     size_t count = 0;
     for (const sh_node *child = node->child; child != NULL; child = child->next) count++;

@@ -7,11 +7,13 @@
 
 #include "base/memory.h"
 
+/* The text under way; zero-terminated from the first append on. */
 typedef struct text_buffer {
     char *text;
     size_t length, capacity;
 } text_buffer;
 
+/* Write handler of libyaml: 1 for success, as it expects. */
 static int append(void *pointer, unsigned char *data, size_t bytes) {
     text_buffer *buffer = pointer;
     void *text = buffer->text;
@@ -23,6 +25,7 @@ static int append(void *pointer, unsigned char *data, size_t bytes) {
     return 1;
 }
 
+/* Tells whether a list or map holds scalars only, and thus fits on one line. */
 static bool holds_only_leaves(const sh_node *node) {
     for (const sh_node *child = node->child; child != NULL; child = child->next)
         if (child->kind == SH_NODE_LIST || child->kind == SH_NODE_MAP) return false;
@@ -56,6 +59,7 @@ static bool emit_null(yaml_emitter_t *emitter) {
 
 static bool emit_node(yaml_emitter_t *emitter, const sh_node *node, int depth);
 
+/* Lists of scalars go on one line, as shapes and sizes are written by hand. */
 static bool emit_list(yaml_emitter_t *emitter, const sh_node *node, int depth) {
     bool flow = holds_only_leaves(node);
     yaml_event_t event;
@@ -69,6 +73,7 @@ static bool emit_list(yaml_emitter_t *emitter, const sh_node *node, int depth) {
     return emit(emitter, &event, yaml_sequence_end_event_initialize(&event));
 }
 
+/* The upper two levels are written in blocks, deeper maps of scalars on one line. */
 static bool emit_map(yaml_emitter_t *emitter, const sh_node *node, int depth) {
     bool flow = node->child == NULL || (depth > 1 && holds_only_leaves(node));
     yaml_event_t event;

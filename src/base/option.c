@@ -19,7 +19,8 @@ static sh_status hint_nearest(sh_status status, const char *dashes, const char *
     return near != NULL ? sh_error_hint("did you mean '%s%s'?", dashes, near) : status;
 }
 
-/* Defaults are text in the table, read as a user's would be: a wrong default fails a test. */
+/* Sets a row's default, which is text in the table and read like a user's: a wrong default fails a
+ * test. */
 static sh_status set_initial(const sh_option *row, void *target) {
     if (row->initial == NULL) return SH_OK;
     if (row->type == SH_OPTION_REAL && strcmp(row->initial, "nan") == 0) return SH_OK;
@@ -51,7 +52,7 @@ void sh_options_fini(sh_option_table table, void *target) {
     for (size_t i = 0; i < table.count; i++) sh_option_clear(&table.rows[i], target);
 }
 
-/* What a field holds by a pointer gets a copy of its own. */
+/* Copies one field; what it holds by pointer gets a copy of its own. */
 static bool copy_field(const sh_option *row, const char *from, char *to) {
     switch (row->type) {
         case SH_OPTION_INT:
@@ -99,6 +100,7 @@ sh_status sh_options_copy(sh_option_table table, const void *from, void *to) {
     return SH_OK;
 }
 
+/* Structs lie one behind the other at multiples of 16 bytes. */
 size_t sh_own_offset(sh_own_at *at, size_t index) {
     size_t offset = 0;
     for (size_t i = 0; i <= index; i++) {
@@ -155,7 +157,8 @@ static const char *last_part_at(const void *table_pointer, size_t index) {
     return index < table->count ? last_part(table->rows[index].key) : NULL;
 }
 
-/* A right last part in the wrong group beats spelling: `lr` at the top is `optimizer.lr`. */
+/* Nearest key for a hint. A right last part in the wrong group beats spelling: `lr` at the top
+ * means `optimizer.lr`. */
 static const char *nearest_key(sh_option_table table, const char *path) {
     for (size_t i = 0; i < table.count; i++)
         if (strcmp(last_part(table.rows[i].key), last_part(path)) == 0) return table.rows[i].key;
@@ -167,6 +170,7 @@ static const char *nearest_key(sh_option_table table, const char *path) {
     return NULL;
 }
 
+/* One application of a map to a target. */
 typedef struct application {
     sh_option_table table;
     void *target;
@@ -253,6 +257,7 @@ static const sh_option *find_flag(sh_option_table table, const char *name, size_
     return NULL;
 }
 
+/* A flag as it stands on the command line. */
 typedef struct given_flag {
     const sh_option *row;  // NULL: unknown
     const char *value;     // behind `=` or the letter, NULL: none

@@ -5,12 +5,14 @@
 
 #include "base/memory.h"
 
-enum { WIDTH = 100, FLAG_WIDTH_MAX = 34 };
+enum { WIDTH = 100, FLAG_WIDTH_MAX = 34 };  // columns of the terminal, and of the flags at most
 
+/* Heading of a row in the help. */
 static const char *group_of(const sh_option *row) {
     return row->group != NULL ? row->group : "Options";
 }
 
+/* Placeholder of the value; switches have none. */
 static const char *value_name(const sh_option *row) {
     if (row->value != NULL) return row->value;
     switch (row->type) {
@@ -29,11 +31,12 @@ static const char *value_name(const sh_option *row) {
     }
 }
 
-/* The name users will type: an alias is there because it is shorter. */
+/* The flag that users will type: an alias is there because it is shorter. */
 static const char *shown_flag(const sh_option *row) {
     return row->alias != NULL ? row->alias : sh_option_flag(row);
 }
 
+/* Tells whether a switch is on by default; its help then shows [no-]. */
 static bool is_on(const sh_option *row) {
     return row->type == SH_OPTION_BOOL && row->initial != NULL && strcmp(row->initial, "true") == 0;
 }
@@ -50,6 +53,7 @@ static void format_flag(const sh_option *row, char *text_out, size_t bytes) {
              *value != '\0' ? " " : "", value);
 }
 
+/* Appends to an allocated text; NULL stays NULL, so that one check at the end suffices. */
 static void append(char **text_inout, const char *part) {
     if (*text_inout == NULL) return;
     char *longer = sh_format("%s%s", *text_inout, part);
@@ -57,6 +61,7 @@ static void append(char **text_inout, const char *part) {
     *text_inout = longer;
 }
 
+/* Defaults that mean "not set" are not shown. */
 static bool shows_default(const sh_option *row) {
     if (row->initial == NULL || *row->initial == '\0') return false;
     return row->type == SH_OPTION_BOOL ? is_on(row) : strcmp(row->initial, "nan") != 0;
@@ -94,6 +99,7 @@ static void write_wrapped(FILE *file, const char *text, int column) {
     fputc('\n', file);
 }
 
+/* Column where help texts begin; longer flags get a line of their own. */
 static int flag_column(sh_option_table table) {
     int widest = 0;
     for (size_t i = 0; i < table.count; i++) {
@@ -105,6 +111,7 @@ static int flag_column(sh_option_table table) {
     return 2 + widest + 2;
 }
 
+/* One option: its flag, and the help in a column beside it, or below if the flag is long. */
 static void write_row(const sh_option *row, FILE *file, int column) {
     char text[128];
     format_flag(row, text, sizeof text);
@@ -126,6 +133,7 @@ static void write_cell(FILE *file, const char *text) {
     }
 }
 
+/* One option as a row of the reference's table. */
 static void write_markdown_row(const sh_option *row, FILE *file) {
     char text[128];
     format_flag(row, text, sizeof text);
@@ -143,12 +151,14 @@ static void write_markdown_row(const sh_option *row, FILE *file) {
     sh_free(described);
 }
 
+/* Tells whether a row is the first of its group; rows of a group need not be adjacent. */
 static bool starts_group(sh_option_table table, size_t index) {
     for (size_t i = 0; i < index; i++)
         if (strcmp(group_of(&table.rows[i]), group_of(&table.rows[index])) == 0) return false;
     return true;
 }
 
+/* All options of one group, under its heading. */
 static void write_group(sh_option_table table, size_t first, FILE *file, bool markdown) {
     const char *group = group_of(&table.rows[first]);
     if (markdown)
@@ -165,6 +175,7 @@ static void write_group(sh_option_table table, size_t first, FILE *file, bool ma
     }
 }
 
+/* Groups stand in the order of their first rows. */
 void sh_options_help(sh_option_table table, FILE *file, bool markdown) {
     for (size_t i = 0; i < table.count; i++) {
         if (!starts_group(table, i)) continue;

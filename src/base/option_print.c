@@ -10,6 +10,7 @@
 #include "base/option_value.h"
 #include "base/text.h"
 
+/* A scalar node of its own; NULL: out of memory. */
 sh_node *sh_option_scalar(const char *text) {
     sh_node *node = sh_alloc(1, sizeof *node);
     if (node == NULL) return NULL;
@@ -63,6 +64,7 @@ static sh_node *unset_node(const sh_option *row, bool *left_out) {
     return *left_out ? NULL : empty_node(SH_NODE_NULL);
 }
 
+/* A copy without its key: the option's own key takes that place. */
 static sh_node *tree_node(const sh_node *tree) {
     sh_node *copy = sh_node_copy(tree);
     if (copy == NULL) return NULL;
@@ -71,6 +73,7 @@ static sh_node *tree_node(const sh_node *tree) {
     return copy;
 }
 
+/* The field as a node; NULL in `node_out` if the option is left out. */
 sh_status sh_option_get(const sh_option *row, const void *target, sh_node **node_out) {
     const void *field = (const char *)target + row->at;
     sh_node *node = NULL;
@@ -106,6 +109,7 @@ sh_status sh_option_get(const sh_option *row, const void *target, sh_node **node
     return SH_OK;
 }
 
+/* Appends at the end, so that the printed order is that of the table. */
 static sh_node *append_child(sh_node *map, sh_node *child) {
     sh_node **tail = &map->child;
     while (*tail != NULL) tail = &(*tail)->next;
@@ -139,6 +143,7 @@ static bool place_value(sh_node *root, const char *key, sh_node *value) {
     return true;
 }
 
+/* Dotted keys become nested maps. */
 char *sh_options_print(sh_option_table table, const void *target) {
     sh_node *root = empty_node(SH_NODE_MAP);
     bool done = root != NULL;

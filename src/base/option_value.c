@@ -19,6 +19,7 @@ static sh_status out_of_memory(const char *shown) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for option '%s'", shown);
 }
 
+/* Cuts a long text for a message, never within a UTF-8 character. */
 const char *sh_option_clip(const char *text, char clipped_out[SH_OPTION_CLIP]) {
     size_t length = 0;
     for (; length < SH_OPTION_CLIP - 4 && text[length] != '\0'; length++)
@@ -156,6 +157,7 @@ static bool may_be_unset(const sh_option *row) {
     return row->initial != NULL && strcmp(row->initial, "nan") == 0;
 }
 
+/* Stores a number within the row's bounds; null unsets where the default is "nan". */
 static sh_status set_real(const sh_option *row, const char *shown, const sh_node *value,
                           double *field) {
     char wanted[128];
@@ -183,6 +185,7 @@ static const char *choice_at(const void *row, size_t index) {
     return ((const sh_option *)row)->choices(index);
 }
 
+/* Reports a word that is no choice, with all choices and the nearest one. */
 static sh_status refuse_choice(const sh_option *row, const char *shown, const sh_node *value) {
     char wanted[768] = "one of ";
     size_t length = strlen(wanted);
@@ -344,6 +347,7 @@ static sh_status set_tree_text(const char *shown, const char *text, sh_node **fi
     return SH_OK;
 }
 
+/* Sets an option from a flag's text by the same checks as from a run file. */
 sh_status sh_option_set_text(const sh_option *row, const char *shown, const char *text,
                              void *target) {
     void *field = (char *)target + row->at;

@@ -17,11 +17,13 @@ void sh_proto_fini(sh_proto *message) {
     *message = (sh_proto){0};
 }
 
+/* Also forgets a failure, so a message may be tried again. */
 void sh_proto_clear(sh_proto *message) {
     message->count = 0;
     message->failed = false;
 }
 
+/* Failure is remembered and later appends do nothing, so that callers check once at the end. */
 void sh_proto_append(sh_proto *message, const void *data, size_t bytes) {
     void *room = message->bytes;
     if (message->failed || bytes == 0) return;
@@ -34,6 +36,7 @@ void sh_proto_append(sh_proto *message, const void *data, size_t bytes) {
     message->count += bytes;
 }
 
+/* Little-endian, as fixed-size fields are. */
 void sh_proto_raw(sh_proto *message, uint64_t value, size_t bytes) {
     unsigned char little[8];
     for (size_t i = 0; i < bytes; i++) little[i] = (unsigned char)(value >> 8 * i);
@@ -46,10 +49,12 @@ static void put_varint(sh_proto *message, uint64_t value) {
     sh_proto_raw(message, value, 1);
 }
 
+/* Key of a field: its number and how the value is written. */
 static void put_key(sh_proto *message, int field, wire kind) {
     put_varint(message, (uint64_t)field << 3 | (uint64_t)kind);
 }
 
+/* Negative numbers take ten bytes, as the format says for int64. */
 void sh_proto_int(sh_proto *message, int field, int64_t value) {
     put_key(message, field, WIRE_VARINT);
     put_varint(message, (uint64_t)value);

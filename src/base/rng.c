@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 
+/* Constants of the paper. */
 static const uint32_t MULTIPLIER_0 = 0xD2511F53, MULTIPLIER_1 = 0xCD9E8D57;
 static const uint32_t WEYL_0 = 0x9E3779B9, WEYL_1 = 0xBB67AE85;
 
@@ -44,13 +45,14 @@ uint64_t sh_rng_name(const char *name) {
     return hash;
 }
 
+/* Block `index` of a stream, without any state. */
 sh_philox_block sh_rng_at(const sh_rng *rng, uint64_t index) {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), rng->stream[0],
                                  rng->stream[1]};
     return sh_philox(counter, rng->key);
 }
 
-/* Four words come from one block. */
+/* Next word of the sequence; four words come from one block. */
 uint32_t sh_rng_u32(sh_rng *rng) {
     if (rng->left == 0) {
         sh_philox_block block = sh_rng_at(rng, rng->next++);
@@ -60,6 +62,7 @@ uint32_t sh_rng_u32(sh_rng *rng) {
     return rng->block[4 - rng->left--];
 }
 
+/* Two words, the lower one first. */
 uint64_t sh_rng_u64(sh_rng *rng) {
     uint64_t low = sh_rng_u32(rng);
     return low | (uint64_t)sh_rng_u32(rng) << 32;

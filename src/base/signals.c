@@ -10,7 +10,8 @@
 
 static _Thread_local bool is_safe;  // no handler interrupts this thread
 
-/* Signals that come from outside of the thread, at any time. */
+/* Signals that come from outside of the thread, at any time: all but those that its own
+ * instructions cause. */
 static sigset_t foreign_signals(void) {
     static const int own[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGTRAP, SIGSYS,
                               SIGABRT, SIGPIPE, SIGXFSZ, SIGTTIN, SIGTTOU};

@@ -37,6 +37,7 @@ static void render(char *out, size_t size, const char *format, va_list arguments
     sh_escape(out, size, text, strchr(format, '\n') != NULL);
 }
 
+/* Replaces the record, hint included: the latest fault is the one that is reported. */
 sh_status sh_error_set(sh_status code, const char *file, int line, const char *format, ...) {
     SH_ASSERT(code != SH_OK);
     // Arguments may point into the record itself, so a copy is built first.

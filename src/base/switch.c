@@ -140,6 +140,7 @@ void sh_context_make(sh_context *context, void *stack, size_t bytes, void (*entr
     context->stack = saved;
 }
 
+/* All other state of the thread, such as the rounding mode, stays as it is. */
 void sh_context_switch(sh_context *from, sh_context *to) {
     sh_stack_switch(&from->stack, to->stack);
 }

@@ -38,6 +38,7 @@ int sh_snprintf(char *text, size_t size, const char *format, ...) {
     return length;
 }
 
+/* As vasprintf, in the C locale. The caller frees the text. */
 int sh_vasprintf(char **text_out, const char *format, va_list arguments) {
     locale_t before = enter_plain();
     int length = vasprintf(text_out, format, arguments);
@@ -45,6 +46,7 @@ int sh_vasprintf(char **text_out, const char *format, va_list arguments) {
     return length;
 }
 
+/* As fprintf, in the C locale. */
 int sh_fprintf(FILE *file, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -55,6 +57,7 @@ int sh_fprintf(FILE *file, const char *format, ...) {
     return length;
 }
 
+/* As sscanf, in the C locale. */
 int sh_sscanf(const char *text, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -131,6 +134,7 @@ void sh_escape(char *out, size_t size, const char *text, bool keeps_lines) {
     out[used] = '\0';
 }
 
+/* For messages: names from outside, cut to SH_ESCAPED. */
 const char *sh_escaped(const char *name, char out[SH_ESCAPED]) {
     sh_escape(out, SH_ESCAPED, name, false);
     return out;

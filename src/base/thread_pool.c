@@ -30,7 +30,8 @@ struct sh_thread_pool {
     member members[];  // [0] is the caller and has no task
 };
 
-/* Until the counter runs out. */
+/* Works on pieces until the counter runs out; a counter shares out pieces of unequal length
+ * evenly. */
 static void take_pieces(job *from, int index) {
     for (;;) {
         size_t piece = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed);
@@ -78,6 +79,7 @@ sh_status sh_thread_pool_create(const char *name, int members, void (*enter)(voi
     return status;
 }
 
+/* Closing the queue ends the members; their tasks are waited for before the queues go. */
 void sh_thread_pool_destroy(sh_thread_pool *pool) {
     if (pool == NULL) return;
     if (pool->jobs != NULL) sh_queue_close(pool->jobs);

@@ -38,6 +38,7 @@ typedef struct sh_checkpoint_info {
 /* Frees the texts of an info that was read. */
 void sh_checkpoint_info_fini(sh_checkpoint_info *info);
 
+/* A block of run state beside the weights: an optimizer's slot or a codec's residual. */
 typedef struct sh_checkpoint_slot {
     const char *name;             // "momentum", "residual"
     float *values;                // a whole block, (params->total)
@@ -55,9 +56,10 @@ typedef struct sh_checkpoint {
     const sh_checkpoint_slot *slots;
     size_t slot_count;
     const char *const *left_out;  // slots that a file may have beside these, up to a NULL; or NULL
-    sh_checkpoint_info info;
+    sh_checkpoint_info info;      // position of the run; its texts are the caller's after a load
 } sh_checkpoint;
 
+/* Layout of a slot: its own, or that of the model's parameters. */
 static inline const sh_param_list *sh_checkpoint_slot_params(const sh_checkpoint *checkpoint,
                                                              size_t slot) {
     const sh_param_list *own = checkpoint->slots[slot].params;

@@ -16,6 +16,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 
+/* File names of a snapshot's parts, around the step. The order is that of removal: the manifest
+ * comes last. */
 static const struct {
     const char *prefix, *suffix;
 } parts[] = {
@@ -24,19 +26,22 @@ static const struct {
     [SH_SNAPSHOT_MANIFEST] = {"manifest-", ".json"},
 };
 
+/* Eight digits at least, so that listings sort by step. */
 const char *sh_snapshot_name(sh_snapshot_part part, int64_t step, char name_out[SH_SNAPSHOT_NAME]) {
     snprintf(name_out, SH_SNAPSHOT_NAME, "%s%08" PRId64 "%s", parts[part].prefix, step,
              parts[part].suffix);
     return name_out;
 }
 
+/* A file name taken apart. */
 typedef struct file_name {
     sh_snapshot_part part;
     int64_t step;
     bool temporary;  // a writer's unfinished file: NAME.tmp.XXXXXX
 } file_name;
 
-/* False for names that are none of ours. */
+/* Takes a file name apart; false for names that Shoal does not write. Only such files are ever
+ * removed. */
 static bool parse_name(const char *name, file_name *out) {
     for (size_t part = 0; part < SH_COUNT(parts); part++) {
         size_t length = strlen(parts[part].prefix);
@@ -46,6 +51,7 @@ static bool parse_name(const char *name, file_name *out) {
         char *end;
         errno = 0;
         long long step = strtoll(digits, &end, 10);
+        // Shorter numbers are none of ours.
         if (errno != 0 || end - digits < 8) return false;
         length = strlen(parts[part].suffix);
         if (strncmp(end, parts[part].suffix, length) != 0) return false;
@@ -57,6 +63,7 @@ static bool parse_name(const char *name, file_name *out) {
     return false;
 }
 
+/* Unfinished files are none of a snapshot's. */
 bool sh_snapshot_parse(const char *name, sh_snapshot_part *part_out, int64_t *step_out) {
     file_name found;
     if (!parse_name(name, &found) || found.temporary) return false;
@@ -65,13 +72,13 @@ bool sh_snapshot_parse(const char *name, sh_snapshot_part *part_out, int64_t *st
     return true;
 }
 
-/* For qsort. */
+/* Order for qsort: descending steps. */
 static int newest_first(const void *left, const void *right) {
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
     return a > b ? -1 : a < b;
 }
 
-/* Steps in descending order; caller frees. */
+/* Lists steps that have a manifest, in descending order; the caller frees the list. */
 sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *count_out) {
     DIR *dir = opendir(folder);
     if (dir == NULL)
@@ -82,6 +89,7 @@ sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *cou
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         file_name name;
         if (!parse_name(entry->d_name, &name)) continue;
+        // A snapshot exists when its manifest does.
         if (name.part != SH_SNAPSHOT_MANIFEST || name.temporary) continue;
         SH_TRY_OUT(sh_grow((void **)&steps, &capacity, count + 1, sizeof *steps));
         steps[count++] = name.step;
@@ -96,8 +104,8 @@ out:
     return status;
 }
 
-/* Removes a snapshot that has a manifest. The manifest goes last: until then it says whose the
- * other files are. What is left at any moment is either whole or seen to be damaged. */
+/* Removes a snapshot, manifest last: until then it says whose the other files are. What is left at
+ * any moment is either whole or seen to be damaged. */
 static void remove_snapshot(const char *folder, int64_t step) {
     for (int part = 0; part < SH_SNAPSHOT_PARTS; part++) {
         char name[SH_SNAPSHOT_NAME];
@@ -107,7 +115,8 @@ static void remove_snapshot(const char *folder, int64_t step) {
     }
 }
 
-/* Of writers that died. */
+/* Removes unfinished files of writers that died; there is one writer per folder, so none of them
+ * is in use. */
 static void remove_temporaries(const char *folder) {
     DIR *dir = opendir(folder);
     if (dir == NULL) return;
@@ -119,12 +128,14 @@ static void remove_temporaries(const char *folder) {
     closedir(dir);
 }
 
-/* Keeps the newest `keep`; a failure to remove is no failure of the run. */
+/* Keeps the newest `keep` snapshots up to `step`. A failure to remove costs disk space and does
+ * not fail the run. */
 void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
     int64_t *steps = NULL;
     size_t count = 0;
     remove_temporaries(folder);
     if (keep == 0 || sh_snapshots_list(folder, &steps, &count) != SH_OK) return;
+    // The list is in descending order, so the newest are kept.
     int left = keep;
     for (size_t i = 0; i < count; i++) {
         if (steps[i] > step) continue;  // of another run or branch: not ours to judge
@@ -136,9 +147,11 @@ void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
     sh_free(steps);
 }
 
-/* Before training: what would be overwritten is refused now, not at the first checkpoint. */
+/* Runs before training: what would be overwritten is refused now and not at the first checkpoint,
+ * hours later. */
 sh_status sh_snapshots_check(const char *folder, int64_t every, int64_t last, bool fresh) {
     struct stat info;
+    // Pruning removes files, which must not happen behind a link.
     if (lstat(folder, &info) == 0 && S_ISLNK(info.st_mode)) {
         SH_FAIL(SH_E_IO, "'%s' is a link, and checkpoints are not written through links", folder);
         return sh_error_hint("let --out name the folder itself, where the room is");
@@ -149,6 +162,7 @@ sh_status sh_snapshots_check(const char *folder, int64_t every, int64_t last, bo
     for (struct dirent *entry; status == SH_OK && (entry = readdir(dir)) != NULL;) {
         file_name name;
         if (!parse_name(entry->d_name, &name) || name.temporary) continue;
+        // Only steps at which this run writes can clash.
         if (name.step > last || (name.step != last && name.step % every != 0)) continue;
         SH_FAIL(SH_E_USAGE, "'%s/%s' is there, and this run would write over it", folder,
                 entry->d_name);
@@ -158,7 +172,7 @@ sh_status sh_snapshots_check(const char *folder, int64_t every, int64_t last, bo
     return status;
 }
 
-/* Whole snapshots only: files that no manifest names stay. */
+/* Removes whole snapshots only; files that no manifest names stay, as they may be the user's. */
 sh_status sh_snapshots_remove_all(const char *folder) {
     int64_t *steps = NULL;
     size_t count = 0;

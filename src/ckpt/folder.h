@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 
+/* The files of a snapshot, in the order in which they get their names: the manifest last. */
 typedef enum sh_snapshot_part {
     SH_SNAPSHOT_MODEL,
     SH_SNAPSHOT_OPTIMIZER,
@@ -15,7 +16,7 @@ typedef enum sh_snapshot_part {
     SH_SNAPSHOT_PARTS,
 } sh_snapshot_part;
 
-enum { SH_SNAPSHOT_NAME = 64 };
+enum { SH_SNAPSHOT_NAME = 64 };  // a file name with its zero
 
 /* "manifest-00001234.json" and its siblings. Returns name_out. */
 const char *sh_snapshot_name(sh_snapshot_part part, int64_t step, char name_out[SH_SNAPSHOT_NAME]);

@@ -16,14 +16,15 @@
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a checkpoint"); }
 
-/* The path of a file that lies beside `manifest`. NULL: out of memory. */
+/* Path of a file in the folder of `manifest`. NULL: out of memory. The caller frees it. */
 static char *beside(const char *manifest, const char *name) {
     const char *slash = strrchr(manifest, '/');
     int folder_length = slash != NULL ? (int)(slash - manifest) + 1 : 0;
     return sh_format("%.*s%s", folder_length, manifest, name);
 }
 
-/* `file` is one that `manifest` names. */
+/* Checks one file that `manifest` names against size and checksum; a part that the snapshot lacks
+ * is fine. */
 static sh_status check_file(const char *manifest, const sh_manifest_file *file) {
     if (file->name[0] == '\0') return SH_OK;
     char *path = beside(manifest, file->name);
@@ -32,7 +33,7 @@ static sh_status check_file(const char *manifest, const sh_manifest_file *file) 
     return status;
 }
 
-/* Reads a manifest and makes sure that its files are what it says. Caller finishes it. */
+/* Reads a manifest and makes sure that its files are what it says. The caller finishes it. */
 static sh_status read_whole(const char *path, sh_manifest *manifest_out) {
     sh_manifest manifest;
     SH_TRY(sh_manifest_read(path, &manifest));
@@ -45,7 +46,7 @@ static sh_status read_whole(const char *path, sh_manifest *manifest_out) {
     return status;
 }
 
-/* No snapshot at all, or only damaged ones: different next steps. */
+/* Tells "no snapshot at all" from "only damaged ones", since the next steps differ. */
 static sh_status none_found(const char *folder, size_t damaged) {
     if (damaged > 0) {
         SH_FAIL(SH_E_FORMAT, "'%s' holds %zu checkpoint%s and all are damaged", folder, damaged,
@@ -56,7 +57,8 @@ static sh_status none_found(const char *folder, size_t damaged) {
     return sh_error_hint("give a run's folder, its checkpoints folder or a manifest");
 }
 
-/* The newest whole snapshot of a folder, up to step `most`. */
+/* Finds the newest whole snapshot of a folder up to step `most`. Damaged ones are skipped with a
+ * warning, so that a crash while writing costs one interval. */
 static sh_status newest(const char *folder, int64_t most, const sh_log *log, char **path_out,
                         sh_manifest *manifest_out) {
     int64_t *steps = NULL;
@@ -64,7 +66,7 @@ static sh_status newest(const char *folder, int64_t most, const sh_log *log, cha
     SH_TRY(sh_snapshots_list(folder, &steps, &count));
     char *found = NULL;
     for (size_t i = 0; found == NULL && i < count; i++) {
-        if (steps[i] > most) continue;
+        if (steps[i] > most) continue;  // a later snapshot than asked for
         char name[SH_SNAPSHOT_NAME];
         char *path = sh_path_join(folder, sh_snapshot_name(SH_SNAPSHOT_MANIFEST, steps[i], name));
         if (path == NULL) break;
@@ -82,7 +84,8 @@ static sh_status newest(const char *folder, int64_t most, const sh_log *log, cha
     return SH_OK;
 }
 
-/* Caller frees the path and finishes the manifest. */
+/* Looks in `folder`/checkpoints if there is such a folder, else in `folder`. The caller frees the
+ * path and finishes the manifest. */
 static sh_status find_in(const char *folder, int64_t most, const sh_log *log, char **path_out,
                          sh_manifest *manifest_out) {
     char *inside = sh_path_join(folder, "checkpoints");
@@ -93,14 +96,15 @@ static sh_status find_in(const char *folder, int64_t most, const sh_log *log, ch
     return status;
 }
 
-/* A clear message before anything is opened. */
+/* Checks that the path exists, for a clear message before anything is opened. */
 static sh_status check_there(const char *path) {
     if (access(path, F_OK) == 0) return SH_OK;
     SH_FAIL(SH_E_IO, "cannot open '%s': %s", path, strerror(errno));
     return sh_error_hint("give a run's folder, its checkpoints folder, a manifest or a model file");
 }
 
-/* Caller frees the path and finishes manifest->info. */
+/* Resolves a run's folder, a checkpoints folder or a manifest. A damaged manifest that was named
+ * itself is an error. The caller frees the path and finishes the manifest. */
 static sh_status find(const char *path, const sh_log *log, char **path_out,
                       sh_manifest *manifest_out) {
     SH_TRY(check_there(path));
@@ -114,7 +118,8 @@ static sh_status find(const char *path, const sh_log *log, char **path_out,
     return find_in(path, INT64_MAX, log, path_out, manifest_out);
 }
 
-/* For recovery: not a snapshot that this run has yet to reach. */
+/* For recovery: excludes snapshots of steps that this run has yet to reach, which an earlier run
+ * may have left. */
 sh_status sh_checkpoint_find_before(const char *folder, int64_t step, const sh_log *log,
                                     char **manifest_out) {
     sh_manifest manifest;
@@ -123,7 +128,7 @@ sh_status sh_checkpoint_find_before(const char *folder, int64_t step, const sh_l
     return SH_OK;
 }
 
-/* The manifest's texts, to be kept. */
+/* Moves the info out of the manifest, so that finishing it leaves the texts alone. */
 static sh_checkpoint_info take_info(sh_manifest *manifest) {
     sh_checkpoint_info info = manifest->info;
     manifest->info = (sh_checkpoint_info){0};
@@ -139,19 +144,20 @@ sh_status sh_checkpoint_find(const char *path, const sh_log *log, char **manifes
     return SH_OK;
 }
 
-/* What comes and goes with the codec and the number of workers is worth a word, no more. */
+/* Slots that come and go with the codec and the number of workers; worth a warning, no failure. */
 typedef struct slot_changes {
     char anew[64];  // slots that the file lacks
     char left[64];  // that only the file has
 } slot_changes;
 
-/* Slots that a message lists. */
+/* Appends a slot's name to a list for the warning; a long list is cut. */
 static void add_name(char text[64], const char *name) {
     size_t length = strlen(text);
     snprintf(text + length, 64 - length, "%s%s", length > 0 ? ", " : "", name);
 }
 
-/* Optimizer and codec state; state of a codec that is not used any more may stay behind. */
+/* Pairs optimizer and codec slots with the file's tensors. Slots of a codec that is no longer used
+ * may stay behind in the file. */
 static sh_status match_slots(sh_match *match, const sh_checkpoint *into, slot_changes *change) {
     for (size_t i = 0; i < into->slot_count; i++) {
         const sh_checkpoint_slot *slot = &into->slots[i];
@@ -170,7 +176,7 @@ static sh_status match_slots(sh_match *match, const sh_checkpoint *into, slot_ch
     return SH_OK;
 }
 
-/* A warning, since the run goes on otherwise than before. */
+/* Warns about slots that start anew or were left out, since the run then goes on differently. */
 static void tell_change(const char *source, const slot_changes *change, const sh_log *log) {
     if (change->anew[0] == '\0' && change->left[0] == '\0') return;
     SH_WARN(log, "'%s' is of another codec or number of workers; starts anew: %s; left out: %s",
@@ -178,12 +184,14 @@ static void tell_change(const char *source, const slot_changes *change, const sh
             change->left[0] != '\0' ? change->left : "nothing");
 }
 
-/* Opens the files of a snapshot and compares them with the model, before anything is copied. */
+/* Opens the files of a snapshot, compares them with the model and only then copies, so that a
+ * misfit leaves all blocks unchanged. */
 static sh_status load_blocks(const char *manifest_path, const sh_manifest *manifest,
                              const sh_log *log, const sh_checkpoint *into) {
     slot_changes change = {0};
     sh_safetensors model = {0}, optimizer = {0};
     char *model_path = beside(manifest_path, manifest->model.name);
+    // Without slots the name is empty and this is only the folder; it is not opened then.
     char *optimizer_path = beside(manifest_path, manifest->optimizer.name);
     sh_status status = SH_OK;
     sh_match match = {.source = model_path, .tensors = &model};
@@ -198,10 +206,12 @@ static sh_status load_blocks(const char *manifest_path, const sh_manifest *manif
     else
         slots.source = manifest_path;  // has no slots: what is missing is missing there
     SH_TRY_OUT(sh_match_list(&match, into->params, NULL, into->weights));
+    // Only the weights are paired so far, so only they are checked.
     SH_TRY_OUT(sh_match_check_finite(&match));
     SH_TRY_OUT(sh_match_list(&match, into->state, NULL, into->state_values));
     SH_TRY_OUT(sh_match_end(&match, NULL, NULL));
     SH_TRY_OUT(match_slots(&slots, into, &change));
+    // From here on nothing can fail.
     sh_match_copy(&match);
     sh_match_copy(&slots);
     tell_change(slots.source, &change, log);
@@ -215,7 +225,8 @@ out:
     return status;
 }
 
-/* A folder means its newest whole snapshot. */
+/* A folder means its newest whole snapshot. A model file alone is refused: it has no optimizer
+ * state and no position. */
 sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint *into) {
     if (sh_name_ends_in(path, ".safetensors")) {
         SH_FAIL(SH_E_USAGE, "'%s' is a model alone, without the state of its run", path);
@@ -224,6 +235,7 @@ sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint 
     char *manifest_path = NULL;
     sh_manifest manifest;
     SH_TRY(find(path, log, &manifest_path, &manifest));
+    // find() sets it on success.
     SH_ASSERT(manifest_path != NULL);
     sh_status status = load_blocks(manifest_path, &manifest, log, into);
     if (status == SH_OK) into->info = take_info(&manifest);
@@ -232,8 +244,8 @@ sh_status sh_checkpoint_load(const char *path, const sh_log *log, sh_checkpoint 
     return status;
 }
 
-/* A model file that lies beside the manifest which names it must be what that says. Where the
- * manifest itself cannot be read, a warning: the file may be all that is left. */
+/* Checks a model file against the manifest beside it, if one names it. If that manifest cannot be
+ * read, a warning suffices: the model file may be all that is left. */
 static sh_status check_alone(const char *path, const sh_log *log) {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     sh_snapshot_part part;
@@ -246,7 +258,9 @@ static sh_status check_alone(const char *path, const sh_log *log) {
     sh_status status = SH_OK;
     if (sh_file_exists(manifest_path) && sh_manifest_read(manifest_path, &manifest) != SH_OK)
         SH_WARN(log, "'%s' is used unchecked: %s", path, sh_error_last()->text);
+    // A manifest that names another file says nothing about this one.
     if (strcmp(manifest.model.name, name) == 0) status = sh_manifest_check(path, &manifest.model);
+    // Damage, in contrast to a file that cannot be read.
     if (status == SH_E_FORMAT)
         status = sh_error_hint(
             "take another checkpoint, or bring it back from a copy; a file that "
@@ -256,7 +270,8 @@ static sh_status check_alone(const char *path, const sh_log *log) {
     return status;
 }
 
-/* The model file that `path` means: itself, or that of the snapshot it leads to. sh_free it. */
+/* Model file that `path` means: itself, or that of the snapshot it leads to. The caller frees
+ * it. */
 static sh_status model_file(const char *path, const sh_log *log, char **file_out) {
     SH_TRY(check_there(path));
     if (!sh_is_folder(path) && !sh_name_ends_in(path, ".json")) {
@@ -274,7 +289,7 @@ static sh_status model_file(const char *path, const sh_log *log, char **file_out
     return *file_out != NULL ? SH_OK : no_memory();
 }
 
-/* Weights and running statistics alone, for evaluation and transfer. */
+/* Loads weights and running statistics alone, for evaluation and transfer. */
 sh_status sh_checkpoint_load_model(const char *path, const sh_log *log, const sh_param_list *params,
                                    float *weights, const sh_param_list *state,
                                    float *state_values) {
@@ -296,10 +311,11 @@ out:
     return status;
 }
 
-/* A note of a model file, NULL: it has none. */
+/* Copies a note of a model file; NULL if it has none. */
 static sh_status read_note(const char *file, const char *key, char **text_out) {
     sh_safetensors tensors = {0};
     SH_TRY(sh_safetensors_open(file, &tensors));
+    // Borrowed from the mapping, hence the copy.
     const char *note = sh_safetensors_note(&tensors, key);
     *text_out = note != NULL ? sh_strdup(note) : NULL;
     bool failed = note != NULL && *text_out == NULL;
@@ -307,7 +323,8 @@ static sh_status read_note(const char *file, const char *key, char **text_out) {
     return failed ? no_memory() : SH_OK;
 }
 
-/* The net's description, as YAML, from the notes of the model file. */
+/* The net's description as YAML, from the notes of the model file. Files of other programs have
+ * none, so that is an error with a next step. */
 sh_status sh_checkpoint_model_text(const char *path, const sh_log *log, char **text_out) {
     char *file, *text = NULL;
     SH_TRY(model_file(path, log, &file));
@@ -321,6 +338,7 @@ sh_status sh_checkpoint_model_text(const char *path, const sh_log *log, char **t
     return status;
 }
 
+/* A missing note is no error here: the caller then measures or asks. */
 sh_status sh_checkpoint_facts_text(const char *path, const sh_log *log, char **text_out,
                                    char **file_out) {
     char *file, *text = NULL;

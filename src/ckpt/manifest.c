@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/json.h"
 
-enum { FORMAT_VERSION = 1 };
+enum { FORMAT_VERSION = 1 };  // to be raised by changes that older readers would misread
 static const char format_name[] = "shoal checkpoint";
 
 void sh_checkpoint_info_fini(sh_checkpoint_info *info) {
@@ -32,7 +32,7 @@ static sh_status no_memory(void) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for a checkpoint's manifest");
 }
 
-/* Name, size, checksum, and a short digest per tensor, to name the damaged one. */
+/* One file: name, size, checksum, and a short digest per tensor, so that damage can be named. */
 static json_t *file_json(const sh_manifest_file *file) {
     json_t *map = json_pack("{s:s, s:I, s:s}", "name", file->name, "bytes", (json_int_t)file->bytes,
                             "blake2b", file->checksum);
@@ -44,7 +44,7 @@ static json_t *file_json(const sh_manifest_file *file) {
     return map;
 }
 
-/* Members in a fixed order, so equal manifests are equal bytes. */
+/* The manifest as JSON. Members stand in a fixed order, so equal manifests are equal bytes. */
 static json_t *manifest_json(const sh_manifest *manifest) {
     const sh_checkpoint_info *info = &manifest->info;
     json_t *files = json_pack("{s:o}", "model", file_json(&manifest->model));
@@ -59,6 +59,7 @@ static json_t *manifest_json(const sh_manifest *manifest) {
                   "best", isfinite(info->best) ? json_real(info->best) : json_null(),        //
                   "data", info->data, "model", info->model, "kernels", info->kernels,        //
                   "files", files);
+    // Members that most manifests lack are left out.
     if (root != NULL && info->workers > 0)
         json_object_set_new(root, "workers", json_integer((json_int_t)info->workers));
     if (root != NULL && info->of_batch > 0)
@@ -66,7 +67,8 @@ static json_t *manifest_json(const sh_manifest *manifest) {
     return root;
 }
 
-/* The manifest's own checksum covers its compact form without the checksum. */
+/* BLAKE2b of the compact form without the checksum itself. Readers recompute it from the parsed
+ * text, so white space does not count. */
 static sh_status checksum_of(const json_t *root, char hex_out[SH_BLAKE2_HEX]) {
     char *text = json_dumps(root, JSON_COMPACT);
     if (text == NULL) return no_memory();
@@ -75,6 +77,7 @@ static sh_status checksum_of(const json_t *root, char hex_out[SH_BLAKE2_HEX]) {
     return SH_OK;
 }
 
+/* Indented, for people who look into it. */
 sh_status sh_manifest_write(const char *path, const sh_manifest *manifest) {
     json_t *root = manifest_json(manifest);
     if (root == NULL)
@@ -83,6 +86,7 @@ sh_status sh_manifest_write(const char *path, const sh_manifest *manifest) {
     char *text = NULL, *line = NULL;
     sh_status status;
     SH_TRY_OUT(checksum_of(root, checksum));
+    // Added last: the checksum covers all other members.
     json_object_set_new(root, "checksum", json_string(checksum));
     text = json_dumps(root, JSON_INDENT(2));
     line = text != NULL ? sh_format("%s\n", text) : NULL;
@@ -94,12 +98,12 @@ out:
     return status;
 }
 
-/* All faults name the file and what is wrong with it. */
+/* Reports a fault with the file's name. */
 static sh_status bad(const char *source, const char *what) {
     return SH_FAIL(SH_E_FORMAT, "'%.300s' is not a sound checkpoint manifest: %s", source, what);
 }
 
-/* Whole numbers within bounds. */
+/* Reads a count: an integer from 0 on. */
 static sh_status read_number(const char *source, const json_t *map, const char *key,
                              int64_t *number_out) {
     const json_t *value = json_object_get(map, key);
@@ -112,6 +116,7 @@ static sh_status read_number(const char *source, const json_t *map, const char *
     return SH_OK;
 }
 
+/* Reads a text or null. The caller owns it. */
 static sh_status read_text(const char *source, const json_t *map, const char *key,
                            char **text_out) {
     const json_t *value = json_object_get(map, key);
@@ -123,7 +128,7 @@ static sh_status read_text(const char *source, const json_t *map, const char *ke
     return SH_OK;
 }
 
-/* Older manifests have none of it. */
+/* Reads the digests per tensor; older manifests have none. */
 static sh_status read_tensors(const char *source, json_t *map, sh_manifest_file *file_out) {
     if (map == NULL) return SH_OK;
     if (!json_is_object(map)) return bad(source, "'tensors' is no map");
@@ -145,10 +150,12 @@ static sh_status read_tensors(const char *source, json_t *map, sh_manifest_file 
     return SH_OK;
 }
 
-/* File names come from outside: only plain names beside the manifest are followed. */
+/* Reads one file's entry. Names come from outside: only plain names beside the manifest are
+ * followed, so no manifest can lead to other folders. */
 static sh_status read_file(const char *source, const json_t *map, sh_manifest_file *file_out) {
     const char *name = json_string_value(json_object_get(map, "name"));
     const char *checksum = json_string_value(json_object_get(map, "blake2b"));
+    // No empty name, no hidden file, no path.
     if (name == NULL || name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL ||
         strlen(name) >= SH_MANIFEST_NAME)
         return bad(source, "a file's name is not a plain name");
@@ -160,7 +167,7 @@ static sh_status read_file(const char *source, const json_t *map, sh_manifest_fi
     return read_tensors(source, json_object_get(map, "tensors"), file_out);
 }
 
-/* One version is read; another is refused by its number. */
+/* Accepts exactly one version; another is refused with its number. */
 static sh_status check_format(const char *source, const json_t *root) {
     const char *format = json_string_value(json_object_get(root, "format"));
     if (format == NULL || strcmp(format, format_name) != 0)
@@ -171,19 +178,19 @@ static sh_status check_format(const char *source, const json_t *root) {
     return sh_error_hint("this Shoal (%s) reads version %d", SHOAL_VERSION, FORMAT_VERSION);
 }
 
-/* Takes the checksum out of `root`. */
+/* Compares the stored checksum; takes it out of `root`, since it does not cover itself. */
 static sh_status check_checksum(const char *source, json_t *root) {
     const char *text = json_string_value(json_object_get(root, "checksum"));
     if (text == NULL || strlen(text) != SH_BLAKE2_HEX - 1)
         return bad(source, "its checksum is missing");
     char stored[SH_BLAKE2_HEX], actual[SH_BLAKE2_HEX];
     memcpy(stored, text, sizeof stored);
-    json_object_del(root, "checksum");
+    json_object_del(root, "checksum");  // it does not cover itself
     SH_TRY(checksum_of(root, actual));
     return strcmp(stored, actual) == 0 ? SH_OK : bad(source, "its checksum does not hold");
 }
 
-/* All members; what is missing in older versions has a default. */
+/* Reads all members; what older manifests lack gets a default. */
 static sh_status read_root(const char *source, const json_t *root, sh_manifest *manifest) {
     sh_checkpoint_info *info = &manifest->info;
     SH_TRY(read_number(source, root, "step", &info->step));
@@ -192,10 +199,12 @@ static sh_status read_root(const char *source, const json_t *root, sh_manifest *
     SH_TRY(read_number(source, root, "samples", &info->samples));
     const json_t *seed = json_object_get(root, "seed"), *best = json_object_get(root, "best");
     if (!json_is_integer(seed)) return bad(source, "'seed' is not a number");
+    // JSON integers are signed; the bits of a large seed come back by the cast.
     info->seed = (uint64_t)json_integer_value(seed);
     info->best = json_is_number(best) ? json_number_value(best) : NAN;
     if (json_object_get(root, "workers") != NULL)
         SH_TRY(read_number(source, root, "workers", &info->workers));
+    // Bounds what a load allocates per worker.
     if (info->workers > 65536) return bad(source, "'workers' is too large");
     if (json_object_get(root, "global_batch") != NULL)
         SH_TRY(read_number(source, root, "global_batch", &info->of_batch));
@@ -208,7 +217,7 @@ static sh_status read_root(const char *source, const json_t *root, sh_manifest *
     return optimizer != NULL ? read_file(source, optimizer, &manifest->optimizer) : SH_OK;
 }
 
-/* From bytes, for tests and the fuzzer, too. */
+/* Parses a manifest from memory, for sh_manifest_read, the tests and the fuzzer. */
 sh_status sh_manifest_parse(const char *source, const char *text, size_t bytes,
                             sh_manifest *manifest_out) {
     char fault[SH_JSON_FAULT];

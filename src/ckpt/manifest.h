@@ -8,7 +8,7 @@
 #include "ckpt/checkpoint.h"
 
 enum {
-    SH_MANIFEST_NAME = 64,
+    SH_MANIFEST_NAME = 64,                    // a file name with its zero
     SH_MANIFEST_TENSOR = SH_PARAM_NAME + 64,  // NAME.SLOT
     SH_MANIFEST_DIGEST = 33,                  // 32 hexadecimal digits: tells tensors apart, no more
 };
@@ -28,7 +28,7 @@ typedef struct sh_manifest_file {
 
 typedef struct sh_manifest {
     sh_checkpoint_info info;
-    sh_manifest_file model, optimizer;
+    sh_manifest_file model, optimizer;  // optimizer.name is empty without slots
 } sh_manifest;
 
 /* What a manifest says of the safetensors file at `path`, which will be called `name`. Caller

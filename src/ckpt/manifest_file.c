@@ -13,7 +13,7 @@ void sh_manifest_file_fini(sh_manifest_file *file) {
     *file = (sh_manifest_file){0};
 }
 
-/* Short: it only has to tell tensors apart. */
+/* Digest of one tensor's bytes, shortened: it only has to tell which tensor changed. */
 static void digest_of(const sh_tensor_entry *entry, char digest_out[SH_MANIFEST_DIGEST]) {
     char whole[SH_BLAKE2_HEX];
     sh_blake2_hex(entry->data, entry->bytes, whole);
@@ -21,6 +21,7 @@ static void digest_of(const sh_tensor_entry *entry, char digest_out[SH_MANIFEST_
     digest_out[SH_MANIFEST_DIGEST - 1] = '\0';
 }
 
+/* Digests of all tensors of a file, in the order of their data. */
 static sh_status describe_tensors(const sh_safetensors *tensors, sh_manifest_file *file) {
     file->tensors = sh_alloc(tensors->count, sizeof *file->tensors);
     if (file->tensors == NULL)
@@ -34,6 +35,7 @@ static sh_status describe_tensors(const sh_safetensors *tensors, sh_manifest_fil
     return SH_OK;
 }
 
+/* Reads the file back from disk, so that the checksum is of what was really written. */
 sh_status sh_manifest_describe(const char *path, const char *name, sh_manifest_file *file_out) {
     sh_safetensors tensors;
     SH_TRY(sh_safetensors_open(path, &tensors));
@@ -46,13 +48,14 @@ sh_status sh_manifest_describe(const char *path, const char *name, sh_manifest_f
     return status;
 }
 
-/* The first tensor that is not what it was, and how many more there are. False: none, or the file
- * is too damaged to tell. */
+/* Names the first tensor that differs from its digest, and how many more there are. False: none
+ * differs, or the file is too damaged to tell. */
 static bool name_damaged(const sh_mapped *mapped, const sh_manifest_file *file, char *text_out,
                          size_t size) {
     sh_safetensors tensors;
     const char *first = NULL;
     size_t damaged = 0;
+    // A damaged header cannot tell where tensors lie.
     if (sh_safetensors_parse("", mapped->data, mapped->bytes, &tensors) != SH_OK) return false;
     for (size_t i = 0; i < file->tensor_count; i++) {
         const sh_tensor_entry *entry = sh_safetensors_find(&tensors, file->tensors[i].name);
@@ -70,7 +73,7 @@ static bool name_damaged(const sh_mapped *mapped, const sh_manifest_file *file, 
     return damaged > 0;
 }
 
-/* Names the first damaged tensor where it can. */
+/* Reports a wrong checksum, with the first damaged tensor where it can be told. */
 static sh_status fail_damaged(const char *path, const sh_mapped *mapped,
                               const sh_manifest_file *file) {
     char text[SH_MANIFEST_TENSOR + 64];
@@ -81,11 +84,12 @@ static sh_status fail_damaged(const char *path, const sh_mapped *mapped,
                    header ? ", and the damage is in its header" : "");
 }
 
-/* Size first, since it is free. */
+/* Compares the size first, which needs no reading, then the checksum. */
 sh_status sh_manifest_check(const char *path, const sh_manifest_file *file) {
     sh_mapped mapped = {0};
     sh_status status;
     SH_TRY_OUT(sh_file_map(path, &mapped));
+    // A cut file is told by its size alone.
     if (mapped.bytes != (uint64_t)file->bytes) {
         status = SH_FAIL(SH_E_FORMAT, "'%s' has %zu of %lld bytes", path, mapped.bytes,
                          (long long)file->bytes);

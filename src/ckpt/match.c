@@ -8,14 +8,14 @@
 #include "base/memory.h"
 #include "tensor/kernels/reduce.h"
 
-/* Names the file and the tensor. */
+/* Reports a tensor that does not fit, with file and name. */
 static sh_status misfit(const sh_match *match, const char *name, const char *what) {
     SH_FAIL(SH_E_SHAPE, "'%.300s' does not fit the model: tensor '%s' %s", match->source, name,
             what);
     return sh_error_hint("use the run file that it was written with");
 }
 
-/* Shape and type; both shapes are in the message. */
+/* Checks presence, shape and type of a tensor; the message has both shapes. */
 static sh_status check_fit(const sh_match *match, const char *name, const sh_shape *shape,
                            const sh_tensor_entry *entry) {
     char what[320], wanted[SH_SHAPE_TEXT], found[SH_SHAPE_TEXT];
@@ -37,8 +37,10 @@ static sh_status check_fit(const sh_match *match, const char *name, const sh_sha
     return SH_OK;
 }
 
+/* NAME.SLOT with its zero. */
 enum { TENSOR_NAME = SH_PARAM_NAME + 64 };
 
+/* Tensor of a parameter, called NAME, or NAME.SLOT for a slot; NULL if the file lacks it. */
 static const sh_tensor_entry *find(const sh_match *match, const sh_param *param, const char *slot,
                                    char name_out[TENSOR_NAME]) {
     snprintf(name_out, TENSOR_NAME, "%s%s%s", param->name, slot != NULL ? "." : "",
@@ -46,6 +48,7 @@ static const sh_tensor_entry *find(const sh_match *match, const sh_param *param,
     return sh_safetensors_find(match->tensors, name_out);
 }
 
+/* Compares shapes too: a tensor of another shape counts as missing. */
 bool sh_match_has(const sh_match *match, const sh_param_list *list, const char *slot) {
     char name[TENSOR_NAME];
     for (size_t i = 0; i < list->count; i++) {
@@ -55,6 +58,7 @@ bool sh_match_has(const sh_match *match, const sh_param_list *list, const char *
     return true;
 }
 
+/* Pairs all or fails; `list` NULL pairs nothing. */
 sh_status sh_match_list(sh_match *match, const sh_param_list *list, const char *slot,
                         float *values) {
     size_t count = list != NULL ? list->count : 0;
@@ -70,7 +74,7 @@ sh_status sh_match_list(sh_match *match, const sh_param_list *list, const char *
     return SH_OK;
 }
 
-/* In pieces, as data in a file may lie unaligned. */
+/* Tells whether a tensor is finite. Copied piece by piece, as data in a file may lie unaligned. */
 static bool is_finite(const sh_match_pair *pair) {
     enum { PIECE = 4096 };
     float piece[PIECE];
@@ -82,6 +86,7 @@ static bool is_finite(const sh_match_pair *pair) {
     return true;
 }
 
+/* A NaN in one weight makes every output NaN, so such a model is refused at once. */
 sh_status sh_match_check_finite(const sh_match *match) {
     for (size_t i = 0; i < match->count; i++) {
         const sh_match_pair *pair = &match->pairs[i];
@@ -93,18 +98,20 @@ sh_status sh_match_check_finite(const sh_match *match) {
     return SH_OK;
 }
 
+/* Linear search: nets have hundreds of tensors. */
 static bool is_paired(const sh_match *match, const sh_tensor_entry *entry) {
     for (size_t i = 0; i < match->count; i++)
         if (match->pairs[i].entry == entry) return true;
     return false;
 }
 
-/* NAME.SLOT belongs to the slot. */
+/* Tells whether a tensor belongs to a slot: its name is NAME.SLOT. */
 static bool ends_in(const sh_tensor_entry *entry, const char *slot) {
     const char *dot = strrchr(entry->name, '.');
     return dot != NULL && strcmp(dot + 1, slot) == 0;
 }
 
+/* Tells whether an unpaired tensor is allowed, and marks its slot. */
 static bool is_left_out(const sh_tensor_entry *entry, const char *const *left_out,
                         uint32_t *found_out) {
     for (size_t i = 0; left_out != NULL && left_out[i] != NULL; i++) {
@@ -112,9 +119,11 @@ static bool is_left_out(const sh_tensor_entry *entry, const char *const *left_ou
         *found_out |= UINT32_C(1) << i;
         return true;
     }
+    // PyTorch's batch normalisation counts its batches; nothing here reads that.
     return ends_in(entry, "num_batches_tracked");
 }
 
+/* A tensor too many means another model, even if all others fit. */
 sh_status sh_match_end(const sh_match *match, const char *const *left_out, uint32_t *found_out) {
     for (size_t i = 0; i < match->tensors->count; i++) {
         const sh_tensor_entry *entry = &match->tensors->entries[i];
@@ -124,7 +133,7 @@ sh_status sh_match_end(const sh_match *match, const char *const *left_out, uint3
     return SH_OK;
 }
 
-/* Cannot fail: everything was checked. */
+/* Copies all pairs. Cannot fail, since everything was checked before. */
 void sh_match_copy(const sh_match *match) {
     for (size_t i = 0; i < match->count; i++)
         memcpy(match->pairs[i].values, match->pairs[i].entry->data,

@@ -9,10 +9,11 @@
 #include "ckpt/safetensors.h"
 #include "nn/param.h"
 
+/* A tensor of the file and the range that it will fill. */
 typedef struct sh_match_pair {
     const sh_tensor_entry *entry;
     float *values;
-    size_t count;
+    size_t count;  // floats
 } sh_match_pair;
 
 typedef struct sh_match {

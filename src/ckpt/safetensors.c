@@ -10,6 +10,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written as they lie");
 
+/* Name in the format and bytes of one element, by type. */
 static const struct {
     const char *name;
     size_t bytes;
@@ -33,7 +34,7 @@ size_t sh_tensor_type_bytes(sh_tensor_type type) {
     return types[type].bytes;
 }
 
-/* Elements times their size. */
+/* Bytes of a tensor's data: elements times their size. */
 static size_t data_bytes(const sh_tensor_entry *entry) {
     return sh_shape_count(&entry->shape) * sh_tensor_type_bytes(entry->type);
 }
@@ -50,7 +51,7 @@ static json_t *describe(const sh_tensor_entry *entry, size_t at) {
                      shape, "data_offsets", (json_int_t)at, (json_int_t)(at + data_bytes(entry)));
 }
 
-/* The "__metadata__" of the format: texts only. */
+/* Adds the "__metadata__" of the format, which may hold texts only. */
 static sh_status describe_notes(const sh_tensor_note *notes, size_t count, json_t *header) {
     if (count == 0) return SH_OK;
     json_t *map = json_object();
@@ -69,6 +70,7 @@ static sh_status describe_notes(const sh_tensor_note *notes, size_t count, json_
 /* The header's text, without padding. free() it. */
 static sh_status header_text(const sh_tensor_entry *entries, size_t count,
                              const sh_tensor_note *notes, size_t note_count, char **text_out) {
+    // Tensors stand in the order of their data.
     json_t *header = json_object();  // keeps the order of insertion
     if (header == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a safetensors header");
     sh_status status = SH_OK;
@@ -95,7 +97,7 @@ out:
     return status;
 }
 
-/* Spaces after the JSON bring the data to a multiple of 8 bytes. */
+/* Writes length and JSON, padded with spaces so that the data begins at a multiple of 8 bytes. */
 static sh_status write_header(sh_writer *writer, const char *text) {
     size_t length = strlen(text);
     uint64_t padded = sh_round_up(length, 8);
@@ -104,7 +106,8 @@ static sh_status write_header(sh_writer *writer, const char *text) {
     return sh_writer_write(writer, "       ", padded - length);
 }
 
-/* Through a temporary file (base/file.h). */
+/* Writes through a temporary file (base/file.h), so that readers see the old file or the new
+ * one. */
 sh_status sh_safetensors_write(const char *path, const sh_tensor_entry *entries, size_t count,
                                const sh_tensor_note *notes, size_t note_count) {
     char *text = NULL;

@@ -42,6 +42,7 @@ typedef struct sh_tensor_entry {
     size_t bytes;      // set by reading, ignored by writing
 } sh_tensor_entry;
 
+/* A text of "__metadata__". */
 typedef struct sh_tensor_note {
     const char *key, *value;
 } sh_tensor_note;

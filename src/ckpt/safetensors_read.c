@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
+/* Reports damage with the line of the check that found it, as SH_FAIL does. */
 #define FAIL_FORMAT(source, ...) fail_format((source), __LINE__, __VA_ARGS__)
 
 __attribute__((format(printf, 3, 4))) static sh_status fail_format(const char *source, int line,
@@ -26,7 +27,7 @@ __attribute__((format(printf, 3, 4))) static sh_status fail_format(const char *s
     return sh_error_hint("fetch or write it again; it may be cut short or damaged");
 }
 
-/* The dtype names of the format. */
+/* Reads a dtype by its name in the format. */
 static sh_status parse_type(const char *source, const char *name, const json_t *text,
                             sh_tensor_type *type_out) {
     const char *wanted = json_string_value(text);
@@ -39,11 +40,13 @@ static sh_status parse_type(const char *source, const char *name, const json_t *
     return FAIL_FORMAT(source, "tensor '%.80s' has the unknown dtype '%.20s'", name, wanted);
 }
 
-/* Bounded, so that the product of the dimensions cannot overflow. */
+/* Reads a shape. Rank and signs are checked here, the product with overflow check in
+ * parse_place. */
 static sh_status parse_shape(const char *source, const char *name, const json_t *list,
                              sh_shape *shape_out) {
     if (!json_is_array(list)) return FAIL_FORMAT(source, "tensor '%.80s' has no shape", name);
     size_t rank = json_array_size(list);
+    // A valid file, but with more dimensions than any layer here has.
     if (rank > SH_RANK_MOST) {
         SH_FAIL(SH_E_UNSUPPORTED, "'%.300s': tensor '%.80s' has %zu dimensions", source, name,
                 rank);
@@ -101,14 +104,16 @@ static sh_status parse_notes(const char *source, json_t *map, sh_safetensors *te
     return SH_OK;
 }
 
-/* For qsort. */
+/* Order for qsort: by place in the data; empty tensors come before the one that begins at the same
+ * byte. */
 static int by_place(const void *left, const void *right) {
     const sh_tensor_entry *a = left, *b = right;
     if (a->data != b->data) return (uintptr_t)a->data < (uintptr_t)b->data ? -1 : 1;
     return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
 }
 
-/* Sorted by place, each tensor must begin where the one before ends, and the last at the end. */
+/* Checks that the sorted tensors cover the data exactly: each begins where the one before ends,
+ * and the last ends at the file's end. */
 static sh_status check_cover(const char *source, const sh_safetensors *tensors,
                              const unsigned char *data, size_t bytes) {
     const unsigned char *end = data;
@@ -125,6 +130,7 @@ static sh_status check_cover(const char *source, const sh_safetensors *tensors,
     return SH_OK;
 }
 
+/* Reads all entries of the header; names are borrowed from the JSON. */
 static sh_status parse_entries(const char *source, json_t *header, const unsigned char *data,
                                size_t bytes, sh_safetensors *tensors) {
     tensors->entries = sh_alloc(json_object_size(header), sizeof *tensors->entries);
@@ -150,6 +156,7 @@ static sh_status parse_entries(const char *source, json_t *header, const unsigne
     return check_cover(source, tensors, data, bytes);
 }
 
+/* The JSON is bounded in size and nesting by sh_json_read_map before it is parsed. */
 sh_status sh_safetensors_parse(const char *source, const void *data, size_t bytes,
                                sh_safetensors *tensors_out) {
     uint64_t header_bytes;
@@ -163,6 +170,7 @@ sh_status sh_safetensors_parse(const char *source, const void *data, size_t byte
     char fault[SH_JSON_FAULT];
     json_t *header = sh_json_read_map(text, (size_t)header_bytes, fault);
     if (header == NULL) return FAIL_FORMAT(source, "its header: %s", fault);
+    // The header owns the names that entries and notes borrow.
     sh_safetensors tensors = {.header = header};
     sh_status status = parse_entries(source, header, (const unsigned char *)text + header_bytes,
                                      rest - (size_t)header_bytes, &tensors);
@@ -174,7 +182,7 @@ sh_status sh_safetensors_parse(const char *source, const void *data, size_t byte
     return SH_OK;
 }
 
-/* Maps the file; entries point into it. */
+/* Maps the file; the entries point into the mapping. */
 sh_status sh_safetensors_open(const char *path, sh_safetensors *tensors_out) {
     sh_mapped file;
     SH_TRY(sh_file_map(path, &file));
@@ -186,6 +194,7 @@ sh_status sh_safetensors_open(const char *path, sh_safetensors *tensors_out) {
     return status;
 }
 
+/* Names, notes and data are gone afterwards. */
 void sh_safetensors_close(sh_safetensors *tensors) {
     sh_free(tensors->entries);
     sh_free(tensors->notes);
@@ -194,12 +203,14 @@ void sh_safetensors_close(sh_safetensors *tensors) {
     *tensors = (sh_safetensors){0};
 }
 
+/* Linear search: files have hundreds of tensors. */
 const sh_tensor_entry *sh_safetensors_find(const sh_safetensors *tensors, const char *name) {
     for (size_t i = 0; i < tensors->count; i++)
         if (strcmp(tensors->entries[i].name, name) == 0) return &tensors->entries[i];
     return NULL;
 }
 
+/* Borrowed from the file's header. */
 const char *sh_safetensors_note(const sh_safetensors *tensors, const char *key) {
     for (size_t i = 0; i < tensors->note_count; i++)
         if (strcmp(tensors->notes[i].key, key) == 0) return tensors->notes[i].value;

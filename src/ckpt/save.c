@@ -15,7 +15,7 @@
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a checkpoint"); }
 
-/* Entries that point into the block; the number of them. */
+/* Fills entries that point into the block; returns their number. */
 static size_t describe(const sh_param_list *list, const float *values, sh_tensor_entry *entries) {
     for (size_t i = 0; list != NULL && i < list->count; i++)
         entries[i] = (sh_tensor_entry){
@@ -27,7 +27,8 @@ static size_t describe(const sh_param_list *list, const float *values, sh_tensor
     return list != NULL ? list->count : 0;
 }
 
-/* With the net's description and the facts of the data as notes: the file alone can predict. */
+/* Writes parameters and state. The net's description and the facts of the data travel as notes, so
+ * that the file alone suffices to predict. */
 sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkpoint) {
     size_t count = checkpoint->params->count;
     if (checkpoint->state != NULL) count += checkpoint->state->count;
@@ -39,6 +40,7 @@ sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkp
     sh_tensor_note notes[3] = {{"format", "pt"}};
     size_t note_count = 1;
     if (checkpoint->info.model != NULL)
+        // Ours begin with "shoal.", so that they do not clash with other tools' notes.
         notes[note_count++] = (sh_tensor_note){"shoal.model", checkpoint->info.model};
     if (checkpoint->info.facts != NULL)
         notes[note_count++] = (sh_tensor_note){"shoal.data", checkpoint->info.facts};
@@ -47,7 +49,7 @@ sh_status sh_checkpoint_save_model(const char *path, const sh_checkpoint *checkp
     return status;
 }
 
-/* One tensor per parameter and slot. */
+/* Writes one tensor per parameter and slot, called PARAMETER.SLOT. */
 static sh_status write_optimizer(const char *path, const sh_checkpoint *checkpoint) {
     enum { NAME = SH_PARAM_NAME + 64 };
     size_t count = 0;
@@ -60,6 +62,7 @@ static sh_status write_optimizer(const char *path, const sh_checkpoint *checkpoi
         status = no_memory();
         goto out;
     }
+    // All parameters of a slot, then those of the next one.
     for (size_t slot = 0, at = 0; slot < checkpoint->slot_count; slot++) {
         const sh_param_list *params = sh_checkpoint_slot_params(checkpoint, slot);
         describe(params, checkpoint->slots[slot].values, entries + at);
@@ -75,7 +78,8 @@ out:
     return status;
 }
 
-/* The name under which a file of a snapshot waits until all are written. */
+/* Name under which a file waits until all files of the snapshot are written. The caller frees
+ * it. */
 static char *waiting_path(const char *path) { return sh_format("%s.tmp.whole", path); }
 
 /* One file of a snapshot: its bytes and checksums are taken from what the disk gives back. */
@@ -90,7 +94,7 @@ static sh_status write_part(const char *path, const sh_checkpoint *checkpoint,
     return status;
 }
 
-/* Gives a waiting file its name, or removes it. */
+/* Gives a waiting file its name (`place`), or removes it. */
 static sh_status end_part(const char *path, bool place) {
     char *waiting = waiting_path(path);
     if (waiting == NULL) return no_memory();
@@ -103,10 +107,11 @@ static sh_status end_part(const char *path, bool place) {
     return status;
 }
 
-/* The paths of a snapshot's parts. */
+/* Final paths of a snapshot's files. */
 typedef char *part_paths[SH_SNAPSHOT_PARTS];
 
-/* Under the names with which they wait. */
+/* Writes all files of a snapshot under their waiting names, the manifest last, as it holds the
+ * checksums of the others. */
 static sh_status write_parts(part_paths paths, const sh_checkpoint *checkpoint) {
     sh_manifest manifest = {.info = checkpoint->info};
     char *waiting = waiting_path(paths[SH_SNAPSHOT_MANIFEST]);
@@ -125,9 +130,9 @@ out:
     return status;
 }
 
-/* All files first, under other names: until they are whole, a snapshot of this step that is there
- * already stays as it is. Then its manifest goes before any file is replaced, and the new one comes
- * last, so that no mixture of both ever looks whole. */
+/* Writes a snapshot. All files are written under waiting names first, so a snapshot of this step
+ * that exists stays as it is until then. Its manifest goes before any file is replaced and the new
+ * one comes last, so no mixture of both ever looks whole. */
 static sh_status save_files(part_paths paths, const sh_checkpoint *checkpoint) {
     SH_TRY(write_parts(paths, checkpoint));
     unlink(paths[SH_SNAPSHOT_MANIFEST]);
@@ -153,6 +158,7 @@ sh_status sh_checkpoint_save(const char *folder, const sh_checkpoint *checkpoint
     sh_status status = named ? save_files(paths, checkpoint) : no_memory();
     if (status == SH_OK) sh_snapshots_prune(folder, step, keep);
     for (int part = 0; part < SH_SNAPSHOT_PARTS; part++) {
+        // A failed write leaves no waiting files behind.
         if (status != SH_OK && paths[part] != NULL) (void)end_part(paths[part], false);
         sh_free(paths[part]);
     }

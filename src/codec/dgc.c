@@ -19,6 +19,8 @@
 
 static const double FIRST_RATIO = 0.25, FALL = 0.25;
 
+/* Share of elements that is sent in `step`: the warm-up falls in equal stages from FIRST_RATIO to
+ * the final ratio. */
 static double ratio_at(const sh_codec_options *options, int64_t step) {
     double ratio = options->amount;
     if (step >= options->warmup_steps || ratio >= FIRST_RATIO) return ratio;
@@ -36,7 +38,7 @@ static size_t bytes(const sh_codec *codec, const sh_codec_tensor *tensor, int ro
     return sh_sparse_bytes(kept(codec, tensor));
 }
 
-/* The most of all stages. */
+/* Largest working memory over all stages of the warm-up. */
 static size_t work_bytes(const sh_codec *codec, const sh_codec_tensor *tensor) {
     size_t most = 0;
     double last = codec->options.amount;
@@ -48,6 +50,7 @@ static size_t work_bytes(const sh_codec *codec, const sh_codec_tensor *tensor) {
     }
 }
 
+/* Folds the gradient into velocity u and accumulation v, and offers v for selection. */
 static const float *take(const sh_codec *codec, sh_codec_tensor *tensor, const float *x) {
     sh_dgc_update update = {
         .g = x,

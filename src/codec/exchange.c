@@ -9,6 +9,8 @@ static sh_status out_of_memory(void) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for the exchange of gradients");
 }
 
+/* Fills the codec's view of every parameter: as a matrix, and with the factors of low-rank
+ * codecs. */
 static sh_status describe_tensors(sh_exchange *exchange) {
     const sh_param_list *params = exchange->options.params;
     for (size_t i = 0; i < params->count; i++) {
@@ -32,10 +34,12 @@ static sh_status describe_tensors(sh_exchange *exchange) {
 
 static size_t floats_bytes(size_t count) { return sh_round_up(count * sizeof(float), SH_ALIGN); }
 
+/* Bytes of memory by use. */
 typedef struct needs {
     size_t state_bytes, factor_bytes, between_bytes, work_bytes;
 } needs;
 
+/* Working memory is the largest of all tensors, since they are encoded one after another. */
 static needs needs_of(const sh_exchange *exchange) {
     const sh_param_list *params = exchange->options.params;
     needs n = {.state_bytes = floats_bytes(params->total),
@@ -50,6 +54,8 @@ static needs needs_of(const sh_exchange *exchange) {
     return n;
 }
 
+/* One arena for all state, so that nothing is allocated later. Without gradients (planning) none
+ * is needed. */
 static sh_status take_memory(sh_exchange *exchange) {
     const sh_param_list *params = exchange->options.params;
     int states = sh_codec_states(&exchange->codec);
@@ -106,6 +112,7 @@ static sh_status share_messages(sh_exchange *exchange) {
     return SH_OK;
 }
 
+/* Later rounds run in a twin of the group, whose calls have an order of their own. */
 static sh_status group_later_rounds(sh_exchange *exchange) {
     bool later = exchange->codec.kind != NULL && exchange->codec.kind->rounds > 1;
     if (!later || exchange->codec.ranks == 1) return SH_OK;
@@ -184,6 +191,8 @@ size_t sh_exchange_states(const sh_exchange *exchange,
     return count;
 }
 
+/* Averages the states over the ranks, so that one copy in a checkpoint describes all of them;
+ * their sum over ranks stays. */
 sh_status sh_exchange_settle(sh_exchange *exchange) {
     if (exchange->codec.ranks == 1) return SH_OK;
     for (int s = 0; s < sh_codec_states(&exchange->codec); s++) {
@@ -199,6 +208,7 @@ sh_status sh_exchange_settle(sh_exchange *exchange) {
     return SH_OK;
 }
 
+/* Rescales residuals saved by another number of ranks: their sum over ranks stays the same. */
 void sh_exchange_adopt(sh_exchange *exchange, int ranks_before) {
     SH_ASSERT(ranks_before > 0);
     if (ranks_before == exchange->codec.ranks) return;

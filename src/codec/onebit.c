@@ -19,6 +19,7 @@ static void encode(const sh_codec *codec, sh_codec_tensor *tensor, int round, co
                       (uint32_t *)(means + 2 * tensor->rows), sh_feedback_left(codec, tensor));
 }
 
+/* Refuses means that are not finite; the bits are valid whatever they are. */
 static sh_status decode(const sh_codec *codec, sh_codec_tensor *tensor, int round,
                         const void *message, float scale, float *x) {
     (void)codec, (void)round;

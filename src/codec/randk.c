@@ -43,6 +43,7 @@ static void encode(const sh_codec *codec, sh_codec_tensor *tensor, int round, co
     }
 }
 
+/* Draws the same indices again from the common stream. */
 static sh_status decode(const sh_codec *codec, sh_codec_tensor *tensor, int round,
                         const void *message, float scale, float *x) {
     (void)round;

@@ -20,6 +20,7 @@ typedef struct estimate {
     size_t capacity;  // candidates
 } estimate;
 
+/* The smaller of two counts. */
 static size_t least_of(size_t a, size_t b) { return a < b ? a : b; }
 
 size_t sh_sparse_kept(double ratio, size_t count) {
@@ -101,6 +102,8 @@ static void write_kept(const float *y, const uint32_t *indices, size_t count, cu
     SH_ASSERT(at == kept);
 }
 
+/* The guess decides the speed only: candidates are used if they certainly hold all kept
+ * elements. */
 void sh_sparse_write(const float *y, size_t count, size_t kept, void *work, void *message) {
     uint32_t *indices = message;
     float *values = (float *)(indices + kept);

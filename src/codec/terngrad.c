@@ -23,6 +23,7 @@ static size_t bytes(const sh_codec *codec, const sh_codec_tensor *tensor, int ro
     return sizeof(float) + sh_round_up(sh_ternary_bytes(tensor->count), 4);
 }
 
+/* The scale s: the largest magnitude, cut to `clip` standard deviations. */
 static float scaler(const sh_codec *codec, const float *y, size_t count) {
     sh_moments m = sh_quantise()->moments(y, count);
     if (codec->options.clip == 0 || !isfinite(m.largest)) return m.largest;

@@ -8,13 +8,15 @@
 #include "base/memory.h"
 #include "data/reader.h"
 
+/* Bytes of one element, by type. */
 static const uint8_t type_bytes[] = {
     [SH_ARRAY_U8] = 1,  [SH_ARRAY_I8] = 1,  [SH_ARRAY_U16] = 2, [SH_ARRAY_I16] = 2,
     [SH_ARRAY_U32] = 4, [SH_ARRAY_I32] = 4, [SH_ARRAY_U64] = 8, [SH_ARRAY_I64] = 8,
     [SH_ARRAY_F32] = 4, [SH_ARRAY_F64] = 8,
 };
 
-/* Byte by byte: elements of a mapped file have any alignment. */
+/* Loads one element byte by byte, since elements of a mapped file have any alignment and either
+ * byte order. */
 static uint64_t load_word(const uint8_t *at, size_t bytes, bool big_endian) {
     uint64_t word = 0;
     for (size_t i = 0; i < bytes; i++)
@@ -22,6 +24,7 @@ static uint64_t load_word(const uint8_t *at, size_t bytes, bool big_endian) {
     return word;
 }
 
+/* 64-bit integers above 2^53 lose their low digits, which no float target would keep either. */
 double sh_array_at(const sh_array *array, size_t index) {
     size_t bytes = type_bytes[array->type];
     uint64_t word = load_word(array->data + index * bytes, bytes, array->big_endian);
@@ -50,7 +53,7 @@ double sh_array_at(const sh_array *array, size_t index) {
     }
 }
 
-/* Multiplies with a bound, for the dimensions come from a file. */
+/* Bytes of all elements; the product is bounded, since the dimensions come from a file. */
 sh_status sh_array_bytes(const sh_array *array, const char *name, uint64_t *bytes_out) {
     char text[SH_SHAPE_TEXT];
     size_t count;
@@ -63,7 +66,8 @@ sh_status sh_array_bytes(const sh_array *array, const char *name, uint64_t *byte
     return SH_OK;
 }
 
-/* A file that is too short tells how far it goes in samples, one that is too long is as wrong. */
+/* Checks that the elements fill `bytes` exactly. A file that is too short is reported in whole
+ * samples; one that is too long is refused too, as its header is then wrong. */
 sh_status sh_array_check(const sh_array *array, const char *name, size_t offset, size_t bytes) {
     uint64_t all = 0;
     SH_TRY(sh_array_bytes(array, name, &all));
@@ -83,7 +87,8 @@ sh_status sh_array_check(const sh_array *array, const char *name, size_t offset,
     return SH_OK;
 }
 
-/* The shape of one sample; ranks that fit no layer are refused. */
+/* Shape of one sample. Images with the channels last are recognised by their sizes and refused,
+ * since they would train without an error and learn badly. */
 static sh_status sample_shape(const sh_source *source, const sh_array *x, sh_shape *shape_out) {
     const int64_t *dim = x->shape.dim;
     char text[SH_SHAPE_TEXT];
@@ -111,7 +116,8 @@ static sh_status sample_shape(const sh_source *source, const sh_array *x, sh_sha
     }
 }
 
-/* Keeps the bytes where they are, or converts them. */
+/* Uses the bytes in place, or converts them once to float. Floats are checked to be finite, as one
+ * NaN would spoil all weights. */
 static sh_status take_samples(sh_source *source, const sh_array *x) {
     SH_TRY(sample_shape(source, x, &source->info.sample));
     source->info.count = source->stored = (size_t)x->shape.dim[0];
@@ -146,7 +152,7 @@ static sh_status take_samples(sh_source *source, const sh_array *x) {
     return sh_hint_not_finite();
 }
 
-/* (N, V): V values per sample. */
+/* Targets (N, V): V float values per sample. */
 static sh_status take_rows(sh_source *source, const sh_array *y) {
     size_t count = sh_shape_count(&y->shape);
     SH_TRY(sh_source_room(source, count * sizeof(float)));
@@ -167,7 +173,7 @@ static sh_status take_rows(sh_source *source, const sh_array *y) {
     return SH_OK;
 }
 
-/* One value per sample is a class or a value, more are values. */
+/* Targets of one number per sample become classes or values; of several, values. */
 static sh_status take_targets(sh_source *source, const sh_array *y, sh_read read) {
     bool is_row = y->shape.rank == 2 && y->shape.dim[1] > 1;
     if (y->shape.rank > 2 || y->shape.rank < 1 || (y->shape.rank == 2 && y->shape.dim[1] < 1)) {

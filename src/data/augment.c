@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* One block of the generator has all that a sample needs. */
+/* Draws crop and flip of one sample. One block of the generator has all that is needed, so the
+ * block's index is the position. */
 sh_augment_move sh_augment_draw(const sh_rng *rng, uint64_t position, int64_t crop, bool flip) {
     sh_philox_block block = sh_rng_at(rng, position);
     uint64_t choices = (uint64_t)(2 * crop + 1);
@@ -15,7 +16,7 @@ sh_augment_move sh_augment_draw(const sh_rng *rng, uint64_t position, int64_t cr
     };
 }
 
-/* In place. */
+/* Mirrors a row in place. */
 static void reverse_row(float *row, int64_t W) {
     for (int64_t i = 0, j = W - 1; i < j; i++, j--) {
         float kept = row[i];
@@ -24,7 +25,7 @@ static void reverse_row(float *row, int64_t W) {
     }
 }
 
-/* Row by row; what the crop moves in from outside is 0. */
+/* Copies an image through the move, row by row; what the crop moves in from outside is 0. */
 void sh_augment_apply(sh_augment_move move, int64_t C, int64_t H, int64_t W, const float *from,
                       float *to) {
     // Columns first .. last-1 of the result have a source in the image.

@@ -11,30 +11,32 @@
 
 enum { STEP_BYTES = 1 << 30 };  // zlib counts in unsigned int
 
-/* The two magic bytes and the one method there is. */
+/* Recognises gzip by its two magic bytes. */
 static bool is_gzip(const uint8_t *data, size_t bytes) {
     return bytes >= 2 && data[0] == 0x1f && data[1] == 0x8b;
 }
 
-/* With the place in the packed file, which is what can be compared with a fresh copy. */
+/* Reports damage with its place in the packed file, which can be compared with a fresh copy. */
 static sh_status fail_packed(const char *name, size_t at, const char *why) {
     SH_FAIL(SH_E_FORMAT, "'%s' is damaged: packed data at byte %zu: %s", name, at,
             why != NULL ? why : "it ends too early");
     return sh_error_hint("fetch the file again; 'gzip -t' checks it");
 }
 
-/* The densest code is one bit for 258 bytes: 1032 to 1. */
+/* Bound of deflate's ratio: at best 2 bits, a length and a distance, stand for 258 bytes, which is
+ * 1032 to 1. A larger claim is false. */
 bool sh_deflate_can(uint64_t unpacked, uint64_t packed) {
     enum { RATIO_MOST = 1032 };
     return unpacked / RATIO_MOST <= packed;
 }
 
+/* Unpacked bytes so far. */
 typedef struct unpacked {
     uint8_t *data;
     size_t used, capacity;
 } unpacked;
 
-/* Doubles the memory, up to the allowance. */
+/* Doubles the memory when it is full, up to `bytes_most`. */
 static sh_status make_room(const char *name, size_t bytes_most, unpacked *out) {
     if (out->used < out->capacity) return SH_OK;
     size_t wanted = out->capacity == 0 ? SH_BLOB_HEAD : out->capacity * 2;
@@ -48,7 +50,8 @@ static sh_status make_room(const char *name, size_t bytes_most, unpacked *out) {
     return SH_OK;
 }
 
-/* One call of inflate. `*more_out` is false once the last member has ended. */
+/* One call of inflate with all that is there. `*more_out` becomes false once the last gzip member
+ * has ended. */
 static sh_status unpack_step(z_stream *stream, const char *name, const uint8_t *data, size_t bytes,
                              unpacked *out, bool *more_out) {
     size_t at = (size_t)(stream->next_in - data);
@@ -65,6 +68,7 @@ static sh_status unpack_step(z_stream *stream, const char *name, const uint8_t *
         return SH_OK;
     }
     if (code == Z_MEM_ERROR) return SH_FAIL(SH_E_MEMORY, "out of memory for unpacking '%s'", name);
+    // Z_OK with all input used and room left means that the stream is cut short.
     if (code != Z_OK || (at == bytes && stream->avail_out != 0))
         return fail_packed(name, at, stream->msg);
     return SH_OK;
@@ -78,7 +82,7 @@ typedef struct allowance {
     size_t most;  // bytes that are unpacked at all
 } allowance;
 
-/* The file unpacks to more than its header says, or than there is room for. */
+/* Reports a file that unpacks to more than its header says, or than there is room for. */
 static sh_status fail_beyond(const char *name, const allowance *a) {
     if (a->promised == UINT64_MAX) return sh_room_fail_above(name, &a->room);
     SH_FAIL(SH_E_FORMAT, "'%s' unpacks to more than the %llu bytes that its header tells of", name,
@@ -86,7 +90,8 @@ static sh_status fail_beyond(const char *name, const allowance *a) {
     return sh_error_hint("the file is damaged: fetch or write it again");
 }
 
-/* Asks the format for the size, once its first bytes are there. */
+/* Asks the format once, as soon as the first bytes are unpacked, for the size that it declares;
+ * bounds the rest by it. */
 static sh_status ask_sizer(const char *name, size_t packed, const unpacked *out, allowance *a) {
     sh_blob_sizer *sizer = a->sizer;
     if (sizer == NULL) return SH_OK;
@@ -103,7 +108,7 @@ static sh_status ask_sizer(const char *name, size_t packed, const unpacked *out,
     return SH_OK;
 }
 
-/* Member after member, as `gzip` concatenates them. */
+/* Unpacks member after member, as files joined by `cat` have them. */
 static sh_status gunzip(const char *name, const sh_mapped *packed, allowance *a, unpacked *out) {
     z_stream stream = {.next_in = (Bytef *)(uintptr_t)packed->data};
     if (inflateInit2(&stream, 15 + 16) != Z_OK)
@@ -121,7 +126,7 @@ static sh_status gunzip(const char *name, const sh_mapped *packed, allowance *a,
     return status;
 }
 
-/* The size must fit to the byte: neither more nor less may come out. */
+/* Unpacks raw deflate of exactly `out_bytes`: neither more nor less may come out. */
 sh_status sh_inflate_raw(const char *name, const uint8_t *data, size_t bytes, void *out,
                          size_t out_bytes) {
     z_stream stream = {.next_in = (Bytef *)(uintptr_t)data};
@@ -146,7 +151,8 @@ sh_status sh_inflate_raw(const char *name, const uint8_t *data, size_t bytes, vo
     return status;
 }
 
-/* For the header of an array in a zip file, before memory for all of it is taken. */
+/* Unpacks only the first bytes, for the header of an array in a zip file, before memory for all of
+ * it is taken. */
 sh_status sh_inflate_head(const char *name, const uint8_t *data, size_t bytes, void *out,
                           size_t out_bytes, size_t *bytes_out) {
     z_stream stream = {.next_in = (Bytef *)(uintptr_t)data};
@@ -161,7 +167,7 @@ sh_status sh_inflate_head(const char *name, const uint8_t *data, size_t bytes, v
     return status;
 }
 
-/* Maps the file; a gzip one is unpacked and unmapped again. */
+/* Maps the file. A gzip one is unpacked into memory and unmapped again. */
 sh_status sh_blob_open(const char *path, sh_blob_sizer *sizer, sh_blob *blob_out) {
     sh_blob blob = {0};
     SH_TRY(sh_file_map(path, &blob.map));
@@ -169,6 +175,7 @@ sh_status sh_blob_open(const char *path, sh_blob_sizer *sizer, sh_blob *blob_out
     blob.bytes = blob.map.bytes;
     if (is_gzip(blob.data, blob.bytes)) {
         allowance a = {sizer, UINT64_MAX, sh_room_now(0), 0};
+        // One byte more than there is room for shows that the file is too large.
         a.most = a.room.bytes + 1;
         unpacked out = {0};
         sh_status status = gunzip(path, &blob.map, &a, &out);
@@ -183,6 +190,7 @@ sh_status sh_blob_open(const char *path, sh_blob_sizer *sizer, sh_blob *blob_out
     return SH_OK;
 }
 
+/* Mapped bytes cost no memory: the system drops and rereads them at will. */
 size_t sh_blob_memory(const sh_blob *blob) { return blob->memory != NULL ? blob->bytes : 0; }
 
 void sh_blob_close(sh_blob *blob) {
@@ -191,7 +199,8 @@ void sh_blob_close(sh_blob *blob) {
     *blob = (sh_blob){0};
 }
 
-/* Plain files come first: no unpacking at each start. */
+/* Path of the plain file, or of its .gz if only that exists. Plain files come first, as they need
+ * no unpacking at each start. */
 char *sh_blob_path(const char *folder, const char *file) {
     char *path = sh_path_join(folder, file);
     char *packed = path != NULL ? sh_format("%s.gz", path) : NULL;
@@ -200,7 +209,7 @@ char *sh_blob_path(const char *folder, const char *file) {
     return is_packed ? packed : path;
 }
 
-/* Of the contents, so that a data set is the same packed or not. */
+/* Hash of the unpacked contents, so that a data set is the same packed or not. */
 sh_status sh_blob_sha256(const char *path, sh_blob_sizer *sizer, char hex_out[SH_SHA256_HEX]) {
     sh_blob blob = {0};
     SH_TRY(sh_blob_open(path, sizer, &blob));
@@ -209,7 +218,7 @@ sh_status sh_blob_sha256(const char *path, sh_blob_sizer *sizer, char hex_out[SH
     return SH_OK;
 }
 
-/* Enough to tell a format by its magic, without reading the file. */
+/* First bytes (unpacked), enough to tell a format by its magic without reading the file. */
 sh_status sh_blob_head(const char *path, uint8_t *head, size_t head_bytes, size_t *bytes_out) {
     int fd = -1;
     SH_TRY(sh_file_open(path, &fd, NULL));

@@ -7,7 +7,8 @@
 
 enum { TRAIN_COUNT = 1500, CELLS = SH_DIGITS_SIDE * SH_DIGITS_SIDE };
 
-/* The table is text, one character per pixel: readable in the source, and small. */
+/* Opens the bundled digits. The table is text, one character per pixel: readable in the source,
+ * and small. */
 sh_status sh_digits_open(const sh_read *read, sh_source **source_out) {
     bool is_test = read->part == SH_PART_TEST;
     size_t first = is_test ? TRAIN_COUNT : 0;

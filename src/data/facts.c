@@ -20,19 +20,19 @@ enum {
 static const char *const targets[] = {
     [SH_TARGET_CLASS] = "classes", [SH_TARGET_VALUES] = "values", [SH_TARGET_TOKENS] = "tokens"};
 
-/* jansson has one way to fail. */
+/* Reports a failure of jansson, which here can only be a lack of memory. */
 static sh_status no_memory(void) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for what is known of the data");
 }
 
-/* FLOAT_DIGITS are enough that a float comes back with its bits. */
+/* Floats as JSON. FLOAT_DIGITS are enough that each comes back with its bits. */
 static json_t *floats_json(const float *values, size_t count) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) json_array_append_new(list, json_real((double)values[i]));
     return list;
 }
 
-/* Members that say nothing are left out, so that files stay short. */
+/* The facts as JSON; members that say nothing are left out, so that files stay short. */
 static json_t *facts_json(const sh_data *data) {
     const sh_data_info *info = &data->info;
     bool values = info->target == SH_TARGET_VALUES;
@@ -51,7 +51,7 @@ static json_t *facts_json(const sh_data *data) {
     return root;
 }
 
-/* One line, members in the order above: the same facts give the same bytes. */
+/* One line with members in a fixed order: the same facts give the same bytes. */
 sh_status sh_facts_print(const sh_data *data, char **text_out) {
     SH_ASSERT(data->info.target != SH_TARGET_NONE);
     *text_out = NULL;
@@ -66,13 +66,13 @@ sh_status sh_facts_print(const sh_data *data, char **text_out) {
     return SH_OK;
 }
 
-/* All faults name the file and the member. */
+/* Reports a fault with the file's name. */
 static sh_status bad(const char *source, const char *what) {
     SH_FAIL(SH_E_FORMAT, "what '%.300s' tells of its training data is not sound: %s", source, what);
     return sh_error_hint("write it again, or bring it back from a copy");
 }
 
-/* One to three dimensions with a bounded product. */
+/* Reads the sample's shape: one to three dimensions with a bounded product. */
 static sh_status read_sample(const char *source, const json_t *list, sh_shape *shape) {
     size_t rank = json_array_size(list), cells;
     if (rank < 1 || rank > 3) return bad(source, "a sample has 1 to 3 dimensions");
@@ -88,7 +88,7 @@ static sh_status read_sample(const char *source, const json_t *list, sh_shape *s
     return SH_OK;
 }
 
-/* The kind of target and the number of classes or values. */
+/* Reads the kind of target and the number of classes or values. */
 static sh_status read_target(const char *source, const json_t *root, sh_data_info *info) {
     const char *name = json_string_value(json_object_get(root, "target"));
     for (int i = SH_TARGET_CLASS; name != NULL && i <= SH_TARGET_TOKENS; i++)
@@ -104,7 +104,8 @@ static sh_status read_target(const char *source, const json_t *root, sh_data_inf
     return SH_OK;
 }
 
-/* Exactly as many as channels or features, each finite. */
+/* Reads exactly `count` finite floats, one per channel or feature. The caller frees them, also on
+ * failure. */
 static sh_status read_floats(const char *source, const json_t *list, size_t count,
                              float **values_out) {
     if (json_array_size(list) != count)
@@ -121,7 +122,7 @@ static sh_status read_floats(const char *source, const json_t *list, size_t coun
     return SH_OK;
 }
 
-/* Mean and scale come together or not at all. */
+/* Reads mean and scale, which come together or not at all. */
 static sh_status read_normal(const char *source, const json_t *root, const sh_data_info *info,
                              sh_normal *normal) {
     const json_t *mean = json_object_get(root, "mean"), *scale = json_object_get(root, "scale");
@@ -135,8 +136,8 @@ static sh_status read_normal(const char *source, const json_t *root, const sh_da
     return SH_OK;
 }
 
-/* The JSON library lets only valid UTF-8 through, where the bytes of a character tell its length
- * and order by bytes is order by code points: so tokens are numbered (readers/text.c). */
+/* Tells whether a text is `count` characters in ascending order, as readers/text.c numbers them.
+ * The JSON library lets only valid UTF-8 through, where order by bytes is order by code points. */
 static bool is_vocabulary(const char *text, int64_t count) {
     const char *before = "";
     int64_t found = 0;
@@ -147,7 +148,8 @@ static bool is_vocabulary(const char *text, int64_t count) {
     return found == count;
 }
 
-/* Its characters are the tokens, so their count must be the number of classes. */
+/* Reads the vocabulary. Its characters are the tokens, so their count must be the number of
+ * classes. */
 static sh_status read_vocabulary(const char *source, const json_t *root, const sh_data_info *info,
                                  char **vocabulary_out) {
     const json_t *value = json_object_get(root, "vocabulary");
@@ -159,7 +161,7 @@ static sh_status read_vocabulary(const char *source, const json_t *root, const s
     return *vocabulary_out != NULL ? SH_OK : no_memory();
 }
 
-/* The order of the checks: shape, target, what belongs to them. */
+/* Reads all facts: the shape first, then the target, then what must agree with both. */
 static sh_status read_facts(const char *source, const json_t *root, sh_data *data) {
     json_int_t version = json_integer_value(json_object_get(root, "version"));
     if (version != VERSION) {
@@ -173,6 +175,7 @@ static sh_status read_facts(const char *source, const json_t *root, sh_data *dat
     return read_vocabulary(source, root, &data->info, &data->vocabulary);
 }
 
+/* On failure nothing is handed over. */
 sh_status sh_facts_parse(const char *source, const char *text, size_t bytes, sh_data *data_out) {
     char fault[SH_JSON_FAULT];
     json_t *root = sh_json_read_map(text, bytes, fault);
@@ -187,14 +190,14 @@ sh_status sh_facts_parse(const char *source, const char *text, size_t bytes, sh_
     return status;
 }
 
-/* NULL: no memory. */
+/* A copy; NULL: out of memory. */
 static float *copy_floats(const float *from, size_t count) {
     float *copy = sh_alloc(count, sizeof *copy);
     if (copy != NULL) memcpy(copy, from, count * sizeof *copy);
     return copy;
 }
 
-/* A deep copy; on failure `to` is empty. */
+/* A deep copy; on failure `to` is not touched. */
 sh_status sh_facts_copy(const sh_data *from, sh_data *to) {
     const sh_normal *normal = &from->normal;
     sh_data copy = {.info = from->info};

@@ -59,14 +59,14 @@ static const collection collections[] = {
                  "input.txt"}},
 };
 
-/* By the name that run files use. */
+/* A collection by the name that run files use; NULL: unknown. */
 static const collection *find_collection(const char *name) {
     for (size_t i = 0; i < SH_COUNT(collections); i++)
         if (strcmp(collections[i].name, name) == 0) return &collections[i];
     return NULL;
 }
 
-/* Writes bytes to the folder if they are what was asked for. */
+/* Writes a file to the folder only if its SHA-256 is the expected one. */
 static sh_status keep(const wanted *w, const char *folder, const void *data, size_t bytes) {
     char hex[SH_SHA256_HEX];
     sh_sha256_hex(data, bytes, hex);
@@ -81,7 +81,7 @@ static sh_status keep(const wanted *w, const char *folder, const void *data, siz
     return status;
 }
 
-/* The file is there and whole, packed or not. */
+/* Tells whether the file is in the folder and whole, packed or not; then nothing is fetched. */
 static bool is_good(const collection *c, const wanted *w, const char *folder) {
     char hex[SH_SHA256_HEX];
     char *path = sh_blob_path(folder, w->file);

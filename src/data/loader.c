@@ -18,6 +18,8 @@ typedef struct share_change {
     int64_t epoch, index;
 } share_change;
 
+/* Shared by the worker and the loader task; comments name the owner or the guard of what changes.
+ */
 struct sh_loader {
     const sh_dataset *dataset;
     sh_loader_options options;
@@ -46,17 +48,18 @@ struct sh_loader {
     sh_task *task;
 };
 
-/* Token windows overlap; an epoch sees about every token once. */
+/* Samples of an epoch. Windows of text overlap, so an epoch is as many as lie side by side: each
+ * token is seen about once. */
 static size_t samples_per_epoch(const sh_dataset *dataset) {
     size_t count = dataset->info.count;
     if (!dataset->info.tokens) return count;
     return (count - 1) / (size_t)dataset->info.sample.dim[0] + 1;
 }
 
-/* Each worker has data of its own. */
+/* Tells whether each worker has data of its own. */
 static bool in_parts(const sh_loader *loader) { return loader->dataset->parts.ranks > 0; }
 
-/* Samples of the parts before `rank`; of all with rank = ranks. */
+/* Samples of the parts before `rank`; with rank = ranks, of all parts. */
 static size_t samples_before(const sh_parts *parts, int rank) {
     size_t count = 0;
     for (int r = 0; r < rank; r++) count += parts->sizes[r];
@@ -82,7 +85,7 @@ static size_t part_begin(const sh_loader *loader, int rank, size_t index) {
     return (size_t)((dealt + shift) / ((unsigned __int128)batches * ranks));
 }
 
-/* Of one sample. */
+/* Bytes of one sample's target. */
 static size_t target_bytes(const sh_data_info *info) {
     switch (info->target) {
         case SH_TARGET_CLASS:
@@ -110,17 +113,19 @@ static size_t sample_at(const sh_loader *loader, const sh_rng *rng, uint64_t pos
     return loader->options.shuffle ? loader->order[position] : position;
 }
 
-/* The order of an epoch, drawn once when the epoch begins. */
+/* Draws the order of the epoch, once when it begins. The order depends on the seed, the epoch and,
+ * for data in parts, the rank, so a resume continues the same one. */
 static void set_order(sh_loader *loader) {
     if (loader->order == NULL || loader->order_epoch == loader->epoch) return;
     // Streams 0 and 1 are those of whole data.
     uint32_t stream = in_parts(loader) ? 2 + (uint32_t)loader->dataset->parts.rank : 0;
     sh_rng rng = sh_rng_stream(loader->options.seed, SH_RNG_ORDER, stream, (uint64_t)loader->epoch);
     sh_rng_shuffle(&rng, loader->order, loader->own_count);
+    // Remembered, so that the next batch of this epoch draws nothing.
     loader->order_epoch = loader->epoch;
 }
 
-/* Reads, and augments where that is asked for. */
+/* Writes one sample to its place in the batch, augmented where that is asked for. */
 static void put_sample(const sh_loader *loader, const sh_rng *moves, size_t sample,
                        uint64_t position, void *x, void *y) {
     const sh_dataset *dataset = loader->dataset;
@@ -140,7 +145,8 @@ static void put_sample(const sh_loader *loader, const sh_rng *moves, size_t samp
     sh_augment_apply(move, dim[0], dim[1], dim[2], loader->scratch, x);
 }
 
-/* Under the lock: the worker sets the share from another task. */
+/* Takes over a new share once its batch has come. Under the lock, since the worker sets it from
+ * another task. */
 static void take_next_share(sh_loader *loader) {
     pthread_mutex_lock(&loader->lock);
     bool due = loader->next.share.of != 0 &&
@@ -153,6 +159,7 @@ static void take_next_share(sh_loader *loader) {
     pthread_mutex_unlock(&loader->lock);
 }
 
+/* A pending change that was not yet due is replaced. */
 void sh_loader_set_share(sh_loader *loader, sh_batch_share share, int64_t epoch, int64_t index) {
     SH_ASSERT(loader->options.shifts);
     pthread_mutex_lock(&loader->lock);
@@ -162,7 +169,8 @@ void sh_loader_set_share(sh_loader *loader, sh_batch_share share, int64_t epoch,
     pthread_mutex_unlock(&loader->lock);
 }
 
-/* Which samples of its data this worker takes for the next batch: the first and `batch->count`. */
+/* Which samples this worker takes for the next batch: returns the first and sets `batch->count`
+ * and `batch->whole`. */
 static size_t take_range(const sh_loader *loader, sh_batch *batch) {
     const sh_parts *parts = &loader->dataset->parts;
     size_t index = (size_t)loader->index;
@@ -181,7 +189,7 @@ static size_t take_range(const sh_loader *loader, sh_batch *batch) {
     return first + low;
 }
 
-/* Rows of targets: a sample of text has one per token. */
+/* Rows of targets of some samples: a sample of text has one per token. */
 static size_t rows_of(const sh_loader *loader, size_t samples) {
     const sh_data_info *info = &loader->dataset->info;
     return info->target == SH_TARGET_TOKENS ? samples * sh_shape_count(&info->sample) : samples;
@@ -203,19 +211,24 @@ static size_t count_others(const sh_loader *loader, const sh_rng *offsets, const
     return counted;
 }
 
+/* Rows of the global batch whose label counts. In parts, the fraction seen here stands for all, as
+ * other workers' labels cannot be read. */
 static double count_rows(const sh_loader *loader, const sh_rng *offsets, const sh_batch *batch,
                          size_t first) {
     double whole = (double)rows_of(loader, batch->whole);
     if (loader->label == NULL) return whole;
     size_t own = rows_of(loader, batch->count);
+    // Labels of the own samples are in the batch already.
     size_t counted = sh_loss_counted(batch->y, own, (int32_t)*loader->options.ignore);
     if (!in_parts(loader)) return (double)(counted + count_others(loader, offsets, batch, first));
     return counted > 0 ? whole * ((double)counted / (double)own) : whole;
 }
 
-/* Makes the next batch; false after the last. */
+/* Makes the next batch; false after the last. Only the maker calls it: the task, or at depth 0 the
+ * worker. */
 static bool make_batch(sh_loader *loader, sh_batch *batch) {
     const sh_loader_options *options = &loader->options;
+    // A training loader has no last epoch: epochs is 0 there.
     if (options->epochs > 0 && loader->epoch >= options->epochs) return false;
     set_order(loader);
     uint64_t epoch = (uint64_t)loader->epoch;
@@ -251,6 +264,7 @@ static sh_status loader_main(void *argument) {
     return SH_OK;
 }
 
+/* Refuses options that the data cannot serve, before any memory is taken. */
 static sh_status check_options(const sh_dataset *dataset, const sh_loader_options *options,
                                size_t sample_count, size_t batch_count) {
     if (options->batch == 0) return SH_FAIL(SH_E_USAGE, "a batch must hold at least one sample");
@@ -283,12 +297,12 @@ static sh_status check_options(const sh_dataset *dataset, const sh_loader_option
     return SH_OK;
 }
 
-/* Samples here of a batch of `whole`. */
+/* Samples made here of a batch of `whole`. */
 static size_t share_size(const sh_loader *loader, size_t whole) {
     return sh_share_end(loader->share, whole) - sh_share_begin(loader->share, whole);
 }
 
-/* The most samples of a batch here. */
+/* Most samples that a batch here can have: decides the size of the slots. */
 static size_t batch_room(const sh_loader *loader) {
     if (in_parts(loader))
         return part_used(loader, loader->dataset->parts.rank) / loader->batch_count + 1;
@@ -297,6 +311,7 @@ static size_t batch_room(const sh_loader *loader) {
     return loader->options.shifts || room > loader->options.batch ? loader->options.batch : room;
 }
 
+/* Distinct batch sizes, so that nets can be compiled for them beforehand. */
 size_t sh_loader_sizes(const sh_loader *loader, size_t sizes_out[2]) {
     size_t batch = loader->options.batch, sizes[2] = {0}, count = 0;
     if (in_parts(loader)) {
@@ -426,6 +441,7 @@ sh_status sh_loader_next(sh_loader *loader, const sh_batch **batch_out) {
     return SH_OK;
 }
 
+/* Gives the slot back to the loader task; the batch must not be read afterwards. */
 void sh_loader_release(sh_loader *loader, const sh_batch *batch) {
     SH_ASSERT(batch >= loader->batches);
     SH_ASSERT(batch < loader->batches + loader->slots);

@@ -5,7 +5,7 @@
 #include "base/option.h"
 #include "data/reader.h"
 
-/* A file of the cache folder; a message when it is not there. */
+/* Path of a file in the cache folder; a missing one fails with the command that fetches it. */
 static sh_status cached(const sh_read *read, const char *name, const char *file, char **path_out) {
     const char *folder =
         read->options != NULL && read->options->folder != NULL ? read->options->folder : ".";
@@ -20,7 +20,7 @@ static sh_status cached(const sh_read *read, const char *name, const char *file,
     return sh_error_hint("fetch it with 'shoal data get %s', or put the file there", name);
 }
 
-/* A named data set through the reader of its format. */
+/* Opens a named data set by the reader of its format. */
 static sh_status open_with(const sh_reader *reader, const sh_read *read, const char *name,
                            const char *file, sh_source **source_out) {
     char *path = NULL;
@@ -35,7 +35,7 @@ static sh_status open_with(const sh_reader *reader, const sh_read *read, const c
 
 extern const sh_reader sh_reader_idx, sh_reader_text;
 
-/* 60000 images train, 10000 test, as published. */
+/* MNIST as published: 60000 images train, 10000 test. */
 static sh_status mnist_open(const sh_read *read, sh_source **source_out) {
     const char *file =
         read->part == SH_PART_TEST ? "t10k-images-idx3-ubyte" : "train-images-idx3-ubyte";
@@ -49,7 +49,7 @@ static sh_status mnist_open(const sh_read *read, sh_source **source_out) {
     return sh_error_hint("'shoal data get mnist' fetches all four files");
 }
 
-/* One text: its held-out part is split off later, so there is no test part here. */
+/* One text without a test part: what is held out is split off later. */
 static sh_status shakespeare_open(const sh_read *read, sh_source **source_out) {
     return open_with(&sh_reader_text, read, "shakespeare", "tinyshakespeare.txt", source_out);
 }
@@ -66,7 +66,8 @@ const sh_data_name *sh_data_name_at(size_t index) {
     return index < SH_COUNT(names) ? &names[index] : NULL;
 }
 
-/* "mnist", "mnist:train" or "mnist:test"; a part in the name wins over the one asked for. */
+/* Resolves "mnist", "mnist:train" or "mnist:test"; a part in the name wins over the one asked
+ * for. */
 static const sh_data_name *find_name(const char *text, sh_part *part_inout) {
     for (size_t i = 0; i < SH_COUNT(names); i++) {
         size_t length = strlen(names[i].name);
@@ -83,13 +84,13 @@ static const sh_data_name *find_name(const char *text, sh_part *part_inout) {
     return NULL;
 }
 
-/* For sh_nearest. */
+/* Names for sh_nearest, "synthetic" among them though it is a reader. */
 static const char *name_at(__attribute__((unused)) const void *none, size_t index) {
     if (index == SH_COUNT(names)) return "synthetic";
     return index < SH_COUNT(names) ? names[index].name : NULL;
 }
 
-/* What is no file may have been meant as a name. */
+/* Finds the reader of a path. A path without a file may be a misspelt name, hence the hint. */
 static sh_status find_reader(const char *path, const sh_reader **reader_out) {
     sh_status status = sh_reader_find(path, reader_out);
     if (status != SH_E_IO || sh_file_exists(path)) return status;
@@ -100,7 +101,8 @@ static sh_status find_reader(const char *path, const sh_reader **reader_out) {
     return sh_error_hint("give the path of a file, or a name of 'shoal list data'");
 }
 
-/* Asked of the data once, so that steps need not count labels that all count. */
+/* Tells whether some label is the one to ignore. Asked once per data set, so that steps need not
+ * count labels when all of them count. */
 static bool ignores_some(const sh_source *source, const int64_t *ignore) {
     if (ignore == NULL) return false;
     if (source->info.tokens) return *ignore >= 0 && *ignore < source->info.classes;
@@ -109,7 +111,7 @@ static bool ignores_some(const sh_source *source, const int64_t *ignore) {
     return false;
 }
 
-/* A name, or a path whose reader is found by its first bytes. */
+/* Opens a name, or a path whose reader is found by its first bytes. */
 sh_status sh_source_open(const sh_read *read, bool *has_parts_out, sh_source **source_out) {
     sh_read inner = *read;
     const sh_data_name *name = find_name(read->path, &inner.part);

@@ -8,6 +8,8 @@
 #include "base/memory.h"
 #include "data/view.h"
 
+/* Sums per channel. They lie in one block in this order, so that one collective sums `sum` to
+ * `cells` and another takes the maximum of `minus` and `most`. */
 typedef struct moments {
     double *sum, *square;    // (channels) sums of (x - origin) and its square, then means of both
     double *cells;           // (1) cells per channel, behind the sums
@@ -17,7 +19,7 @@ typedef struct moments {
     double *memory;
 } moments;
 
-/* Per channel of images, per feature of vectors. */
+/* Allocates the sums: per channel of images, per feature of vectors. */
 static sh_status moments_init(moments *m, const sh_dataset *dataset) {
     const sh_shape *sample = &dataset->info.sample;
     m->channels = (size_t)sample->dim[0];
@@ -34,7 +36,7 @@ static sh_status moments_init(moments *m, const sh_dataset *dataset) {
     return SH_OK;
 }
 
-/* At most 32768 bytes, so that the sum of squares fits 32 bits. */
+/* Sums of at most 32768 bytes: 32768 * 255^2 still fits 32 bits. */
 static void sum_bytes(const uint8_t *from, size_t count, uint32_t *sum_out, uint32_t *square_out) {
     uint32_t sum = 0, square = 0;
     for (size_t i = 0; i < count; i++) {
@@ -46,7 +48,7 @@ static void sum_bytes(const uint8_t *from, size_t count, uint32_t *sum_out, uint
     *square_out = square;
 }
 
-/* Integer sums: exact, and the same in any order. */
+/* Adds one sample of bytes. Integer sums are exact, hence the same in any order. */
 static void add_bytes(moments *m, const uint8_t *from) {
     enum { BLOCK = 32768 };
     if (m->inner == 1) {
@@ -66,7 +68,8 @@ static void add_bytes(moments *m, const uint8_t *from) {
         }
 }
 
-/* The second pass subtracts the mean first. */
+/* Adds one sample of floats, each reduced by the origin: 0 in the first pass, the mean in the
+ * second. */
 static void add_floats(moments *m, const float *from) {
     for (size_t c = 0; c < m->channels; c++)
         for (size_t i = 0; i < m->inner; i++) {
@@ -78,7 +81,7 @@ static void add_floats(moments *m, const float *from) {
         }
 }
 
-/* All samples of the view once. */
+/* Adds all samples of the view. */
 static void add_all(moments *m, const sh_dataset *dataset) {
     const sh_source *source = sh_view_source(dataset);
     size_t cells = m->channels * m->inner, count = dataset->info.count;
@@ -95,18 +98,19 @@ static void add_all(moments *m, const sh_dataset *dataset) {
     *m->cells = (double)count * (double)m->inner;
 }
 
-/* Summed over all ranks where the data lies in parts. */
+/* Means of x - origin and of its square, over all ranks where the data lies in parts. */
 static sh_status take_means(moments *m, const sh_dataset *dataset, const sh_data_team *team) {
     add_all(m, dataset);
     if (team != NULL) SH_TRY(team->sum(team->self, m->sum, 2 * m->channels + 1));
     for (size_t c = 0; c < m->channels; c++) {
+        // E[x] and E[x^2] - E[x]^2, both relative to the origin, so little cancels.
         m->sum[c] /= *m->cells;
         m->square[c] = fmax(0, m->square[c] / *m->cells - m->sum[c] * m->sum[c]);
     }
     return SH_OK;
 }
 
-/* Bytes need one pass, floats two. */
+/* One pass for bytes, whose sums are exact; two for floats, the second around the mean. */
 static sh_status measure(moments *m, const sh_dataset *dataset, const sh_data_team *team) {
     SH_TRY(take_means(m, dataset, team));
     if (sh_view_source(dataset)->cell == SH_CELL_U8) return SH_OK;
@@ -115,7 +119,8 @@ static sh_status measure(moments *m, const sh_dataset *dataset, const sh_data_te
     return team != NULL ? team->max(team->self, m->minus, 2 * m->channels) : SH_OK;
 }
 
-/* A channel without deviation is only centred. */
+/* Mean and 1 / deviation per channel. A channel without deviation is only centred, as 1 / 0 would
+ * spoil it. */
 static void fill_auto(const moments *m, sh_normal *normal) {
     for (size_t c = 0; c < m->channels; c++) {
         double mean = m->origin[c] + m->sum[c];
@@ -125,7 +130,7 @@ static void fill_auto(const moments *m, sh_normal *normal) {
     }
 }
 
-/* Bytes to 0..1; floats stay. */
+/* Maps bytes 0..255, or floats from least to largest, to 0..1. */
 static void fill_unit(const moments *m, bool is_bytes, sh_normal *normal) {
     for (size_t c = 0; c < m->channels; c++) {
         double least = is_bytes ? 0 : -m->minus[c], range = is_bytes ? 255 : m->most[c] - least;
@@ -134,6 +139,7 @@ static void fill_unit(const moments *m, bool is_bytes, sh_normal *normal) {
     }
 }
 
+/* Mean and scale by the way that was asked for. */
 static void fill(const moments *m, const sh_dataset *dataset, bool is_auto, sh_normal *normal) {
     if (is_auto)
         fill_auto(m, normal);
@@ -141,6 +147,7 @@ static void fill(const moments *m, const sh_dataset *dataset, bool is_auto, sh_n
         fill_unit(m, sh_view_source(dataset)->cell == SH_CELL_U8, normal);
 }
 
+/* Tokens and sparse rows get no normalisation: `count` is 0. */
 sh_status sh_view_measure(const sh_dataset *dataset, const char *how, const sh_data_team *team,
                           sh_normal *normal_out) {
     sh_normal normal = {0};

@@ -18,9 +18,10 @@
 
 extern char **environ;  // handed on to npm as it is, never read here
 
+/* Limit for npm, and the pause between two looks. */
 enum { WAIT_S_MOST = 300, POLL_MS = 20 };
 
-/* Waits for the child; one that takes too long is killed. */
+/* Waits for the child. One that takes longer than WAIT_S_MOST is killed with its children. */
 static sh_status wait_for(pid_t pid, int *code_out) {
     const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
     for (int i = 0; i < WAIT_S_MOST * 1000 / POLL_MS; i++) {
@@ -39,7 +40,8 @@ static sh_status wait_for(pid_t pid, int *code_out) {
     return SH_FAIL(SH_E_IO, "npm did not finish within %d s", WAIT_S_MOST);
 }
 
-/* Starts npm without a shell, so no name can be taken for a command. */
+/* Starts npm without a shell, so that no name can be taken for a command, and without package
+ * scripts. */
 static sh_status start_npm(const char *package, const char *folder, pid_t *pid_out) {
     char *arguments[] = {"npm",
                          "pack",
@@ -69,7 +71,8 @@ static sh_status start_npm(const char *package, const char *folder, pid_t *pid_o
     return SH_OK;
 }
 
-/* npm names the file after package and version: it is the only .tgz there. */
+/* Reads the archive. npm names it after package and version, so it is found as the only .tgz in
+ * the folder. */
 static sh_status read_archive(const char *folder, sh_blob *tar_out) {
     DIR *listing = opendir(folder);
     if (listing == NULL) return SH_FAIL(SH_E_IO, "cannot list '%s': %s", folder, strerror(errno));
@@ -87,7 +90,7 @@ static sh_status read_archive(const char *folder, sh_blob *tar_out) {
     return status;
 }
 
-/* Only what npm may have left; a folder that is not empty then stays. */
+/* Removes what npm may have left. Subfolders are not followed; then the folder stays. */
 static void remove_folder(const char *folder) {
     DIR *listing = opendir(folder);
     if (listing == NULL) return;
@@ -98,7 +101,7 @@ static void remove_folder(const char *folder) {
     rmdir(folder);
 }
 
-/* The archive is unpacked into memory and nothing stays on disk. */
+/* Fetches and unpacks into memory; nothing stays on disk. */
 sh_status sh_npm_pack(const char *package, const char *folder, sh_blob *tar_out) {
     char *work = sh_path_join(folder, "npm.tmp.XXXXXX");
     if (work == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory");

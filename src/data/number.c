@@ -7,15 +7,17 @@
 
 #include "base/text.h"
 
+/* Not isdigit: that depends on the locale. */
 static bool is_digit(uint8_t c) { return c >= '0' && c <= '9'; }
 
-/* Characters of a decimal number, a sign and an exponent. */
+/* Characters that a number in any notation of strtod may contain. */
 static bool can_belong(uint8_t c) {
     return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
            c == '+' || c == '-';
 }
 
-/* Everything that the quick way cannot do exactly. */
+/* Parses by strtod whatever the quick way cannot do exactly. Copies the text first, as it need not
+ * end with a zero. */
 static bool take_slowly(const uint8_t **at_inout, const uint8_t *end, double *number_out) {
     char text[512];
     size_t length = 0;
@@ -36,7 +38,7 @@ bool sh_number_take(const uint8_t **at_inout, const uint8_t *end, double *number
                                    1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                    1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     const uint8_t *at = *at_inout;
-    bool negative = at < end && *at == '-';
+    bool negative = at < end && *at == '-';  // kept apart, so that -0 stays -0
     if (at < end && (*at == '-' || *at == '+')) at++;
     uint64_t digits = 0;
     int count = 0, after = 0, exponent = 0;
@@ -66,7 +68,7 @@ bool sh_number_take(const uint8_t **at_inout, const uint8_t *end, double *number
 
 static bool is_space(uint8_t c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-/* The whole range, with spaces around it, must be one number. */
+/* Tells whether the whole range, spaces around it aside, is one number. */
 bool sh_number_is(const uint8_t *at, const uint8_t *end, double *number_out) {
     while (at < end && is_space(*at)) at++;
     if (at == end || !sh_number_take(&at, end, number_out)) return false;

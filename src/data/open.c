@@ -10,14 +10,16 @@
 #include "data/parts.h"
 #include "data/split.h"
 
-static const double TEXT_HOLD_OUT = 0.1;
+static const double TEXT_HOLD_OUT = 0.1;  // share of a text kept for validation by default
 
+/* The files that are open; views share them. */
 typedef struct opened {
     sh_source *train, *validation, *test;
     bool train_has_parts;
 } opened;
 
-/* The training data decides what the others must be like, unless a model knows that already. */
+/* Opens the training data, which decides what the other parts must be like, unless a model knows
+ * that already. */
 static sh_status open_train(const sh_data_options *options, opened *o) {
     sh_read read = {
         .path = options->train, .options = options, .target = sh_wanted_target(options)};
@@ -47,8 +49,8 @@ static sh_status open_train(const sh_data_options *options, opened *o) {
     return SH_OK;
 }
 
-/* Test and validation files, where the run file names them. On failure the caller closes what is
- * open. */
+/* Opens test and validation files where the run file names them. On failure the caller closes what
+ * is open. */
 static sh_status open_sources(const sh_data_options *options, opened *o) {
     SH_TRY(open_train(options, o));
     sh_learned train = sh_learned_of(o->train);
@@ -62,7 +64,7 @@ static sh_status open_sources(const sh_data_options *options, opened *o) {
     return SH_OK;
 }
 
-/* The test part can be held out only where there is no other. */
+/* Refuses a held-out test part beside another one: it would be unclear which is meant. */
 static sh_status check_hold_out_test(const sh_data_options *options, const opened *o) {
     if (!(options->hold_out_test >= 0 && options->hold_out_test < 1))
         return SH_FAIL(SH_E_USAGE, "hold_out_test %g is not in [0, 1)", options->hold_out_test);
@@ -77,7 +79,7 @@ static sh_status check_hold_out_test(const sh_data_options *options, const opene
     return sh_error_hint("leave out hold_out_test (--hold-out-test)");
 }
 
-/* Which parts of the training data are held out. */
+/* Decides which shares of the training data are held out. */
 static sh_status choose_split(const sh_data_options *options, const opened *o, sh_split *split) {
     SH_TRY(check_hold_out_test(options, o));
     double part = options->hold_out, test = options->hold_out_test;
@@ -95,7 +97,8 @@ static sh_status choose_split(const sh_data_options *options, const opened *o, s
     return SH_OK;
 }
 
-/* Parts of one file share its bytes. */
+/* Makes the three parts; those of one file share its bytes. Without a test part validation serves
+ * as one. */
 static sh_status make_views(const sh_data_options *options, opened *o, sh_data *data) {
     sh_split split;
     SH_TRY(choose_split(options, o, &split));
@@ -106,11 +109,12 @@ static sh_status make_views(const sh_data_options *options, opened *o, sh_data *
         data->test = NULL;
         SH_TRY(sh_view_all(o->test, &data->test));
     }
+    // Shared, not copied; sh_data_close knows.
     if (data->test == NULL) data->test = data->validation;
     return SH_OK;
 }
 
-/* What is held out of a part is a part itself. */
+/* In a team, exchanges the sizes of parts; what is held out of a part is a part itself. */
 static sh_status spread_parts(const sh_data_team *team, const opened *o, sh_data *data) {
     const sh_source *validation = o->validation != NULL ? o->validation : o->train;
     const sh_source *test = o->test != NULL || data->test == data->validation ? o->test : o->train;
@@ -123,7 +127,8 @@ static sh_status spread_parts(const sh_data_team *team, const opened *o, sh_data
     return sh_parts_exchange_sizes(team, sets, SH_COUNT(sets), &data->part_sizes);
 }
 
-/* As a model knows it, or measured. */
+/* Takes normalisation and vocabulary from the model that is used, or measures them on the training
+ * part. */
 static sh_status take_facts(const sh_data_options *options, const sh_source *train,
                             const sh_data_team *team, sh_data *data) {
     data->info = data->train->info;
@@ -140,7 +145,7 @@ static sh_status take_facts(const sh_data_options *options, const sh_source *tra
     return data->vocabulary != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
 }
 
-/* Normalisation and fingerprint, which need the views. */
+/* Normalises all parts alike and takes the fingerprint; both need the views. */
 static sh_status finish(const sh_data_options *options, const sh_source *train, sh_data *data) {
     const sh_data_team *team = sh_source_is_part(train, options->team) ? options->team : NULL;
     SH_TRY(take_facts(options, train, team, data));
@@ -152,7 +157,7 @@ static sh_status finish(const sh_data_options *options, const sh_source *train, 
     return team != NULL ? sh_parts_fingerprint(team, &data->fingerprint) : SH_OK;
 }
 
-/* One line of the log per part. */
+/* Logs one line per part, so that a wrong file or split is seen at the start. */
 static void describe(const sh_log *log, const char *part, const sh_dataset *dataset) {
     if (dataset == NULL) return;
     char text[SH_SHAPE_TEXT];
@@ -199,7 +204,8 @@ out:
     return status;
 }
 
-/* A model's own length of context and kind of tokens count, whatever the options say. */
+/* Options with the model's own context and kind of tokens, whatever the user's say: other values
+ * would not fit its weights. */
 static sh_data_options options_for(const sh_data_options *options) {
     static char chars[] = "chars", bytes[] = "bytes";
     sh_data_options made = *options;
@@ -209,7 +215,7 @@ static sh_data_options options_for(const sh_data_options *options) {
     return made;
 }
 
-/* A part that has a file of its own. */
+/* Opens a part that has a file of its own, without the training data. */
 static sh_status open_alone(const sh_data_options *options, const char *key, const char *path,
                             sh_dataset **dataset_out) {
     sh_learned known = sh_learned_from(options->known);
@@ -227,7 +233,7 @@ static sh_status open_alone(const sh_data_options *options, const char *key, con
     return status;
 }
 
-/* For a part that can only be found by splitting. */
+/* Opens everything for a part that can only be found by splitting the training data. */
 static sh_status open_all(const sh_data_options *options, const sh_log *log, sh_data *data) {
     sh_data whole;
     sh_status status = sh_data_open(options, log, &whole);
@@ -240,7 +246,7 @@ static sh_status open_all(const sh_data_options *options, const sh_log *log, sh_
     return SH_OK;
 }
 
-/* For `shoal eval` and `predict`, which need one part of the data. */
+/* Opens one part, for `shoal eval` and `predict`. */
 sh_status sh_data_open_part(const sh_data_options *options, const char *part, const sh_log *log,
                             sh_data *data) {
     bool is_test = strcmp(part, "test") == 0, is_validation = strcmp(part, "validation") == 0;
@@ -254,18 +260,20 @@ sh_status sh_data_open_part(const sh_data_options *options, const char *part, co
     return SH_OK;
 }
 
+/* Prediction alone can do without targets. */
 sh_status sh_data_need_targets(const sh_dataset *dataset, const char *part) {
     if (dataset == NULL || dataset->info.target != SH_TARGET_NONE) return SH_OK;
     SH_FAIL(SH_E_SHAPE, "the %s data '%s' has no labels", part, sh_view_source(dataset)->name);
     return sh_error_hint("add them, as the training data has them; 'shoal predict' needs none");
 }
 
-/* NULL for data that every worker has as a whole. */
+/* The dataset if it is in parts; NULL for data that every worker has as a whole. */
 static sh_dataset *if_part(sh_dataset *dataset) {
     return dataset != NULL && dataset->parts.ranks > 0 ? dataset : NULL;
 }
 
-/* Workers died or joined: the parts that are left are the data now. */
+/* Exchanges the sizes anew after workers died or joined: the parts that are left are the data
+ * now. */
 sh_status sh_data_regroup(sh_data *data, const sh_data_team *team) {
     sh_dataset *sets[] = {if_part(data->train), if_part(data->validation), if_part(data->test)};
     if (data->part_sizes == NULL) return SH_OK;
@@ -274,7 +282,7 @@ sh_status sh_data_regroup(sh_data *data, const sh_data_team *team) {
     return sh_parts_exchange_sizes(team, sets, SH_COUNT(sets), &data->part_sizes);
 }
 
-/* The test part may be the validation part: closed once. */
+/* Closes every part once: the test part may be the validation part. */
 void sh_data_close(sh_data *data) {
     if (data->test != data->validation) sh_dataset_destroy(data->test);
     sh_dataset_destroy(data->validation);
@@ -286,7 +294,7 @@ void sh_data_close(sh_data *data) {
     *data = (sh_data){0};
 }
 
-/* A single file or name, for evaluation and prediction. */
+/* Opens a single file or name, for evaluation and prediction. */
 sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *options,
                           const sh_normal *normal, const char *vocabulary,
                           sh_dataset **dataset_out) {
@@ -315,7 +323,7 @@ sh_status sh_dataset_open(const char *path_or_name, const sh_data_options *optio
     return SH_OK;
 }
 
-/* The training part first: the test part has to fit it. */
+/* Opens the training part first, since the test part has to fit it. */
 static sh_status open_both(const char *path_or_name, const sh_data_options *options, opened *o) {
     sh_read read = {.path = path_or_name,
                     .part = SH_PART_TRAIN,

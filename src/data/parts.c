@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 
-/* %r in the name; %% is a percent sign. */
+/* Tells whether a name holds %r; %% is a percent sign and skipped as a pair. */
 bool sh_part_named(const char *name) {
     for (const char *at = name; at != NULL && (at = strchr(at, '%')) != NULL && at[1] != '\0';
          at += 2)
@@ -16,7 +16,8 @@ bool sh_part_named(const char *name) {
     return false;
 }
 
-/* Replaces %r and %%; any other %x is refused, as it is a typing error. */
+/* Replaces %r by the rank and %% by a percent sign. Any other %x is refused, as it is a typing
+ * error. */
 sh_status sh_part_name(const char *key, const char *name, int rank, char **name_out) {
     size_t room = 1;
     for (const char *at = name; *at != '\0'; at++) room += *at == '%' ? 12 : 1;
@@ -54,6 +55,7 @@ enum {
     FACTS,
 };
 
+/* The parts that this process opens, and the facts of all. */
 typedef struct pieces {
     const sh_read *read;
     const char *key;
@@ -64,6 +66,7 @@ typedef struct pieces {
     bool has_parts;
 } pieces;
 
+/* Facts of a rank. */
 static double *facts_of(const pieces *p, int rank) { return p->facts + (size_t)rank * FACTS; }
 
 /* A source in numbers, for the exchange. */
@@ -157,7 +160,8 @@ static sh_status widen(pieces *p) {
     return again ? exchange(p) : SH_OK;
 }
 
-/* Why the part of a rank does not go with rank 0's, NULL: it does. */
+/* Why the part of a rank does not go with rank 0's; NULL: it does. Every rank has all facts, so
+ * all come to the same verdict. */
 static const char *misfit(const pieces *p, int rank) {
     const double *a = facts_of(p, 0), *b = facts_of(p, rank);
     if (a[AXES] != b[AXES] && a[AXES] * b[AXES] == 0)
@@ -173,7 +177,7 @@ static const char *misfit(const pieces *p, int rank) {
     return b[SIGNS] != 0 && plain ? "labels -1 and +1 among labels from 0" : NULL;
 }
 
-/* The first rank that does not fit is named by all. */
+/* Fails on all ranks if one part does not fit; the rank itself names its file. */
 static sh_status compare(const pieces *p) {
     for (int i = 0; i < p->count; i++) {
         const char *why = misfit(p, p->first + i);
@@ -190,7 +194,8 @@ static sh_status compare(const pieces *p) {
     return SH_OK;
 }
 
-/* Classes are those of all parts: one worker may not see the rarest. */
+/* Sets the number of classes to the largest of all parts: one worker may not see the rarest
+ * class. */
 static void set_classes(const pieces *p) {
     double classes = 0;
     bool ignores = false;
@@ -206,7 +211,7 @@ static void set_classes(const pieces *p) {
     }
 }
 
-/* Remembers which parts a source holds: the hold-out is drawn for each of them. */
+/* Remembers which parts a source holds, since the hold-out is drawn for each of them. */
 static sh_status note_parts(const pieces *p, sh_source *source) {
     source->part_sizes = sh_alloc((size_t)p->count, sizeof *source->part_sizes);
     if (source->part_sizes == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for parts");
@@ -216,7 +221,7 @@ static sh_status note_parts(const pieces *p, sh_source *source) {
     return SH_OK;
 }
 
-/* Appends a part to the joined source. */
+/* Copies a part behind the others in the joined source. */
 static void copy_part(const sh_source *from, size_t at, sh_source *to) {
     size_t sample = sh_shape_count(&from->info.sample) * sh_cell_bytes(from->cell);
     size_t values = (size_t)from->info.values;
@@ -228,7 +233,7 @@ static void copy_part(const sh_source *from, size_t at, sh_source *to) {
                from->stored * values * sizeof(float));
 }
 
-/* All parts behind one another, as one source. */
+/* Joins all parts into one source, in the order of the ranks. */
 static sh_status join(const pieces *p, sh_source **source_out) {
     const sh_source *like = p->sources[0];
     sh_source *source = NULL;
@@ -243,6 +248,7 @@ static sh_status join(const pieces *p, sh_source **source_out) {
     SH_TRY(sh_source_create(p->read->path, &source));
     bool classes = like->info.target == SH_TARGET_CLASS;
     size_t per_target = classes ? sizeof(int32_t) : (size_t)like->info.values * sizeof(float);
+    // compare() has made sure that all parts agree.
     source->info = like->info;
     source->info.count = source->stored = count;
     source->cell = like->cell;
@@ -266,6 +272,7 @@ static sh_status join(const pieces *p, sh_source **source_out) {
     return SH_OK;
 }
 
+/* Opens the pieces of this process, exchanges their facts and checks that all go together. */
 static sh_status open_pieces(pieces *p, sh_source **source_out) {
     p->sources = sh_alloc((size_t)p->count, sizeof(sh_source *));
     p->facts = sh_alloc((size_t)p->ranks * FACTS, sizeof *p->facts);
@@ -284,7 +291,7 @@ static sh_status open_pieces(pieces *p, sh_source **source_out) {
     return SH_OK;
 }
 
-/* One file: there are no parts, or there is one worker, whose part is the first. */
+/* Opens one file: the data has no parts, or one worker, whose part is the first. */
 static sh_status open_single(const sh_read *read, const char *key, bool *has_parts_out,
                              sh_source **source_out) {
     char *path = NULL, *labels = NULL;
@@ -301,7 +308,7 @@ out:
     return status;
 }
 
-/* One file, this rank's part, or all parts in one. */
+/* Opens one file, this rank's part, or all parts joined, as name and team ask for. */
 sh_status sh_parts_open(const sh_read *read, const char *key, bool *has_parts_out,
                         sh_source **source_out) {
     const sh_data_team *team = read->options->team;
@@ -327,12 +334,13 @@ sh_status sh_parts_open(const sh_read *read, const char *key, bool *has_parts_ou
     return status;
 }
 
-/* The data lies in parts, and others have the rest. */
+/* Tells whether the data lies in parts of which others hold the rest. */
 bool sh_source_is_part(const sh_source *source, const sh_data_team *team) {
     return team != NULL && source != NULL && source->part_count > 0;
 }
 
-/* The loader needs everybody's sizes to share batches evenly. */
+/* Makes every rank know the sizes of all parts, which the loader needs to deal batches evenly. One
+ * sum: each rank fills in its own places. */
 sh_status sh_parts_exchange_sizes(const sh_data_team *team, sh_dataset *const datasets[],
                                   size_t count, size_t **sizes_out) {
     size_t ranks = (size_t)team->ranks, rank = (size_t)team->rank;
@@ -355,7 +363,7 @@ out:
     return status;
 }
 
-/* Of all parts: a resume on other files is refused. */
+/* Fingerprint over those of all parts, in rank order: a resume on other files is refused. */
 sh_status sh_parts_fingerprint(const sh_data_team *team, uint64_t *fingerprint_inout) {
     size_t ranks = (size_t)team->ranks;
     double *halves = sh_alloc(2 * ranks, sizeof *halves);  // 32 bits each: exact in a double

@@ -15,14 +15,14 @@ const sh_reader *sh_reader_at(size_t index) {
     return index < SH_COUNT(readers) ? readers[index] : NULL;
 }
 
-/* By name and first bytes. */
+/* The first reader that recognises the name or the first bytes; NULL: none does. */
 static const sh_reader *first_that_detects(const char *path, const uint8_t *head, size_t bytes) {
     for (size_t i = 0; i < SH_COUNT(readers); i++)
         if (readers[i]->detects(path, head, bytes)) return readers[i];
     return NULL;
 }
 
-/* By the name alone where that says enough, else by the first bytes. */
+/* Finds a reader by the name alone where that says enough, else by the first bytes. */
 sh_status sh_reader_find(const char *path, const sh_reader **reader_out) {
     const sh_reader *reader = first_that_detects(path, NULL, 0);
     if (reader == NULL) {

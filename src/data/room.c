@@ -5,21 +5,21 @@
 
 #include "base/text.h"
 
-/* `taken` is what the same data holds already: it counts as free. */
+/* Memory limit of a data set. `taken` is what it holds already and counts as free. */
 sh_capacity sh_room_now(size_t taken) {
     sh_capacity capacity = sh_capacity_now(taken);
     capacity.bytes /= 2;
     return capacity;
 }
 
-/* In MiB or GiB. */
+/* A size in MiB or GiB. */
 static const char *bytes_text(uint64_t bytes, char text_out[32]) {
     const double mib = (double)bytes / 1048576;
     sh_snprintf(text_out, 32, "%.1f %s", mib < 1024 ? mib : mib / 1024, mib < 1024 ? "MiB" : "GiB");
     return text_out;
 }
 
-/* Says which limit it was: machine, container or ulimit. */
+/* Reports the size, the limit and whose limit it is: machine, container or ulimit. */
 static sh_status fail(const char *name, const char *above, uint64_t bytes,
                       const sh_capacity *room) {
     char taken[32], most[32];
@@ -30,14 +30,14 @@ static sh_status fail(const char *name, const char *above, uint64_t bytes,
         "process more memory");
 }
 
-/* Before an allocation whose size is known. */
+/* Checks before an allocation whose size is known. */
 sh_status sh_room_check(const char *name, size_t taken, uint64_t more) {
     sh_capacity room = sh_room_now(taken);
     if (taken <= room.bytes && more <= room.bytes - taken) return SH_OK;
     return fail(name, "", taken + more, &room);
 }
 
-/* While a file is read whose size shows only at its end. */
+/* Fails while a file is read whose size shows only at its end. */
 sh_status sh_room_fail_above(const char *name, const sh_capacity *room) {
     return fail(name, "more than ", room->bytes, room);
 }

@@ -10,6 +10,7 @@
 #include "data/reader.h"
 #include "data/room.h"
 
+/* A source of no samples yet; the reader fills it. */
 sh_status sh_source_create(const char *name, sh_source **source_out) {
     sh_source *source = sh_alloc(1, sizeof *source);
     if (source != NULL) source->name = sh_strdup(name);
@@ -21,13 +22,13 @@ sh_status sh_source_create(const char *name, sh_source **source_out) {
     return SH_OK;
 }
 
-/* One more view uses it. */
+/* Counts one more view. Main task only, hence no atomic. */
 sh_source *sh_source_acquire(sh_source *source) {
     source->view_count++;
     return source;
 }
 
-/* The last user frees it. NULL is welcome. */
+/* Gives up one hold; the last one frees everything. NULL is welcome. */
 void sh_source_release(sh_source *source) {
     if (source == NULL) return;
     if (source->view_count > 0) {
@@ -49,7 +50,7 @@ size_t sh_cell_bytes(sh_cell cell) {
     return bytes[cell];
 }
 
-/* What the source holds already counts. */
+/* Checks the memory limit; what the source's files hold already counts. */
 sh_status sh_source_room(const sh_source *source, size_t bytes) {
     size_t taken = 0;
     for (size_t i = 0; i < SH_COUNT(source->blobs); i++) taken += sh_blob_memory(&source->blobs[i]);
@@ -64,7 +65,8 @@ sh_status sh_hint_damaged(void) {
     return sh_error_hint("the file is damaged: fetch or write it again");
 }
 
-/* The first NaN or infinity; `count`: there is none. */
+/* Position of the first NaN or infinity; `count`: there is none. Blocks are tested by their
+ * exponent bits, which compilers turn into vector code. */
 size_t sh_find_not_finite(const float *values, size_t count) {
     const uint32_t exponent = 0x7f800000;
     enum { BLOCK = 4096 };
@@ -83,19 +85,19 @@ size_t sh_find_not_finite(const float *values, size_t count) {
     return count;
 }
 
-/* Of the targets that count. */
+/* Range of the targets that count. */
 typedef struct target_range {
     double least, most;   // most -1: none does
     size_t not_integral;  // position of the first, or the count
     bool has_zero;
 } target_range;
 
-/* The label that marks samples which do not count. */
+/* Tells whether a target is the label that marks samples which do not count. */
 static bool is_ignored(double target, const int64_t *ignore) {
     return ignore != NULL && target == (double)*ignore;
 }
 
-/* Least and largest target, and whether all are whole numbers. */
+/* Finds the least and the largest target, and whether all are whole numbers. */
 static target_range range_of(const double *targets, size_t count, const int64_t *ignore) {
     target_range range = {.least = INFINITY, .most = -INFINITY, .not_integral = count};
     for (size_t i = 0; i < count; i++) {
@@ -105,11 +107,13 @@ static target_range range_of(const double *targets, size_t count, const int64_t 
         if (targets[i] == 0) range.has_zero = true;
         if (range.not_integral == count && targets[i] != floor(targets[i])) range.not_integral = i;
     }
+    // No target counts: there are no classes.
     if (range.most < range.least) range.most = -1;
     return range;
 }
 
-/* Labels -1 and 1 become 0 and 1; otherwise classes count from 0. */
+/* Stores targets as class labels from 0 on; labels -1 and +1 become 0 and 1. The label to ignore
+ * stays as it is. */
 static sh_status set_classes(sh_source *source, const double *targets, const int64_t *ignore,
                              double most) {
     size_t count = source->stored;
@@ -128,7 +132,7 @@ static sh_status set_classes(sh_source *source, const double *targets, const int
     return SH_OK;
 }
 
-/* One float per sample. */
+/* Stores targets as one float per sample. */
 static sh_status set_values(sh_source *source, const double *targets) {
     size_t count = source->stored;
     float *values = sh_alloc(count, sizeof *values);
@@ -149,7 +153,7 @@ static sh_status set_values(sh_source *source, const double *targets) {
     return SH_OK;
 }
 
-/* With the place of the sample. */
+/* Reports a label that is no class, with the sample's position. */
 static sh_status fail_label(const sh_source *source, size_t at, double label) {
     SH_FAIL(SH_E_FORMAT, "'%s': sample %zu has label %.9g, which is not a class", source->name, at,
             label);
@@ -159,7 +163,8 @@ static sh_status fail_label(const sh_source *source, size_t at, double label) {
         SH_CLASSES_MOST - 1);
 }
 
-/* Whole numbers are classes unless the user or the training set says otherwise. */
+/* Whole numbers from 0 (or only -1 and +1) become classes unless the user or the training set says
+ * otherwise. */
 sh_status sh_source_set_targets(sh_source *source, const double *targets, const sh_read *read) {
     const int64_t *ignore = read->options != NULL ? read->options->ignore : NULL;
     size_t count = source->stored;
@@ -185,7 +190,7 @@ sh_status sh_source_set_targets(sh_source *source, const double *targets, const 
     return fail_label(source, at, targets[at]);
 }
 
-/* After every reader: shapes and counts go together. */
+/* Checks that every reader's result has samples of a sensible shape; later code relies on it. */
 sh_status sh_source_check(const sh_source *source) {
     size_t cells;
     if (!sh_shape_count_checked(&source->info.sample, &cells) || cells == 0 ||

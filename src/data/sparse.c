@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
-/* Three arrays; on failure nothing stays. */
+/* Allocates the three arrays; on failure nothing stays allocated. */
 sh_status sh_sparse_init(sh_sparse *sparse, size_t rows, size_t width, size_t values) {
     *sparse = (sh_sparse){
         .rows = rows,
@@ -31,7 +31,7 @@ void sh_sparse_fini(sh_sparse *sparse) {
     *sparse = (sh_sparse){0};
 }
 
-/* For kernels that want dense rows. */
+/* Writes a row dense, for kernels that want dense rows. */
 void sh_sparse_expand(const sh_sparse *sparse, size_t row, float *x_out) {
     memset(x_out, 0, sparse->width * sizeof *x_out);
     for (size_t i = sparse->start[row]; i < sparse->start[row + 1]; i++)
@@ -40,7 +40,7 @@ void sh_sparse_expand(const sh_sparse *sparse, size_t row, float *x_out) {
 
 /* ---- made from a seed ---- */
 
-/* What draws features, and the hidden model that gives labels. */
+/* What draws features, and the hidden linear model that gives labels. */
 typedef struct maker {
     const sh_sparse_spec *spec;
     double *below;     // (width): the probability of the k + 1 most frequent; NULL: even
@@ -49,7 +49,8 @@ typedef struct maker {
     uint64_t *seen;    // (width): the row that last used it, from 1
 } maker;
 
-/* The cumulative probabilities, the numbering, and the hidden model. */
+/* Prepares cumulative probabilities, the numbering of features and the hidden model. They come
+ * from the seed alone, so all streams share them. */
 static sh_status maker_init(maker *m, const sh_sparse_spec *spec) {
     *m = (maker){.spec = spec,
                  .below = spec->zipf > 0 ? sh_alloc(spec->width, sizeof *m->below) : NULL,
@@ -71,6 +72,7 @@ static sh_status maker_init(maker *m, const sh_sparse_spec *spec) {
     return SH_OK;
 }
 
+/* NULL pointers are welcome. */
 static void maker_fini(maker *m) {
     sh_free(m->below);
     sh_free(m->number);
@@ -78,7 +80,8 @@ static void maker_fini(maker *m) {
     sh_free(m->seen);
 }
 
-/* Inverse transform: a binary search in the cumulative probabilities. */
+/* Draws a feature by inverse transform: a binary search in the cumulative probabilities, O(log
+ * width). */
 static uint32_t draw_feature(const maker *m, sh_rng *rng) {
     size_t low = 0, high = m->spec->width - 1;
     if (m->below == NULL) return m->number[sh_rng_below(rng, m->spec->width)];
@@ -93,7 +96,8 @@ static uint32_t draw_feature(const maker *m, sh_rng *rng) {
     return m->number[low];
 }
 
-/* Ascending, as files have them: the kernels then walk through memory in one direction. */
+/* Sorts indices ascending, as files have them, so that kernels walk through memory in one
+ * direction. Insertion sort: rows have some dozens of entries. */
 static void sort(uint32_t *index, size_t count) {
     for (size_t i = 1; i < count; i++) {
         uint32_t moved = index[i];
@@ -103,7 +107,8 @@ static void sort(uint32_t *index, size_t count) {
     }
 }
 
-/* A row depends on (seed, stream, row) alone: any worker can make any row. */
+/* Makes a row of unit length and returns its label. It depends on (seed, stream, row) alone, so
+ * any worker can make any row. */
 static int32_t make_row(maker *m, size_t row, uint32_t *index, float *value) {
     size_t nonzeros = m->spec->nonzeros;
     sh_rng rng = sh_rng_stream(m->spec->seed, SH_RNG_SYNTHETIC, 1 + m->spec->stream, row);
@@ -121,10 +126,11 @@ static int32_t make_row(maker *m, size_t row, uint32_t *index, float *value) {
         margin += (double)value[i] * (double)m->model[index[i]];
     }
     for (size_t i = 0; i < nonzeros; i++) value[i] *= (float)(1 / sqrt(squares));
-    bool turned = sh_rng_below(&rng, 20) == 0;
+    bool turned = sh_rng_below(&rng, 20) == 0;  // label noise: one in twenty
     return (margin > 0) != turned;
 }
 
+/* Peak memory: tables per feature plus the rows. */
 uint64_t sh_sparse_make_bytes(const sh_sparse_spec *spec) {
     const maker *m = NULL;
     const sh_sparse *s = NULL;

@@ -26,7 +26,7 @@ static sh_status check_text(const sh_source *source, size_t train, size_t held, 
     return sh_error_hint("use a longer text, a shorter context, or files of their own");
 }
 
-/* The end is held out, as texts are read forward. */
+/* Cuts a text: training first, then what is held out, as texts are read forward. */
 static sh_status split_text(sh_source *source, const sh_split *split, sh_data *data) {
     size_t count = source->stored;
     size_t validation = (size_t)(split->validation * (double)count);
@@ -41,13 +41,13 @@ static sh_status split_text(sh_source *source, const sh_split *split, sh_data *d
     return sh_view_create(source, train + validation, test, NULL, &data->test);
 }
 
-/* For qsort. */
+/* Order for qsort: ascending positions. */
 static int compare_u32(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
 }
 
-/* A source that is not in parts counts as one. */
+/* Parts of a source; one that is not in parts counts as one. */
 static size_t part_count(const sh_source *source) {
     return source->part_count > 0 ? (size_t)source->part_count : 1;
 }
@@ -56,7 +56,7 @@ static size_t part_size(const sh_source *source, size_t i) {
     return source->part_count > 0 ? source->part_sizes[i] : source->info.count;
 }
 
-/* Rounded to the nearest sample. */
+/* Samples to hold out, rounded to the nearest. */
 static size_t held_of(size_t count, double part) { return (size_t)llround(part * (double)count); }
 
 /* The samples of the three views, as positions in the source. */
@@ -71,7 +71,7 @@ static void lists_fini(lists *l) {
     sh_free(l->test);
 }
 
-/* A part that is wanted must not be empty, nor take everything. */
+/* Checks that a part which is wanted is not empty and does not take everything. */
 static sh_status check_counts(const sh_source *source, double part, size_t count, size_t held,
                               size_t all_held) {
     bool fits = (part == 0 || held > 0) && all_held < count && source->info.count <= UINT32_MAX;
@@ -80,7 +80,7 @@ static sh_status check_counts(const sh_source *source, double part, size_t count
     return sh_error_hint("every part needs at least one sample");
 }
 
-/* Room for the three lists of positions. */
+/* Allocates the three lists of positions. */
 static sh_status take_lists(const sh_source *source, const sh_split *split, lists *l) {
     for (size_t i = 0; i < part_count(source); i++) {
         size_t count = part_size(source, i);
@@ -127,7 +127,8 @@ static sh_status view_list(sh_source *source, uint32_t **list, size_t count,
     return sh_view_create(source, 0, count, kept, dataset_out);
 }
 
-/* Each part of the data is dealt for itself, so that a worker's hold-out is its own. */
+/* Deals each part of the data for itself, so that a worker's hold-out is its own and does not
+ * change with the others. */
 static sh_status split_samples(sh_source *source, const sh_split *split, sh_data *data) {
     lists l = {0};
     sh_status status;

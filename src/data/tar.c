@@ -7,7 +7,7 @@
 
 enum { BLOCK = 512 };
 
-/* Octal digits, spaces around them; false for anything else. */
+/* Parses octal digits with spaces around them; false for anything else. */
 static bool take_octal(const uint8_t *at, size_t length, uint64_t *number_out) {
     uint64_t number = 0;
     size_t i = 0;
@@ -20,21 +20,21 @@ static bool take_octal(const uint8_t *at, size_t length, uint64_t *number_out) {
     return i == length || at[i] == ' ' || at[i] == '\0';
 }
 
-/* The checksum counts its own field as spaces. */
+/* Compares the header's checksum, which counts its own field as spaces. */
 static bool checksum_fits(const uint8_t *header) {
     uint64_t sum = 0, wanted;
     for (size_t i = 0; i < BLOCK; i++) sum += i >= 148 && i < 156 ? ' ' : header[i];
     return take_octal(header + 148, 8, &wanted) && wanted == sum;
 }
 
-/* The prefix field holds the front of long names. */
+/* Joins prefix and name: the prefix field holds the front of long names. */
 static void take_name(sh_tar *tar, const uint8_t *header) {
     bool has_prefix = memcmp(header + 257, "ustar", 5) == 0 && header[345] != '\0';
     snprintf(tar->name, sizeof tar->name, "%.*s%s%.100s", has_prefix ? 155 : 0,
              (const char *)header + 345, has_prefix ? "/" : "", (const char *)header);
 }
 
-/* The next regular file; its bytes are borrowed from the archive. */
+/* Finds the next regular file; its bytes are borrowed from the archive. */
 sh_status sh_tar_next(sh_tar *tar, sh_tar_file *file_out) {
     while (tar->bytes - tar->at >= BLOCK && tar->data[tar->at] != '\0') {
         const uint8_t *header = tar->data + tar->at;

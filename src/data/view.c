@@ -22,7 +22,7 @@ static const view *view_of(const sh_dataset *dataset) { return (const view *)dat
 
 const sh_source *sh_view_source(const sh_dataset *dataset) { return view_of(dataset)->source; }
 
-/* The place of a sample in its source. */
+/* Place of a sample in its source. */
 size_t sh_view_at(const sh_dataset *dataset, size_t index) {
     const view *v = view_of(dataset);
     SH_DCHECK(index < dataset->info.count);
@@ -30,18 +30,19 @@ size_t sh_view_at(const sh_dataset *dataset, size_t index) {
     return v->source->period != 0 ? at % v->source->period : at;
 }
 
-/* The loops below are plain so that the compiler turns them into vector code. */
+/* Bytes to floats without normalisation. These loops are plain, so that the compiler turns them
+ * into vector code. */
 static void bytes_plain(const uint8_t *from, size_t count, float *restrict x) {
     for (size_t i = 0; i < count; i++) x[i] = (float)from[i];
 }
 
-/* One mean and scale for a whole channel of an image. */
+/* Normalises a channel of an image: one mean and scale for all of its pixels. */
 static void bytes_channel(const uint8_t *from, size_t count, float mean, float scale,
                           float *restrict x) {
     for (size_t i = 0; i < count; i++) x[i] = ((float)from[i] - mean) * scale;
 }
 
-/* A mean and scale per feature of a vector. */
+/* Normalises a vector: a mean and scale per feature. */
 static void bytes_features(const uint8_t *from, size_t count, const float *mean, const float *scale,
                            float *restrict x) {
     for (size_t i = 0; i < count; i++) x[i] = ((float)from[i] - mean[i]) * scale[i];
@@ -53,12 +54,13 @@ static void floats_channel(const float *from, size_t count, float mean, float sc
     for (size_t i = 0; i < count; i++) x[i] = (from[i] - mean) * scale;
 }
 
+/* As bytes_features, from floats. */
 static void floats_features(const float *from, size_t count, const float *mean, const float *scale,
                             float *restrict x) {
     for (size_t i = 0; i < count; i++) x[i] = (from[i] - mean[i]) * scale[i];
 }
 
-/* A class, or the values of a sample. */
+/* Writes the target of a sample: its class, or its values. */
 static void put_target(const view *v, size_t at, void *y) {
     if (y == NULL) return;
     size_t values = (size_t)v->base.info.values;
@@ -68,6 +70,7 @@ static void put_target(const view *v, size_t at, void *y) {
         memcpy(y, v->source->values + at * values, values * sizeof(float));
 }
 
+/* `get` of byte samples: reads and normalises in one pass, into floats. */
 static void get_bytes(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     size_t at = sh_view_at(dataset, index), inner = v->inner;
@@ -83,6 +86,7 @@ static void get_bytes(const sh_dataset *dataset, size_t index, void *x, void *y)
             bytes_channel(from + c * inner, inner, v->mean[c], v->scale[c], (float *)x + c * inner);
 }
 
+/* `get` of float samples. */
 static void get_floats(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     size_t at = sh_view_at(dataset, index), inner = v->inner;
@@ -99,7 +103,7 @@ static void get_floats(const sh_dataset *dataset, size_t index, void *x, void *y
                            (float *)x + c * inner);
 }
 
-/* Expanded: whoever asks a dataset for a sample wants it dense. */
+/* Writes a sparse sample dense, as whoever asks a dataset for a sample wants it. */
 static void get_sparse(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     size_t at = sh_view_at(dataset, index);
@@ -121,6 +125,7 @@ static void get_tokens_u8(const sh_dataset *dataset, size_t index, void *x, void
         for (size_t i = 0; i < v->cells; i++) targets[i] = from[i + 1];
 }
 
+/* The same for vocabularies above 256 tokens. */
 static void get_tokens_u16(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     const uint16_t *from = (const uint16_t *)v->source->cells + sh_view_at(dataset, index);
@@ -131,6 +136,7 @@ static void get_tokens_u16(const sh_dataset *dataset, size_t index, void *x, voi
         for (size_t i = 0; i < v->cells; i++) targets[i] = from[i + 1];
 }
 
+/* Gives up the view's hold on its source. */
 static void view_destroy(sh_dataset *dataset) {
     view *v = (view *)dataset;
     sh_source_release(v->source);
@@ -140,7 +146,7 @@ static void view_destroy(sh_dataset *dataset) {
     sh_free(v);
 }
 
-/* Takes over `index`, also on failure; NULL: count samples from `first` on. */
+/* Takes over `index`, also on failure; NULL: `count` samples from `first` on. */
 sh_status sh_view_create(sh_source *source, size_t first, size_t count, uint32_t *index,
                          sh_dataset **dataset_out) {
     view *v = sh_alloc(1, sizeof *v);
@@ -150,6 +156,7 @@ sh_status sh_view_create(sh_source *source, size_t first, size_t count, uint32_t
     }
     v->base.info = source->info;
     v->base.destroy = view_destroy;
+    // The view keeps the source alive.
     v->source = sh_source_acquire(source);
     v->first = first;
     v->index = index;
@@ -168,7 +175,7 @@ sh_status sh_view_create(sh_source *source, size_t first, size_t count, uint32_t
     return SH_OK;
 }
 
-/* Keeps copies of mean and scale. Tokens have neither. */
+/* Copies mean and scale into the view. Tokens have neither. */
 sh_status sh_view_normalise(sh_dataset *dataset, const sh_normal *normal) {
     view *v = (view *)dataset;
     if (normal == NULL || normal->count == 0 || dataset->info.tokens) return SH_OK;
@@ -205,12 +212,14 @@ static uint64_t mix_bytes(uint64_t hash, const void *data, size_t bytes) {
     return hash;
 }
 
+/* Mixes one sparse row in. */
 static uint64_t mix_row(uint64_t hash, const sh_sparse *sparse, size_t row) {
     size_t start = sparse->start[row], count = sparse->start[row + 1] - start;
     hash = mix_bytes(hash, sparse->index + start, count * sizeof *sparse->index);
     return mix_bytes(hash, sparse->value + start, count * sizeof *sparse->value);
 }
 
+/* Begins a hash with the sizes: data sets of other sizes never agree. */
 static uint64_t mix_sizes(const sh_dataset *dataset) {
     const sh_data_info *info = &dataset->info;
     const int64_t sizes[] = {(int64_t)info->count, info->tokens, info->target,
@@ -218,8 +227,8 @@ static uint64_t mix_sizes(const sh_dataset *dataset) {
     return mix_bytes(0xcbf29ce484222325, sizes, sizeof sizes);
 }
 
-/* Of sizes and a few samples: cheap enough for every start, and it tells one data set from
- * another. */
+/* Hash of the sizes and of evenly spaced samples: cheap enough for every start, and it tells one
+ * data set from another. */
 uint64_t sh_view_fingerprint(const sh_dataset *dataset) {
     enum { SAMPLES_MOST = 256, SAMPLE_BYTES_MOST = 4096 };
     const view *v = view_of(dataset);
@@ -259,7 +268,8 @@ static uint64_t mix_words(uint64_t hash, const void *data, size_t bytes) {
     return bytes % sizeof word != 0 ? mix_word(hash, word) : hash;
 }
 
-/* Windows of tokens overlap, so that they are taken as the one row they lie in. */
+/* Mixes consecutive samples with their targets in. Windows of tokens overlap, so they are taken as
+ * the one row they lie in. */
 static uint64_t mix_samples(uint64_t hash, const view *v, size_t at, size_t count) {
     const sh_source *source = v->source;
     const sh_sparse *sparse = &source->sparse;
@@ -284,7 +294,7 @@ static uint64_t mix_samples(uint64_t hash, const view *v, size_t at, size_t coun
     return hash;
 }
 
-/* Of every sample: workers compare it before they train together. */
+/* Hash of every sample; workers compare it before they train together. */
 uint64_t sh_view_checksum(const sh_dataset *dataset) {
     const view *v = view_of(dataset);
     uint64_t hash = mix_sizes(dataset);

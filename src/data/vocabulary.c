@@ -5,7 +5,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* Bytes of the character that begins at `at`, by its first byte; cut where the text ends. */
+/* Bytes of the character that begins at `at`, by its first byte; less if the text ends within
+ * it. */
 static size_t length_at(const char *at) {
     unsigned char first = (unsigned char)*at;
     size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4, there = 1;
@@ -13,7 +14,7 @@ static size_t length_at(const char *at) {
     return there;
 }
 
-/* The token of a character, -1: none. */
+/* Token of a character; -1: the vocabulary lacks it. Linear search: prompts are short. */
 static int32_t token_of(const char *vocabulary, const char *character, size_t bytes) {
     int32_t token = 0;
     for (const char *at = vocabulary; *at != '\0'; at += length_at(at), token++)
@@ -21,6 +22,7 @@ static int32_t token_of(const char *vocabulary, const char *character, size_t by
     return -1;
 }
 
+/* Reports a character that the model never saw, with its place. */
 static sh_status fail_unknown(const char *text, const char *at) {
     char character[5] = "", shown[SH_ESCAPED];
     memcpy(character, at, length_at(at));
@@ -29,6 +31,7 @@ static sh_status fail_unknown(const char *text, const char *at) {
     return sh_error_hint("it knows the characters of its training text alone");
 }
 
+/* At most one token per byte, so the list is allocated once. */
 sh_status sh_vocabulary_encode(const char *vocabulary, const char *text, int32_t **tokens_out,
                                size_t *count_out) {
     size_t bytes = strlen(text), count = 0;
@@ -49,6 +52,7 @@ sh_status sh_vocabulary_encode(const char *vocabulary, const char *text, int32_t
     return SH_OK;
 }
 
+/* Walks to the token's character: O(token). */
 size_t sh_vocabulary_decode(const char *vocabulary, int32_t token, char bytes_out[4]) {
     if (token < 0) return 0;
     if (vocabulary == NULL) {

@@ -9,13 +9,16 @@
 
 #include "base/memory.h"
 
+/* Lifetimes begin an hour earlier, since the clocks of two machines differ. */
 static const int64_t YEAR_S = 365LL * 24 * 3600, EARLIER_S = 3600;  // for clocks that differ
 
+/* Reports what could not be done, with GnuTLS's reason. */
 static sh_status fail(const char *what, int code) {
     return SH_FAIL(SH_E_IO, "cannot %s: %s", what, gnutls_strerror(code));
 }
 
-/* GnuTLS functions return 0 or a negative code. */
+/* Runs a GnuTLS function, which returns a negative code on failure, and leaves by `out` if it
+ * fails. */
 #define TLS_TRY_OUT(what, expression)     \
     do {                                  \
         int code_ = (expression);         \
@@ -25,6 +28,7 @@ static sh_status fail(const char *what, int code) {
         }                                 \
     } while (0)
 
+/* Overwrites the private key before it is freed. */
 void sh_credentials_fini(sh_credentials *credentials) {
     if (credentials->key != NULL) memset(credentials->key, 0, strlen(credentials->key));
     sh_free(credentials->key);
@@ -32,11 +36,13 @@ void sh_credentials_fini(sh_credentials *credentials) {
     *credentials = (sh_credentials){0};
 }
 
+/* Text as GnuTLS takes it; borrowed. */
 static gnutls_datum_t datum(const char *text) {
     return (gnutls_datum_t){.data = (unsigned char *)(uintptr_t)text,
                             .size = (unsigned)strlen(text)};
 }
 
+/* Moves a text of GnuTLS into memory of ours; GnuTLS's copy is overwritten, as it may be a key. */
 static sh_status keep_text(gnutls_datum_t *from, char **text_out) {
     char *text = sh_alloc(from->size + 1, 1);
     if (text != NULL) memcpy(text, from->data, from->size);
@@ -47,8 +53,10 @@ static sh_status keep_text(gnutls_datum_t *from, char **text_out) {
     return SH_OK;
 }
 
+/* A new ECDSA key on P-256, which every TLS library knows. */
 static sh_status make_key(gnutls_x509_privkey_t *key_out) {
     gnutls_x509_privkey_t key = NULL;
+    // GnuTLS takes a curve in place of a size.
     unsigned bits = GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1);
     int code = gnutls_x509_privkey_init(&key);
     if (code >= 0) code = gnutls_x509_privkey_generate(key, GNUTLS_PK_ECDSA, bits, 0);
@@ -60,6 +68,7 @@ static sh_status make_key(gnutls_x509_privkey_t *key_out) {
     return SH_OK;
 }
 
+/* A private key as PEM, not encrypted: whoever stores it has to protect it. */
 static sh_status print_key(gnutls_x509_privkey_t key, char **pem_out) {
     gnutls_datum_t out;
     int code =
@@ -67,12 +76,14 @@ static sh_status print_key(gnutls_x509_privkey_t key, char **pem_out) {
     return code < 0 ? fail("print a key", code) : keep_text(&out, pem_out);
 }
 
+/* A certificate as PEM. */
 static sh_status print_certificate(gnutls_x509_crt_t certificate, char **pem_out) {
     gnutls_datum_t out;
     int code = gnutls_x509_crt_export2(certificate, GNUTLS_X509_FMT_PEM, &out);
     return code < 0 ? fail("print a certificate", code) : keep_text(&out, pem_out);
 }
 
+/* A key from PEM. `*key_out` may be set on failure too; the caller frees it. */
 static sh_status read_key(const char *pem, gnutls_x509_privkey_t *key_out) {
     gnutls_datum_t in = datum(pem);
     int code = gnutls_x509_privkey_init(key_out);
@@ -80,6 +91,7 @@ static sh_status read_key(const char *pem, gnutls_x509_privkey_t *key_out) {
     return code < 0 ? fail("read a key", code) : SH_OK;
 }
 
+/* A certificate from PEM. `*certificate_out` may be set on failure too. */
 static sh_status read_certificate(const char *pem, gnutls_x509_crt_t *certificate_out) {
     gnutls_datum_t in = datum(pem);
     int code = gnutls_x509_crt_init(certificate_out);
@@ -87,11 +99,13 @@ static sh_status read_certificate(const char *pem, gnutls_x509_crt_t *certificat
     return code < 0 ? fail("read a certificate", code) : SH_OK;
 }
 
-/* Name, serial number and time of a new certificate. */
+/* Sets version, random serial number, name and lifetime of a new certificate. 128 random bits need
+ * no list of numbers in use. */
 static int describe(gnutls_x509_crt_t certificate, const char *name, int64_t seconds) {
     unsigned char serial[16];
     time_t now = time(NULL);
     int code = gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial);
+    // DER integers are signed: the top bit would make it negative.
     serial[0] = (unsigned char)((serial[0] & 0x7f) | 1);  // positive, and never zero
     if (code >= 0) code = gnutls_x509_crt_set_version(certificate, 3);
     if (code >= 0) code = gnutls_x509_crt_set_serial(certificate, serial, sizeof serial);
@@ -103,6 +117,7 @@ static int describe(gnutls_x509_crt_t certificate, const char *name, int64_t sec
     return code;
 }
 
+/* Self-signed; may sign certificates but no further authorities (path length 0). */
 sh_status sh_authority_make(sh_credentials *authority_out) {
     gnutls_x509_privkey_t key = NULL;
     gnutls_x509_crt_t certificate = NULL;
@@ -129,7 +144,8 @@ out:
     return status;
 }
 
-/* Signs a described certificate with the authority's key. */
+/* Signs a described certificate with the authority's key, for one purpose only: a client's
+ * certificate cannot be used to pose as a server. */
 static sh_status sign(const sh_credentials *authority, gnutls_x509_crt_t certificate,
                       const char *purpose) {
     gnutls_x509_privkey_t key = NULL;
@@ -149,7 +165,8 @@ out:
     return status;
 }
 
-/* An address is another kind of name than a host. */
+/* Adds a name of the server. A numeric address is another kind of name than a host, and clients
+ * compare by kind. */
 static int add_host(gnutls_x509_crt_t certificate, const char *host) {
     unsigned char address[16];
     unsigned bytes = 0;
@@ -163,6 +180,7 @@ static int add_host(gnutls_x509_crt_t certificate, const char *host) {
                                                 (unsigned)strlen(host), GNUTLS_FSAN_APPEND);
 }
 
+/* The hosts are all names that clients may use; a client refuses a server under any other. */
 sh_status sh_certificate_make_server(const sh_credentials *authority, const char *const *hosts,
                                      size_t count, sh_credentials *server_out) {
     gnutls_x509_privkey_t key = NULL;
@@ -187,6 +205,7 @@ out:
     return status;
 }
 
+/* The private key stays with the client; only the request leaves it. */
 sh_status sh_certificate_request(char **key_out, char **request_out) {
     gnutls_x509_privkey_t key = NULL;
     gnutls_x509_crq_t request = NULL;
@@ -210,6 +229,8 @@ out:
     return status;
 }
 
+/* Takes only the public key from the request. Its signature proves that the client has the private
+ * key; the name is the server's choice. */
 sh_status sh_certificate_sign(const sh_credentials *authority, const char *pem, const char *name,
                               int64_t seconds, char **certificate_out) {
     gnutls_x509_crq_t request = NULL;
@@ -218,6 +239,7 @@ sh_status sh_certificate_sign(const sh_credentials *authority, const char *pem, 
     unsigned bits = 0;
     sh_status status = SH_OK;
     TLS_TRY_OUT("read a certificate request", gnutls_x509_crq_init(&request));
+    // All three checks fail alike: the text comes from outside and deserves no details.
     if (gnutls_x509_crq_import(request, &in, GNUTLS_X509_FMT_PEM) < 0 ||
         gnutls_x509_crq_verify(request, 0) < 0 ||
         gnutls_x509_crq_get_pk_algorithm(request, &bits) != GNUTLS_PK_ECDSA) {
@@ -237,6 +259,7 @@ out:
     return status;
 }
 
+/* Over the DER form, which does not depend on how the PEM text is laid out. */
 sh_status sh_certificate_fingerprint(const char *pem, char hex_out[SH_FINGERPRINT]) {
     gnutls_x509_crt_t certificate = NULL;
     unsigned char digest[32];

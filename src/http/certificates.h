@@ -17,6 +17,7 @@ typedef struct sh_credentials {
     char *key, *certificate;  // PEM
 } sh_credentials;
 
+/* Frees both texts; the key is overwritten first. */
 void sh_credentials_fini(sh_credentials *credentials);
 
 /* A new authority, for ten years. */
@@ -33,6 +34,7 @@ sh_status sh_certificate_sign(const sh_credentials *authority, const char *pem, 
 
 /* SHA-256 of a certificate's DER form, in hex. */
 sh_status sh_certificate_fingerprint(const char *pem, char hex_out[SH_FINGERPRINT]);
+/* End of a certificate's lifetime in seconds since 1970. */
 sh_status sh_certificate_expiry(const char *pem, int64_t *unix_s_out);
 
 #endif

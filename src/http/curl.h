@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+/* Any task, any number of times. SH_E_UNSUPPORTED if libcurl does not start. */
 sh_status sh_curl_start(void);
 
 #endif

@@ -15,11 +15,11 @@
 struct sh_http_server {
     struct MHD_Daemon *daemon;
     sh_http_handler handler;
-    char *chain, *key, *authority;  // which the daemon borrows
-    uint16_t port;
+    char *chain, *key, *authority;  // PEM; the daemon borrows them until it stops
+    uint16_t port;                  // the real one, also where any was asked for
 };
 
-/* A request while its body arrives. */
+/* A request while its body arrives. `most` bounds the body; `client` is valid where `known`. */
 typedef struct exchange {
     unsigned char *body;
     size_t bytes, capacity, most;
@@ -28,12 +28,14 @@ typedef struct exchange {
     bool known;
 } exchange;
 
-/* The common name of the peer's certificate, if that is valid. */
+/* Common name of the peer's certificate, if that is signed by the authority, in its time and made
+ * for clients. A client without one is no error here: the handler decides what it may do. */
 static bool know_client(struct MHD_Connection *connection, char name_out[SH_SUBJECT]) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     if (info == NULL || info->tls_session == NULL) return false;
     gnutls_session_t session = info->tls_session;
+    // The purpose keeps a server's certificate from being used as a client's.
     gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
                                      .data = (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT};
     unsigned faults = 1, count = 0;
@@ -51,6 +53,7 @@ static bool know_client(struct MHD_Connection *connection, char name_out[SH_SUBJ
     return known;
 }
 
+/* Queues a short text as the answer. */
 static enum MHD_Result answer(struct MHD_Connection *connection, int code, const char *text) {
     struct MHD_Response *response = MHD_create_response_from_buffer(
         strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
@@ -60,13 +63,15 @@ static enum MHD_Result answer(struct MHD_Connection *connection, int code, const
     return result;
 }
 
-/* "bytes=N-" or "bytes=N-M"; others are ignored, as the standard allows. */
+/* Parses "bytes=N-" or "bytes=N-M". Other forms are ignored, as the standard allows; the whole is
+ * then sent. */
 static bool read_range(struct MHD_Connection *connection, size_t bytes, size_t *first_out,
                        size_t *end_out) {
     const char *text = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Range");
     unsigned long long first, last;
     char more;
     if (text == NULL || strncmp(text, "bytes=", 6) != 0) return false;
+    // "%c" catches anything behind the range.
     int found = sscanf(text + 6, "%llu-%llu%c", &first, &last, &more);
     if (found == 1) {
         last = bytes - 1;
@@ -78,6 +83,7 @@ static bool read_range(struct MHD_Connection *connection, size_t bytes, size_t *
     return true;
 }
 
+/* no-store: an answer holds for one client at one time, so no cache may keep it. */
 static void add_headers(struct MHD_Response *response, const sh_http_reply *reply) {
     char text[32];
     MHD_add_response_header(response, "Content-Type",
@@ -90,14 +96,18 @@ static void add_headers(struct MHD_Response *response, const sh_http_reply *repl
     }
 }
 
+/* libmicrohttpd's callback after the answer was sent. */
 static void release(void *reply_copy) {
     sh_http_reply *reply = reply_copy;
     reply->release(reply->owner);
     sh_free(reply);
 }
 
+/* Body [first, end) of a reply: copied, or borrowed until `release`, so that a model is not copied
+ * for each client. */
 static struct MHD_Response *respond(const sh_http_reply *reply, size_t first, size_t end) {
     void *data = (char *)(uintptr_t)reply->data + first;
+    // Without `release` the data may be gone when the answer is sent.
     if (reply->release == NULL)
         return MHD_create_response_from_buffer(end - first, data, MHD_RESPMEM_MUST_COPY);
     sh_http_reply *copy = sh_alloc(1, sizeof *copy);
@@ -109,6 +119,8 @@ static struct MHD_Response *respond(const sh_http_reply *reply, size_t first, si
     return response;
 }
 
+/* Sends the reply, or a part of it where a range is asked for. The reply's data is released in any
+ * case. */
 static enum MHD_Result send_reply(struct MHD_Connection *connection, const sh_http_reply *reply) {
     size_t first = 0, end = reply->bytes;
     int code = reply->code;
@@ -130,25 +142,31 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, const sh_ht
     return result;
 }
 
+/* Length that the head announces; 0 without one. Only for an early refusal: take_body counts what
+ * really comes. */
 static unsigned long long announced_bytes(struct MHD_Connection *connection) {
     const char *text = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
     return text != NULL ? strtoull(text, NULL, 10) : 0;
 }
 
-/* The head is here: who asks, and whether the body is welcome. */
+/* Called when the head is complete: finds out who asks, and refuses a body that is announced too
+ * large before it is sent. */
 static enum MHD_Result begin(sh_http_server *server, struct MHD_Connection *connection,
                              const char *path, const char *method, void **state) {
     exchange *e = sh_alloc(1, sizeof *e);
     if (e == NULL) return MHD_NO;
+    // libmicrohttpd keeps it for the request; on_completed frees it.
     *state = e;
     e->known = know_client(connection, e->client);
     e->most =
         server->handler.body_most(server->handler.self, method, path, e->known ? e->client : NULL);
+    // Refused here, the body is not even received.
     if (announced_bytes(connection) <= e->most) return MHD_YES;
     e->refused = true;
     return answer(connection, MHD_HTTP_CONTENT_TOO_LARGE, "the body is too large\n");
 }
 
+/* Takes a piece of the body; a body that grows beyond `most` closes the connection. */
 static enum MHD_Result take_body(exchange *e, const char *data, size_t *bytes) {
     void *body = e->body;
     if (e->refused || *bytes > e->most - e->bytes) return MHD_NO;  // closes the connection
@@ -156,17 +174,22 @@ static enum MHD_Result take_body(exchange *e, const char *data, size_t *bytes) {
     e->body = body;
     memcpy(e->body + e->bytes, data, *bytes);
     e->bytes += *bytes;
+    // Tells libmicrohttpd that all of the piece was taken.
     *bytes = 0;
     return MHD_YES;
 }
 
+/* libmicrohttpd calls this for the head (no state yet), for each piece of the body, and at the end
+ * with no bytes. */
 static enum MHD_Result on_access(void *self, struct MHD_Connection *connection, const char *path,
                                  const char *method, __attribute__((unused)) const char *version,
                                  const char *data, size_t *bytes, void **state) {
     sh_http_server *server = self;
     if (*state == NULL) return begin(server, connection, path, method, state);
+    // Set by `begin`.
     exchange *e = *state;
     if (*bytes > 0) return take_body(e, data, bytes);
+    // The answer is queued already.
     if (e->refused) return MHD_YES;
     sh_http_request request = {.method = method,
                                .path = path,
@@ -178,6 +201,7 @@ static enum MHD_Result on_access(void *self, struct MHD_Connection *connection, 
     return send_reply(connection, &reply);
 }
 
+/* Frees the request's state, however the request ended. */
 static void on_completed(__attribute__((unused)) void *self,
                          __attribute__((unused)) struct MHD_Connection *connection, void **state,
                          __attribute__((unused)) enum MHD_RequestTerminationCode code) {
@@ -188,11 +212,13 @@ static void on_completed(__attribute__((unused)) void *self,
     *state = NULL;
 }
 
-/* The library tells of faults of single connections, which are the peers' own. */
+/* Drops libmicrohttpd's messages: they tell of faults of single connections, which are the peers'
+ * own and could flood a log. */
 static void be_silent(__attribute__((unused)) void *self,
                       __attribute__((unused)) const char *format,
                       __attribute__((unused)) va_list arguments) {}
 
+/* Parses the address to listen on; the sockaddr it points to is the caller's. */
 static sh_status read_address(const sh_http_server_options *options, struct sockaddr_in *four,
                               struct sockaddr_in6 *six, const struct sockaddr **address_out) {
     const char *text = options->address != NULL ? options->address : "0.0.0.0";
@@ -210,11 +236,14 @@ static sh_status read_address(const sh_http_server_options *options, struct sock
     return sh_error_hint("for example --listen :8443 or --listen 127.0.0.1:8443");
 }
 
+/* Starts the daemon: TLS 1.2 or 1.3 only, a thread pool, bounds on connections, idle time and
+ * memory per connection, so that clients cannot exhaust the server. */
 static sh_status start(sh_http_server *server, const sh_http_server_options *options) {
     struct sockaddr_in four;
     struct sockaddr_in6 six;
     const struct sockaddr *address = NULL;
     SH_TRY(read_address(options, &four, &six, &address));
+    // epoll with a pool of threads: idle clients cost no thread.
     unsigned flags = MHD_USE_TLS | MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG;
     if (address->sa_family == AF_INET6) flags |= MHD_USE_IPv6;
     server->daemon = MHD_start_daemon(
@@ -232,15 +261,18 @@ static sh_status start(sh_http_server *server, const sh_http_server_options *opt
     }
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    // Port 0 asks for any: the daemon knows which it got.
     server->port = info != NULL ? info->port : options->port;
     return SH_OK;
 }
 
+/* The chain sent to clients is the server's certificate followed by the authority's. */
 sh_status sh_http_server_start(const sh_http_server_options *options, sh_http_server **server_out) {
     sh_http_server *server = sh_alloc(1, sizeof *server);
     if (server == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a server");
     server->handler = options->handler;
     server->key = sh_strdup(options->credentials->key);
+    // Clients that know the authority alone can then check the whole chain.
     server->chain = sh_format("%s%s", options->credentials->certificate, options->authority);
     server->authority = sh_strdup(options->authority);
     sh_status status = SH_OK;
@@ -254,9 +286,11 @@ sh_status sh_http_server_start(const sh_http_server_options *options, sh_http_se
     return status;
 }
 
+/* The daemon stops first, as it borrows the texts. */
 void sh_http_server_stop(sh_http_server *server) {
     if (server == NULL) return;
     if (server->daemon != NULL) MHD_stop_daemon(server->daemon);
+    // The private key should not stay in freed memory.
     if (server->key != NULL) memset(server->key, 0, strlen(server->key));
     sh_free(server->key);
     sh_free(server->chain);

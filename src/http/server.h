@@ -13,6 +13,7 @@
 
 #include "http/certificates.h"
 
+/* A complete request; everything is borrowed for the call of `handle`. */
 typedef struct sh_http_request {
     const char *method, *path;
     const char *client;  // the name in its certificate; NULL: it has none that is valid
@@ -33,6 +34,7 @@ typedef struct sh_http_reply {
     void *owner;
 } sh_http_reply;
 
+/* What the server asks its owner. Called by several threads at once. */
 typedef struct sh_http_handler {
     /* Bytes that the body of such a request may have; 0: it may have none. */
     size_t (*body_most)(void *self, const char *method, const char *path, const char *client);
@@ -52,9 +54,11 @@ typedef struct sh_http_server_options {
 
 typedef struct sh_http_server sh_http_server;
 
+/* Listens until stopped. SH_E_IO if the port is taken. */
 sh_status sh_http_server_start(const sh_http_server_options *options, sh_http_server **server_out);
 /* Waits until requests under way are answered. */
 void sh_http_server_stop(sh_http_server *server);
+/* The port in use, also where options.port was 0. */
 uint16_t sh_http_server_port(const sh_http_server *server);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "http/curl.h"
 
+/* A connection that is kept between requests; libcurl reopens it when needed. */
 struct sh_http_session {
     CURL *curl;
     sh_http_session_options options;  // texts of its own
@@ -15,6 +16,7 @@ struct sh_http_session {
     char reason[CURL_ERROR_SIZE];
 };
 
+/* One request under way, as libcurl's callbacks see it. */
 typedef struct taking {
     sh_http_session *session;
     sh_http_answer *answer;
@@ -22,6 +24,8 @@ typedef struct taking {
     bool too_large, stopped;
 } taking;
 
+/* Appends a piece of the answer and keeps a zero behind it; more than `most` bytes end the
+ * transfer. */
 static size_t on_data(char *data, size_t size, size_t count, void *self) {
     taking *t = self;
     size_t bytes = size * count;
@@ -39,6 +43,7 @@ static size_t on_data(char *data, size_t size, size_t count, void *self) {
     return bytes;
 }
 
+/* Asks the owner whether to stop. libcurl calls it also while nothing arrives. */
 static int on_progress(void *self, __attribute__((unused)) curl_off_t total,
                        __attribute__((unused)) curl_off_t done,
                        __attribute__((unused)) curl_off_t up_total,
@@ -49,18 +54,21 @@ static int on_progress(void *self, __attribute__((unused)) curl_off_t total,
     return t->stopped;
 }
 
+/* Only https: the client's certificate and updates must not travel in the open. */
 static sh_status check_base(const char *base) {
     if (strncasecmp(base, "https://", 8) == 0 && strlen(base) < 400) return SH_OK;
     SH_FAIL(SH_E_USAGE, "'%.60s' is no address of a federated server", base);
     return sh_error_hint("it looks like https://host:8443");
 }
 
+/* Copies an optional text; failures are collected, so that the caller checks once. */
 static char *copy_of(const char *text, bool *failed) {
     char *copy = text != NULL ? sh_strdup(text) : NULL;
     *failed = *failed || (text != NULL && copy == NULL);
     return copy;
 }
 
+/* Does not connect: the first request does, and the connection is kept for the next ones. */
 sh_status sh_http_session_open(const sh_http_session_options *options,
                                sh_http_session **session_out) {
     bool failed = false;
@@ -78,12 +86,14 @@ sh_status sh_http_session_open(const sh_http_session_options *options,
         sh_http_session_close(session);
         return SH_FAIL(SH_E_MEMORY, "out of memory for a connection");
     }
+    // Paths begin with a slash, so the base must not end with one.
     size_t length = strlen(session->base);
     if (session->base[length - 1] == '/') session->base[length - 1] = '\0';
     *session_out = session;
     return SH_OK;
 }
 
+/* Also closes the connection. NULL is welcome. */
 void sh_http_session_close(sh_http_session *session) {
     if (session == NULL) return;
     if (session->curl != NULL) curl_easy_cleanup(session->curl);
@@ -94,6 +104,8 @@ void sh_http_session_close(sh_http_session *session) {
     sh_free(session);
 }
 
+/* Sets all options of a request. The server is verified against the given authority alone, not
+ * against the system's; without an authority not at all (see session.h). */
 static void configure(sh_http_session *session, taking *t) {
     CURL *curl = session->curl;
     curl_easy_reset(curl);  // connections stay
@@ -102,6 +114,7 @@ static void configure(sh_http_session *session, taking *t) {
     curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, session->authority != NULL ? 1L : 0L);
     curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, session->authority != NULL ? 2L : 0L);
     if (session->authority != NULL) curl_easy_setopt(curl, CURLOPT_CAINFO, session->authority);
+    // Without this libcurl would also accept the system's authorities.
     if (session->authority != NULL) curl_easy_setopt(curl, CURLOPT_CAPATH, NULL);
     if (session->certificate != NULL) {
         curl_easy_setopt(curl, CURLOPT_SSLCERT, session->certificate);
@@ -121,6 +134,7 @@ static void configure(sh_http_session *session, taking *t) {
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 
+/* Status of a finished request, with the likely next step. */
 static sh_status judge(const sh_http_session *session, const taking *t, CURLcode code,
                        const char *url) {
     if (t->stopped) return SH_FAIL(SH_E_INTERRUPTED, "stopped while talking to '%s'", url);
@@ -136,6 +150,7 @@ static sh_status judge(const sh_http_session *session, const taking *t, CURLcode
     return sh_error_hint("is the server running, and the address right?");
 }
 
+/* An empty "Expect" header keeps libcurl from waiting for a "100 Continue" before each upload. */
 sh_status sh_http_session_ask(sh_http_session *session, const char *method, const char *path,
                               const void *body, size_t body_bytes, size_t from, size_t most,
                               sh_http_answer *answer) {
@@ -144,6 +159,7 @@ sh_status sh_http_session_ask(sh_http_session *session, const char *method, cons
     taking t = {.session = session, .answer = answer, .most = most};
     char *url = sh_format("%s%s", session->base, path);
     if (url == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for an address");
+    // The memory of the last answer is reused.
     answer->bytes = 0;
     answer->code = 0;
     session->reason[0] = '\0';
@@ -153,6 +169,7 @@ sh_status sh_http_session_ask(sh_http_session *session, const char *method, cons
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes);
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     }
+    // Set after the body, which would make every request a POST.
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
     if (from > 0) {
         snprintf(range, sizeof range, "%zu-", from);
@@ -170,6 +187,7 @@ sh_status sh_http_session_ask(sh_http_session *session, const char *method, cons
     return status;
 }
 
+/* Frees the data; the answer may be used again. */
 void sh_http_answer_fini(sh_http_answer *answer) {
     sh_free(answer->data);
     *answer = (sh_http_answer){0};

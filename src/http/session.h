@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 
+/* Settings of a session; all texts are copied. */
 typedef struct sh_http_session_options {
     const char *base;       // "https://host:8443"
     const char *authority;  // file with the certificates that sign the server's. NULL: the session
@@ -19,6 +20,7 @@ typedef struct sh_http_session_options {
     void *stop_self;
 } sh_http_session_options;
 
+/* An answer; its memory is kept from request to request. */
 typedef struct sh_http_answer {
     int code;
     unsigned char *data;  // with a zero behind it, which does not count
@@ -27,6 +29,7 @@ typedef struct sh_http_answer {
 
 typedef struct sh_http_session sh_http_session;
 
+/* One task at a time may use a session. */
 sh_status sh_http_session_open(const sh_http_session_options *options,
                                sh_http_session **session_out);
 void sh_http_session_close(sh_http_session *session);

@@ -38,6 +38,7 @@ struct sh_chrome_trace {
     char buffer[BUFFER_BYTES];  // whole events only
 };
 
+/* Writes the buffer. After a first fault nothing more is written; close reports it. */
 static void flush(sh_chrome_trace *trace) {
     size_t done = 0;
     while (done < trace->used_bytes && trace->write_errno == 0) {
@@ -51,7 +52,8 @@ static void flush(sh_chrome_trace *trace) {
     trace->flushed_ns = sh_clock_now_ns(trace->clock);
 }
 
-/* Adds one event. Names are short enough that it always fits. */
+/* Adds one event to the buffer. Names are bounded by NAME_BYTES_MAX, so an event always fits
+ * EVENT_BYTES_MAX. */
 __attribute__((format(printf, 2, 3))) static void add(sh_chrome_trace *trace, const char *format,
                                                       ...) {
     if (BUFFER_BYTES - trace->used_bytes < EVENT_BYTES_MAX) flush(trace);
@@ -75,7 +77,7 @@ static const char *quote(const char *text, char quoted_out[NAME_BYTES_MAX]) {
     return quoted_out;
 }
 
-/* Rows of the picture carry the names of their threads. */
+/* Writes the name of a thread before its first event, so that rows of the picture carry names. */
 static void introduce_thread(sh_chrome_trace *trace, pid_t thread) {
     for (int i = 0; i < trace->thread_count; i++)
         if (trace->threads[i] == thread) return;
@@ -88,7 +90,7 @@ static void introduce_thread(sh_chrome_trace *trace, pid_t thread) {
         trace->rank, (int)thread, quote(name, quoted));
 }
 
-/* Any task: the lock orders events of several threads. */
+/* The sink. Called by any task; the lock orders events of several threads. */
 static void emit(void *self, const sh_trace_event *event) {
     sh_chrome_trace *trace = self;
     char name[NAME_BYTES_MAX], category[NAME_BYTES_MAX];
@@ -107,7 +109,7 @@ static void emit(void *self, const sh_trace_event *event) {
     pthread_mutex_unlock(&trace->lock);
 }
 
-/* Names the process and opens the array. */
+/* Opens the array and names the process. */
 sh_status sh_chrome_trace_open(const char *path, int rank, const sh_clock *clock,
                                sh_chrome_trace **trace_out) {
     sh_chrome_trace *trace = sh_alloc(1, sizeof *trace);
@@ -137,6 +139,7 @@ sh_status sh_chrome_trace_open(const char *path, int rank, const sh_clock *clock
     return SH_OK;
 }
 
+/* Only the opener calls it, when no other task emits any more, hence no lock. */
 sh_status sh_chrome_trace_close(sh_chrome_trace *trace) {
     if (trace == NULL) return SH_OK;
     add(trace, "\n]\n");
@@ -152,7 +155,7 @@ sh_status sh_chrome_trace_close(sh_chrome_trace *trace) {
     return status;
 }
 
-/* The sink to be passed down. */
+/* The sink to be passed down to the tasks. */
 sh_trace sh_chrome_trace_sink(sh_chrome_trace *trace) {
     return (sh_trace){.emit = emit, .self = trace, .clock = trace->clock};
 }

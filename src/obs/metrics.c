@@ -23,7 +23,8 @@ struct sh_metrics {
     sh_tensorboard *board;  // NULL: nobody else wants the numbers
 };
 
-/* Whether a line belongs to a step beyond `resume_step`. */
+/* Tells whether a line belongs to a step beyond `resume_step`. A line that is no object fails:
+ * cutting it off could lose a user's data. */
 static sh_status is_beyond(const char *path, int number, const char *line, size_t bytes,
                            int64_t resume_step, bool *beyond_out) {
     json_t *object = json_loadb(line, bytes, 0, NULL);
@@ -39,7 +40,7 @@ static sh_status is_beyond(const char *path, int number, const char *line, size_
     return SH_OK;
 }
 
-/* How many bytes of the file belong to steps up to `resume_step`. */
+/* Counts the bytes of the file that belong to steps up to `resume_step`. */
 static sh_status kept_bytes(const char *path, int64_t resume_step, size_t *kept_out) {
     sh_mapped mapped;
     SH_TRY(sh_file_map(path, &mapped));
@@ -60,6 +61,7 @@ static sh_status kept_bytes(const char *path, int64_t resume_step, size_t *kept_
     return status;
 }
 
+/* Cuts the file only after every line kept has been read, so that a failure changes nothing. */
 sh_status sh_metrics_open(const char *path, int64_t resume_step, sh_metrics **metrics_out) {
     size_t kept = 0;
     if (resume_step >= 0 && sh_file_exists(path)) SH_TRY(kept_bytes(path, resume_step, &kept));
@@ -67,6 +69,7 @@ sh_status sh_metrics_open(const char *path, int64_t resume_step, sh_metrics **me
     if (metrics == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", path);
     metrics->fd = -1;
     metrics->path = sh_strdup(path);
+    // Lines of a step are shorter; histograms make it grow.
     metrics->line_bytes = 4096;
     metrics->line = sh_alloc(metrics->line_bytes, 1);
     sh_status status = SH_OK;
@@ -93,7 +96,7 @@ void sh_metrics_close(sh_metrics *metrics) {
     sh_free(metrics);
 }
 
-/* Counts of a histogram. */
+/* Counts of a histogram as a list. */
 static json_t *array_of(const uint64_t *counts, size_t count) {
     json_t *array = json_array();
     for (size_t i = 0; i < count && array != NULL; i++)
@@ -124,7 +127,7 @@ static json_t *value_of(const sh_metric *field) {
     return value != NULL ? value : json_null();
 }
 
-/* One write per line: the kernel appends it whole. */
+/* Writes a line by one call where possible: the kernel then appends it whole. */
 static sh_status write_line(sh_metrics *metrics, size_t bytes) {
     size_t done = 0;
     while (done < bytes) {
@@ -137,11 +140,12 @@ static sh_status write_line(sh_metrics *metrics, size_t bytes) {
     return SH_OK;
 }
 
-/* 12 digits: more than a float has, without the noise that 17 show. */
+/* Formats a line with 12 digits: more than a float has, without the noise that 17 show. */
 static sh_status print_line(sh_metrics *metrics, const json_t *object, size_t *bytes_out) {
     const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(12);
     size_t bytes = json_dumpb(object, metrics->line, metrics->line_bytes, flags);
     if (bytes == 0) return SH_FAIL(SH_E_MEMORY, "out of memory for '%s'", metrics->path);
+    // json_dumpb tells the length that it needs, so a second try fits.
     if (bytes + 1 > metrics->line_bytes) {
         void *line = metrics->line;
         SH_TRY(sh_grow(&line, &metrics->line_bytes, bytes + 1, 1));
@@ -155,7 +159,7 @@ static sh_status print_line(sh_metrics *metrics, const json_t *object, size_t *b
 
 void sh_metrics_share(sh_metrics *metrics, sh_tensorboard *board) { metrics->board = board; }
 
-/* The step that a line is of; 0 where it does not say. */
+/* Step of a line; 0 where it has none. */
 static int64_t step_of(const sh_metric *fields, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (fields[i].type == SH_METRIC_INT && strcmp(fields[i].name, "step") == 0)
@@ -163,6 +167,7 @@ static int64_t step_of(const sh_metric *fields, size_t count) {
     return 0;
 }
 
+/* Sends the finite numbers of a line to TensorBoard, as EVENT/NAME. */
 static sh_status write_scalars(const sh_metrics *metrics, const char *event,
                                const sh_metric *fields, size_t count) {
     int64_t step = step_of(fields, count);
@@ -177,7 +182,7 @@ static sh_status write_scalars(const sh_metrics *metrics, const char *event,
     return SH_OK;
 }
 
-/* The order of the members is that of the fields. */
+/* Writes the members in the order of the fields. */
 sh_status sh_metrics_write(sh_metrics *metrics, const char *event, const sh_metric *fields,
                            size_t count) {
     json_t *object = json_object();

@@ -12,6 +12,7 @@ double sh_metrics_number(const json_t *object, const char *name) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+/* A smaller number than before means a restart: what had passed is added from then on. */
 double sh_metrics_time_of(sh_metrics_time *time, const json_t *object) {
     double train_s = sh_metrics_number(object, "train_s");
     if (isnan(train_s)) return NAN;
@@ -20,7 +21,7 @@ double sh_metrics_time_of(sh_metrics_time *time, const json_t *object) {
     return time->last_s;
 }
 
-/* A fault names file and line. */
+/* Parses one line; a fault names file and line. */
 static sh_status parse_line(const char *path, int number, const char *text, size_t bytes,
                             sh_metrics_line line, void *user) {
     char fault[SH_JSON_FAULT];

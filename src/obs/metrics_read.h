@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 
+/* Called per line; `object` is borrowed for the call. */
 typedef void (*sh_metrics_line)(void *user, const char *event, const json_t *object);
 
 /* Calls `line` for each. `event` is "" where the object has none. */

@@ -5,6 +5,7 @@
 
 #include "obs/report.h"
 
+/* Puts a file's bytes and a zero into the program's read-only data, under a hidden symbol. */
 #define TAKE(symbol, path)                                   \
     __asm__(".pushsection .rodata\n" #symbol                 \
             ":\n"                                            \
@@ -16,6 +17,7 @@ TAKE(sh_page_css, SHOAL_PAGE "/report.css");
 TAKE(sh_page_js, SHOAL_PAGE "/report.js");
 TAKE(sh_page_chart_js, SHOAL_CHART_JS);
 
+/* The text lives as long as the program. */
 const char *sh_page_file(const char *name) {
     static const struct {
         const char *name, *text;

@@ -24,12 +24,14 @@ enum {
     TICKS_MOST = 7,  // steps between numbers at an axis
 };
 
+/* The range of an axis. low and high are NaN until a value is seen. */
 typedef struct span {
     double low, high, step;
     double unit;         // what a shown 1 is
     const char *suffix;  // of the axis: " (s)"
 } span;
 
+/* The picture under way. */
 typedef struct drawing {
     const sh_plot *plot;
     FILE *file;
@@ -37,6 +39,7 @@ typedef struct drawing {
     int width, height;
 } drawing;
 
+/* The power of ten just below, times the first factor that leaves at most `most` steps. */
 double sh_plot_step(double low, double high, int most) {
     double step = pow(10, floor(log10((high - low) / most)));
     static const double factors[] = {1, 2, 5, 10};
@@ -47,20 +50,22 @@ double sh_plot_step(double low, double high, int most) {
 
 /* ---- scales ---- */
 
-/* What no picture can show counts as not finite. */
+/* Tells whether a value can be drawn; sizes beyond 1e100 count as not finite. */
 static bool is_number(double value) { return fabs(value) < 1e100; }
 
-/* Both coordinates can be drawn. */
+/* Tells whether both coordinates can be drawn. */
 static bool is_point(const sh_plot_point *point) {
     return is_number(point->x) && is_number(point->y);
 }
 
+/* Extends a range to a value; the negated comparisons also replace NaN. */
 static void widen(span *scale, double value) {
     if (!is_number(value)) return;
     if (!(scale->low <= value)) scale->low = value;
     if (!(scale->high >= value)) scale->high = value;
 }
 
+/* Chooses the unit of an axis by its largest value. */
 static span in_unit(span scale, sh_plot_unit unit) {
     scale.unit = 1;
     scale.suffix = "";
@@ -81,7 +86,7 @@ static span in_unit(span scale, sh_plot_unit unit) {
     return scale;
 }
 
-/* Ends on round numbers, in the shown unit. */
+/* Ends a range on round numbers (if `to_step`), in the shown unit. */
 static span rounded(span scale, bool to_step) {
     if (isnan(scale.low)) scale.low = 0, scale.high = 1;  // nothing to show
     double size = fmax(fabs(scale.low), fabs(scale.high));
@@ -95,7 +100,7 @@ static span rounded(span scale, bool to_step) {
     return scale;
 }
 
-/* The ranges of both axes over all lines. */
+/* Finds the ranges of both axes over all lines, and the picture's size. */
 static void measure(drawing *d) {
     const sh_plot *plot = d->plot;
     span x = {.low = 0, .high = NAN}, y = {.low = NAN, .high = NAN};
@@ -118,19 +123,19 @@ static void measure(drawing *d) {
     d->height = TOP + (rows * ROW > HIGH ? rows * ROW : HIGH) + BOTTOM;
 }
 
-/* From a value to the picture's x. */
+/* The picture's x of a value. */
 static double across(const drawing *d, double x) {
     return LEFT + WIDE * (x - d->x.low) / (d->x.high - d->x.low);
 }
 
-/* From a value to the picture's y, which grows downward. */
+/* The picture's y of a value; it grows downward. */
 static double down(const drawing *d, double y) {
     return TOP + HIGH * (d->y.high - y) / (d->y.high - d->y.low);
 }
 
 /* ---- the picture ---- */
 
-/* XML takes neither control characters nor bytes that are not UTF-8. */
+/* Writes text as XML, which takes neither control characters nor bytes that are not UTF-8. */
 static void put_text(FILE *file, const char *text) {
     char shown[SH_ESCAPED];
     for (const char *at = sh_escaped(text, shown); *at != '\0'; at++) {
@@ -165,6 +170,7 @@ static void put_style(FILE *file) {
     fputs("}</style>\n", file);
 }
 
+/* Writes the head of the document: size, style, background, title. */
 static void open_document(const drawing *d) {
     fprintf(d->file,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -179,7 +185,7 @@ static void open_document(const drawing *d) {
     fputs("</text>\n", d->file);
 }
 
-/* As many digits as tell neighbours apart. */
+/* Writes a number at an axis with as many digits as tell neighbours apart. */
 static void put_number(const drawing *d, const span *scale, double value) {
     double step = scale->step / scale->unit;
     int digits = step < 1 ? (int)ceil(-log10(step) - 1e-9) : 0;
@@ -190,7 +196,7 @@ static void put_number(const drawing *d, const span *scale, double value) {
         sh_fprintf(d->file, "%.*f", digits, shown == 0 ? 0.0 : shown);
 }
 
-/* Grid lines and their numbers. */
+/* Draws grid lines and their numbers. */
 static void draw_ticks(const drawing *d) {
     for (int i = 0; i <= TICKS_MOST + 1; i++) {
         double x = (ceil(d->x.low / d->x.step - 1e-9) + i) * d->x.step;
@@ -212,6 +218,7 @@ static void draw_ticks(const drawing *d) {
     }
 }
 
+/* Draws the frame, the ticks and the names of both axes. */
 static void draw_axes(const drawing *d) {
     draw_ticks(d);
     fprintf(d->file, "<path class=\"frame\" fill=\"none\" d=\"M%d %dv%dh%d\"/>\n", LEFT, TOP, HIGH,
@@ -238,7 +245,8 @@ static void open_path(const drawing *d, size_t index) {
     fputs(" d=\"", d->file);
 }
 
-/* A point that is not finite begins a new path. */
+/* Draws one line; a point that is not finite interrupts it, and a point without neighbours becomes
+ * a cross. */
 static void draw_line(const drawing *d, size_t index) {
     const sh_plot_line *line = &d->plot->lines[index];
     bool joined = false, alone = true;
@@ -261,20 +269,21 @@ static void draw_line(const drawing *d, size_t index) {
     fputs("</title></path>\n", d->file);
 }
 
-/* The dotted line of a goal. */
+/* Draws the dotted line of a goal. */
 static void draw_mark(const drawing *d) {
     if (!is_number(d->plot->mark)) return;
     sh_fprintf(d->file, "<path class=\"mark\" stroke-dasharray=\"1 4\" d=\"M%d %.1fh%d\"/>\n", LEFT,
                down(d, d->plot->mark), WIDE);
 }
 
+/* One name beside its piece of line. */
 static void legend_text(const drawing *d, int y, const char *name) {
     fprintf(d->file, "<text x=\"%d\" y=\"%d\">", LEFT + WIDE + GAP + SAMPLE + 8, y + 4);
     put_text(d->file, name);
     fputs("</text>\n", d->file);
 }
 
-/* Below the picture, one entry per line. */
+/* Draws the legend at the right, one entry per line. */
 static void draw_legend(const drawing *d) {
     int x = LEFT + WIDE + GAP, y = TOP + ROW / 2;
     for (size_t i = 0; i < d->plot->line_count; i++, y += ROW) {

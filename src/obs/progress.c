@@ -9,11 +9,12 @@
 
 #include "base/memory.h"
 
-enum { COLUMNS_MAX = 256 };
+enum { COLUMNS_MAX = 256 };  // longest line
 
+/* Between two updates, on a terminal and elsewhere. */
 static const int64_t live_gap_ns = 100000000, plain_gap_ns = 2000000000;
-static const int64_t epoch_gap_ns = 1000000000;
-static const double smooth_s = 3;  // time constant of the shown speed
+static const int64_t epoch_gap_ns = 1000000000;  // between two lines that stay
+static const double smooth_s = 3;                // time constant of the shown speed
 
 struct sh_progress {
     sh_progress_options options;
@@ -50,7 +51,8 @@ void sh_progress_clear(sh_progress *progress) {
     progress->drawn = false;
 }
 
-/* A line that fills the last column would wrap on some terminals. */
+/* Columns of a line: one less than the terminal has, as a line that fills the last column would
+ * wrap on some terminals. */
 static int columns_of(const sh_progress *progress) {
     int columns = progress->options.columns;
     if (columns <= 0 && progress->options.live) {
@@ -61,13 +63,14 @@ static int columns_of(const sh_progress *progress) {
     return columns > COLUMNS_MAX ? COLUMNS_MAX - 1 : columns - 1;
 }
 
-/* After an evaluation, whose time is no training time. */
+/* Starts the speed's measurement anew, after an evaluation, whose time is no training time. */
 static void rate_from_here(sh_progress *progress, int64_t now_ns, int64_t samples) {
     progress->rated_ns = now_ns;
     progress->rated_samples = samples;
 }
 
-/* Folds the speed since the last look into the shown one, the more the longer that was. */
+/* Folds the speed since the last look into the shown one: exponential smoothing whose weight grows
+ * with the time passed. */
 static void update_speed(sh_progress *progress, int64_t now_ns, int64_t samples) {
     double passed_s = (double)(now_ns - progress->rated_ns) / 1e9;
     if (passed_s <= 0) return;
@@ -78,7 +81,7 @@ static void update_speed(sh_progress *progress, int64_t now_ns, int64_t samples)
     rate_from_here(progress, now_ns, samples);
 }
 
-/* Assumes that the steps to come take as long as those of this process so far. */
+/* Time left, if the steps to come take as long as those of this process so far; NaN: unknown. */
 static double seconds_left(const sh_progress *progress, int64_t now_ns, int64_t step) {
     int64_t done = step - progress->options.first_step;
     int64_t left = progress->options.steps - step;
@@ -87,6 +90,7 @@ static double seconds_left(const sh_progress *progress, int64_t now_ns, int64_t 
     return left > 0 ? per_step_s * (double)left : 0;
 }
 
+/* What both kinds of line have in common. */
 static sh_progress_line line_at(const sh_progress *progress, const sh_progress_point *point) {
     return (sh_progress_line){.label = progress->options.label,
                               .point = *point,
@@ -97,7 +101,7 @@ static sh_progress_line line_at(const sh_progress *progress, const sh_progress_p
                               .passed_s = NAN};
 }
 
-/* Cheap when nothing is due: a look at the clock. */
+/* Called after every step; costs one look at the clock when nothing is due. */
 void sh_progress_step(sh_progress *progress, const sh_progress_point *point) {
     if (progress == NULL) return;
     int64_t now_ns = sh_clock_now_ns(progress->options.clock);
@@ -115,16 +119,17 @@ void sh_progress_step(sh_progress *progress, const sh_progress_point *point) {
     progress->drawn = live;
 }
 
-/* Small sets have a hundred epochs a second: a log wants no line of each, and a launcher that does
- * not read for a while would stop the run with a full pipe. */
+/* Tells whether an epoch gets a line that stays. Small sets have a hundred epochs a second: a log
+ * wants no line of each, and a launcher that does not read for a while would stop the run with a
+ * full pipe. */
 static bool is_kept(const sh_progress *progress, const sh_progress_point *point, int64_t now_ns) {
     bool last = progress->options.epochs > 0 && point->epoch >= progress->options.epochs;
     bool tested = !isnan(point->test_loss) && point->test_loss != progress->kept_loss;
     return last || tested || now_ns - progress->kept_ns >= epoch_gap_ns;
 }
 
-/* The line's own looks may be further apart than an epoch is long, and an evaluation lies behind
- * the last step: the run knows the speed better. */
+/* Takes the speed from the run: the line's own looks may be further apart than an epoch is long,
+ * and an evaluation lies behind the last step. */
 void sh_progress_epoch(sh_progress *progress, const sh_progress_point *point) {
     if (progress == NULL) return;
     int64_t now_ns = sh_clock_now_ns(progress->options.clock);

@@ -38,6 +38,7 @@ void sh_progress_format_time(double seconds, char text_out[24]) {
         snprintf(text_out, 24, "%d:%02d", minutes, rest);
 }
 
+/* Appends an empty part; text stays the caller's to fill. */
 static line_part *new_part(part_list *list, int weight) {
     SH_ASSERT(list->count < PARTS_MAX);
     line_part *part = &list->parts[list->count++];
@@ -56,7 +57,7 @@ static void add_count(part_list *list, int weight, const char *name, int64_t at,
         snprintf(text, PART_BYTES, "%s %" PRId64, name, at);
 }
 
-/* Four digits, and no more characters than they need. */
+/* Four decimals, or an exponent where those would show nothing. */
 static void add_loss(part_list *list, int weight, const char *name, double value) {
     if (isnan(value)) return;
     bool plain = value == 0 || (fabs(value) >= 1e-3 && fabs(value) < 1e4);
@@ -70,7 +71,7 @@ static void add_accuracy(part_list *list, int weight, double accuracy) {
     sh_snprintf(part->brief, PART_BYTES, "acc %.2f%%", 100 * accuracy);
 }
 
-/* A speed of nothing is none: it has not been measured yet. */
+/* A speed of 0 is left out: it has not been measured yet. */
 static void add_rate(part_list *list, int weight, double samples_per_s) {
     if (!isfinite(samples_per_s) || samples_per_s <= 0) return;
     line_part *part = new_part(list, weight);
@@ -86,6 +87,7 @@ static void add_time(part_list *list, int weight, const char *format, double sec
     snprintf(add_part(list, weight), PART_BYTES, "%s%s", format, text);
 }
 
+/* The order is that on the screen, the weight that of importance. */
 static void collect(const sh_progress_line *line, part_list *list) {
     add_count(list, 6, "epoch", line->point.epoch, line->epochs);
     add_count(list, 7, "step", line->point.step, line->steps);

@@ -33,13 +33,15 @@ typedef struct reader {
     bool failed;
 } reader;
 
-/* Keeps every second point, the first among them. */
+/* Keeps every second point, the first among them, when there are too many: memory stays bounded
+ * and points evenly spaced. */
 static void thin(reader *r, json_t *steps) {
     for (size_t i = json_array_size(steps); i-- > 0;)
         if (i % 2 == 1) json_array_remove(steps, i);
     r->every *= 2;
 }
 
+/* Keeps one of `every` lines. The newest is remembered, so that the last point is always shown. */
 static void add_step(reader *r, json_t *line) {
     json_t *steps = json_object_get(r->run, "steps");
     json_decref(r->newest);
@@ -51,6 +53,7 @@ static void add_step(reader *r, json_t *line) {
     if (json_array_size(steps) > POINTS_MOST) thin(r, steps);
 }
 
+/* Sorts a line of the metrics by its event; unknown events are left out. */
 static void take_line(void *user, const char *event, const json_t *object) {
     reader *r = user;
     json_t *line = json_deep_copy(object);
@@ -95,6 +98,7 @@ static sh_mapped map_file(const char *folder, const char *name) {
     return mapped;
 }
 
+/* A missing file, or one that is not UTF-8, gives an empty text. */
 static void read_settings(const char *folder, json_t *run) {
     sh_mapped file = map_file(folder, "run.yaml");
     bool fits = file.bytes < SH_JSON_BYTES_MOST;
@@ -103,7 +107,7 @@ static void read_settings(const char *folder, json_t *run) {
     sh_file_unmap(&file);
 }
 
-/* "2026-11-19T21:49:53.892Z warn  text": the time, and what was warned of. */
+/* Takes a warning out of a line of the log: "2026-11-19T21:49:53.892Z warn  text". */
 static void add_notice(json_t *notices, const char *line, size_t bytes) {
     enum { STAMP = 24, LEVEL = 6 };
     if (bytes < STAMP + 1 + LEVEL || memcmp(line + STAMP + 1, "warn", 4) != 0) return;
@@ -129,8 +133,8 @@ static void read_log(const char *folder, json_t *run) {
 
 /* ---- timeline ---- */
 
-/* One line of a trace is one event, with a comma behind it or not; the array's brackets are lines
- * of their own. NULL: it is none. */
+/* Parses one line of a trace: an event, with a comma or not; NULL for anything else, such as the
+ * array's brackets. */
 static json_t *event_of(const char *line, size_t bytes) {
     char fault[SH_JSON_FAULT];
     while (bytes > 0 && (line[bytes - 1] == ',' || line[bytes - 1] == '\r')) bytes--;
@@ -138,16 +142,19 @@ static json_t *event_of(const char *line, size_t bytes) {
     return sh_json_read_map(line, bytes, fault);
 }
 
+/* Step of an event; -1: it has none. */
 static int64_t step_of(const json_t *event) {
     const json_t *step = json_object_get(json_object_get(event, "args"), "step");
     return json_is_integer(step) ? json_integer_value(step) : -1;
 }
 
+/* A callback for each event of a trace. */
 typedef struct line_reader {
     void (*take)(void *user, const json_t *event);
     void *user;
 } line_reader;
 
+/* Calls back for each event of a trace; lines that are none are skipped. */
 static void each_event(const sh_mapped *file, line_reader taker) {
     const char *at = (const char *)file->data, *end = at + file->bytes;
     while (at != NULL && at < end) {
@@ -160,10 +167,12 @@ static void each_event(const sh_mapped *file, line_reader taker) {
     }
 }
 
+/* Steps first .. last, both included; first -1: none. */
 typedef struct step_range {
     int64_t first, last;
 } step_range;
 
+/* Extends the range of all steps. */
 static void widen(void *user, const json_t *event) {
     step_range *range = user;
     int64_t step = step_of(event);
@@ -177,6 +186,7 @@ typedef struct chooser {
     json_t *events;
 } chooser;
 
+/* Copies the events of the chosen steps, and the names of threads. */
 static void choose(void *user, const json_t *event) {
     chooser *c = user;
     const char *phase = json_string_value(json_object_get(event, "ph"));
@@ -195,6 +205,7 @@ typedef struct quiet_steps {
     step_range found;      // first -1: none
 } quiet_steps;
 
+/* Looks for steps in a row that no evaluation or checkpoint interrupts. */
 static void find_quiet(void *user, const json_t *event) {
     quiet_steps *q = user;
     int64_t step = step_of(event);
@@ -206,6 +217,7 @@ static void find_quiet(void *user, const json_t *event) {
         q->found = (step_range){.first = q->begin, .last = q->begin + q->wanted - 1};
 }
 
+/* Steps from the middle of the run, without an evaluation or checkpoint among them if possible. */
 static step_range steps_to_show(const sh_mapped *file, const step_range *all) {
     int64_t middle = all->first + (all->last - all->first) / 2;
     quiet_steps q = {
@@ -216,6 +228,8 @@ static step_range steps_to_show(const sh_mapped *file, const step_range *all) {
     return (step_range){.first = middle, .last = last < all->last ? last : all->last};
 }
 
+/* Three passes over the trace: its range, quiet steps, their events. Memory stays bounded by
+ * EVENTS_MOST. */
 static void read_timeline(const char *folder, json_t *run) {
     sh_mapped file = map_file(folder, "trace.json");
     step_range all = {.first = -1, .last = -1};
@@ -232,7 +246,7 @@ static void read_timeline(const char *folder, json_t *run) {
 
 /* ---- the whole ---- */
 
-/* A run holds a lock on its folder for as long as it lives. */
+/* Tells whether a run lives: it holds a lock on its folder as long as it does. */
 static bool is_running(const char *folder) {
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file < 0) return false;
@@ -241,12 +255,13 @@ static bool is_running(const char *folder) {
     return locked;
 }
 
+/* "stopped": neither a lock nor an end, as after a kill. */
 static const char *state_of(const char *folder, const json_t *run) {
     if (is_running(folder)) return "running";
     return json_is_null(json_object_get(run, "end")) ? "stopped" : "finished";
 }
 
-/* The last part of a path, without slashes behind it. */
+/* Last part of a path, without trailing slashes. */
 static json_t *name_of(const char *folder) {
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/') length--;
@@ -267,6 +282,7 @@ static sh_status check_folder(const char *folder) {
     return sh_error_hint("name the folder that 'shoal train' wrote, such as runs/NAME");
 }
 
+/* Metrics must be readable; everything else is optional and left out if it is not. */
 sh_status sh_report_read(const char *folder, json_t **run_out) {
     SH_TRY(check_folder(folder));
     json_t *run = json_pack("{s:o, s:o, s:n, s:n, s:n, s:[], s:[], s:[], s:[]}", "name",

@@ -7,8 +7,8 @@
 #include "base/memory.h"
 #include "obs/report.h"
 
-/* JSON inside a script element: "<" is written as an escape, so that no text of a run, whatever it
- * holds, can end the element or begin another. */
+/* Writes JSON inside a script element. "<" becomes an escape, so that no text of a run can end the
+ * element or begin another. */
 static sh_status write_data(const json_t *runs, sh_writer *writer) {
     char *text = json_dumps(runs, JSON_COMPACT | JSON_ENSURE_ASCII);
     if (text == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a report");
@@ -25,7 +25,8 @@ static sh_status write_data(const json_t *runs, sh_writer *writer) {
     return status;
 }
 
-/* `name` is what stands between two "@" on a line of its own. */
+/* Writes the file, or the data, that `name` stands for: the word between two "@" on a line of its
+ * own. */
 static sh_status write_part(const json_t *runs, const char *name, sh_writer *writer) {
     if (strcmp(name, "data") == 0) return write_data(runs, writer);
     const char *text = sh_page_file(name);

@@ -23,7 +23,7 @@ struct sh_run_log {
     sh_log next;
 };
 
-/* Appends: a resumed run goes on in the same file. */
+/* Opens for appending: a resumed run goes on in the same file. */
 sh_status sh_run_log_open(const sh_run_log_options *options, sh_run_log **run_log_out) {
     sh_run_log *log = sh_alloc(1, sizeof *log);
     char *path = sh_strdup(options->path);
@@ -65,7 +65,7 @@ sh_status sh_run_log_close(sh_run_log *log) {
     return status;
 }
 
-/* "2026-11-16T03:31:42.123Z", in UTC, so that logs of several machines compare. */
+/* Time as "2026-11-16T03:31:42.123Z", in UTC, so that logs of several machines compare. */
 static void format_time(int64_t unix_ns, char text_out[40]) {
     time_t seconds = (time_t)(unix_ns / 1000000000);
     struct tm parts;
@@ -75,7 +75,7 @@ static void format_time(int64_t unix_ns, char text_out[40]) {
     snprintf(text_out, 40, "%s.%03dZ", day, (int)(unix_ns / 1000000 % 1000));
 }
 
-/* A text of several lines is indented, so that every entry begins with a time. */
+/* Writes a text; its further lines are indented, so that every entry begins with a time. */
 static void write_text(FILE *file, const char *text) {
     for (; *text != '\0'; text++) {
         fputc(*text, file);
@@ -84,6 +84,7 @@ static void write_text(FILE *file, const char *text) {
     fputc('\n', file);
 }
 
+/* Flushes each line, so that a crash leaves its cause in the file. */
 void sh_run_log_note(sh_run_log *log, sh_log_level level, const char *text) {
     static const char *const words[] = {"debug", "info ", "warn ", "error"};
     if (log == NULL) return;
@@ -96,7 +97,7 @@ void sh_run_log_note(sh_run_log *log, sh_log_level level, const char *text) {
     pthread_mutex_unlock(&log->lock);
 }
 
-/* The file first, then the next sink. */
+/* Sink: writes to the file first, then passes the line on. */
 static void take_line(void *self, sh_log_level level, const char *text) {
     sh_run_log *log = self;
     sh_run_log_note(log, level, text);

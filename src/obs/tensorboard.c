@@ -51,7 +51,7 @@ static sh_status write_all(const sh_tensorboard *board, const unsigned char *dat
     return SH_OK;
 }
 
-/* The event that was made last. */
+/* Writes the event that was made last as one record. */
 static sh_status write_record(sh_tensorboard *board) {
     const sh_proto *event = &board->event;
     sh_proto *record = &board->record;
@@ -65,6 +65,7 @@ static sh_status write_record(sh_tensorboard *board) {
     return write_all(board, record->bytes, record->count);
 }
 
+/* Begins an event with the time of day in seconds. */
 static void begin_event(sh_tensorboard *board) {
     int64_t now_ns = board->unix_ns_less_clock + sh_clock_now_ns(board->clock);
     sh_proto_clear(&board->event);
@@ -110,6 +111,7 @@ void sh_tensorboard_close(sh_tensorboard *board) {
     sh_free(board);
 }
 
+/* Inner messages are made first, as protocol buffers put lengths before contents. */
 sh_status sh_tensorboard_scalar(sh_tensorboard *board, const char *tag, int64_t step,
                                 double value) {
     sh_proto_clear(&board->scalar);

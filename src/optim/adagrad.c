@@ -9,6 +9,7 @@
 
 #include "tensor/kernels/update.h"
 
+/* The sum never shrinks, so the rate of a weight only falls. */
 static void step_adagrad(const sh_optim_options *options, const sh_optim_step *step,
                          float *const *slots) {
     sh_optim_run run;

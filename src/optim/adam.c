@@ -12,6 +12,8 @@
 
 #include "tensor/kernels/update.h"
 
+/* Both corrections in double: beta2^t is close to 1 at first, and 1 - beta2^t would lose
+ * digits in float. */
 void sh_optim_set_moments(const sh_optim_options *options, int64_t step, sh_update *update) {
     update->mix1 = (float)(1 - options->beta1);
     update->mix2 = (float)(1 - options->beta2);
@@ -20,6 +22,7 @@ void sh_optim_set_moments(const sh_optim_options *options, int64_t step, sh_upda
     update->epsilon = (float)options->epsilon;
 }
 
+/* Decay stays in `update.decay`, as part of the gradient. */
 static void step_adam(const sh_optim_options *options, const sh_optim_step *step,
                       float *const *slots) {
     sh_optim_run run;

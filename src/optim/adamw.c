@@ -7,6 +7,8 @@
 
 #include "tensor/kernels/update.h"
 
+/* Moves the decay out of the gradient and into `shrink`, which the kernel applies to w beside
+ * Adam's step. */
 static void step_adamw(const sh_optim_options *options, const sh_optim_step *step,
                        float *const *slots) {
     sh_optim_run run;

@@ -13,11 +13,14 @@ static double sum_squares_wide(const float *x, size_t count) {
     return sum;
 }
 
+/* Squared norm of a part of the gradient; workers that hold parts add theirs. */
 double sh_clip_squares(const float *gradients, size_t count) {
     double squares = sh_reduce()->sum_squares(gradients, count);
     return isinf(squares) ? sum_squares_wide(gradients, count) : squares;
 }
 
+/* The factor is left to the optimizer's step, which scales while it reads the gradient: no pass of
+ * its own. */
 double sh_clip_factor(double squares, double most, double *norm_out) {
     SH_ASSERT(most > 0);
     double norm = sqrt(squares);

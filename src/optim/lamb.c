@@ -12,6 +12,8 @@
 
 #include "tensor/kernels/update.h"
 
+/* Updates one layer. `step->sum` adds the squared norms of those who hold the layer's other
+ * elements, so the ratio is that of the whole layer. */
 static void step_layer(const sh_optim_step *step, sh_update *update) {
     double norms[2];  // squared: of the weights, of the direction
     sh_update_pick()->lamb_moments(update, &norms[0], &norms[1]);
@@ -21,6 +23,7 @@ static void step_layer(const sh_optim_step *step, sh_update *update) {
     sh_update_pick()->lamb_apply(update);
 }
 
+/* Runs are single parameters here, as each has a ratio of its own. */
 static void step_lamb(const sh_optim_options *options, const sh_optim_step *step,
                       float *const *slots) {
     sh_optim_run run;

@@ -15,6 +15,7 @@
 #include "tensor/kernels/reduce.h"
 #include "tensor/kernels/update.h"
 
+/* trust |w| / (|g| + decay |w|) with g as the rule sees it, hence the gradient's scale. */
 static double trust_ratio(const sh_optim_options *options, const sh_optim_step *step,
                           const sh_update *update) {
     double norms[2] = {sh_reduce()->sum_squares(update->w, update->count),
@@ -25,6 +26,8 @@ static double trust_ratio(const sh_optim_options *options, const sh_optim_step *
     return options->trust * weights / (gradients + (double)update->decay * weights);
 }
 
+/* lr and ratio go into `keep`, the weight of the new gradient in m; the kernel's own lr is then
+ * 1. */
 static void step_lars(const sh_optim_options *options, const sh_optim_step *step,
                       float *const *slots) {
     sh_optim_run run;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+/* Only the defaults differ from sgd; they share the step. */
 const sh_optim_kind sh_optim_momentum = {
     .name = "momentum",
     .help = "sgd with a momentum of 0.9",

@@ -9,6 +9,7 @@
 
 #include "tensor/kernels/update.h"
 
+/* No dampening: the look-ahead assumes an undamped velocity. */
 static void step_nesterov(const sh_optim_options *options, const sh_optim_step *step,
                           float *const *slots) {
     sh_optim_run run;

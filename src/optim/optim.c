@@ -53,11 +53,12 @@ static const field fields[] = {
 };
 #undef FIELD
 
+/* Points at a number of the options. */
 static double *number(sh_optim_options *options, const field *f) {
     return (double *)((char *)options + f->at);
 }
 
-/* NaN fails every comparison, so it is never valid. */
+/* Tells whether a number is within its bounds. NaN fails every comparison, so it is never valid. */
 static bool is_valid(const field *f, double value) {
     return (f->open_below ? value > f->least : value >= f->least) &&
            (f->open_above ? value < f->most : value <= f->most);

@@ -3,6 +3,7 @@
 #include "optim/optim.h"
 #include "optim/schedule.h"
 
+/* Names of the optimizers, for the check and the help of `optimizer.name`. */
 static const char *optim_choice(size_t index) {
     const sh_optim_kind *kind = sh_optim_at(index);
     return kind != NULL ? kind->name : NULL;
@@ -60,6 +61,7 @@ const sh_own_options *sh_optim_own_at(size_t index) {
     return kind != NULL ? &kind->own : NULL;
 }
 
+/* The optimizer's own struct within the block that all share. */
 const void *sh_optim_own(const sh_optim_options *options, const sh_optim_kind *kind) {
     size_t index = 0;
     while (sh_optim_at(index) != kind) index++;

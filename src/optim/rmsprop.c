@@ -10,6 +10,7 @@
 
 #include "tensor/kernels/update.h"
 
+/* Without momentum the second slot does not exist, and the kernel takes the shorter rule. */
 static void step_rmsprop(const sh_optim_options *options, const sh_optim_step *step,
                          float *const *slots) {
     sh_optim_run run;

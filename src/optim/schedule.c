@@ -25,7 +25,7 @@ const sh_schedule_kind *sh_schedule_find(const char *name) {
     return NULL;
 }
 
-/* Lists all names: there are few. */
+/* Reports an unknown schedule with all names, as there are few. */
 static sh_status unknown_name(const char *name) {
     char known[256];
     size_t at = 0;
@@ -36,12 +36,14 @@ static sh_status unknown_name(const char *name) {
     return sh_error_hint("choose one of %s", known);
 }
 
-/* Says which number it was and what would be valid. */
+/* Reports an option out of range, and what would be valid. */
 static sh_status bad_number(const char *key, double value, const char *valid) {
     SH_FAIL(SH_E_USAGE, "learning-rate schedule: %s is %g", key, value);
     return sh_error_hint("give %s", valid);
 }
 
+/* Checks all options, also those that this schedule ignores: a wrong number is a mistake in any
+ * case. */
 static sh_status check(const sh_schedule_options *options, double lr) {
     if (!(lr >= 0 && lr < INFINITY)) return bad_number("lr", lr, "a number of at least 0");
     if (!(options->warmup >= 0 && options->warmup < 0x1p53))
@@ -83,7 +85,8 @@ sh_status sh_schedule_init(sh_schedule *schedule, const sh_schedule_options *opt
     return SH_OK;
 }
 
-/* Steps count from 0; behind the last one the rate stays. */
+/* Learning rate of `step`, from 0 on. The warm-up takes its last step at the peak; beyond the last
+ * step the rate stays. */
 double sh_schedule_lr(const sh_schedule *schedule, int64_t step) {
     int64_t warmup = schedule->warmup_steps;
     if (step < warmup) return schedule->peak * (double)(step + 1) / (double)warmup;

@@ -11,6 +11,8 @@
 
 #include "tensor/kernels/update.h"
 
+/* Without momentum there is no slot (m is NULL). `shared`: other workers write the same weights
+ * (Hogwild). */
 void sh_optim_step_sgd(const sh_optim_options *options, const sh_optim_step *step,
                        float *const *slots) {
     sh_optim_run run;
