@@ -18,6 +18,7 @@ static uint64_t hash_of(const char *name) {
 /* The slot of a name, or the empty one where it belongs. */
 static size_t slot_of(const sh_index *index, const void *list, sh_name_at name_at,
                       const char *name) {
+    // Capacity is a power of two.
     size_t mask = index->capacity - 1, slot = (size_t)hash_of(name) & mask;
     while (index->slots[slot] != 0 && strcmp(name_at(list, index->slots[slot] - 1), name) != 0)
         slot = (slot + 1) & mask;

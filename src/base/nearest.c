@@ -5,7 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { WORD_MAX = 64 };
+enum { WORD_MAX = 64 };  // longer words are no names
 
 /* Letter for comparison: case does not matter, and - and _ are one letter, since users mix them
  * up. */

@@ -225,7 +225,7 @@ sh_status sh_options_apply(sh_option_table table, const sh_node *map, void *targ
         return SH_FAIL_AT(map, SH_E_USAGE, "expected options as 'key: value'");
     application apply = {table, target, set, sh_alloc(table.count, sizeof *apply.from)};
     if (apply.from == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %s", map->source);
-    char path[PATH_MAX_BYTES] = "";
+    char path[PATH_MAX_BYTES] = "";  // dotted, grows and shrinks with the walk
     sh_status status = apply_map(&apply, map, path);
     sh_free(apply.from);
     return status;

@@ -14,7 +14,7 @@ static const uint32_t WEYL_0 = 0x9E3779B9, WEYL_1 = 0xBB67AE85;
 
 sh_philox_block sh_philox(const uint32_t counter[4], const uint32_t key[2]) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    uint32_t k0 = key[0], k1 = key[1];
+    uint32_t k0 = key[0], k1 = key[1];  // advanced by the Weyl constants each round
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)MULTIPLIER_0 * c0, p1 = (uint64_t)MULTIPLIER_1 * c2;
         uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;

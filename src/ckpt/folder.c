@@ -84,7 +84,7 @@ sh_status sh_snapshots_list(const char *folder, int64_t **steps_out, size_t *cou
     if (dir == NULL)
         return SH_FAIL(SH_E_IO, "cannot open folder '%s': %s", folder, strerror(errno));
     int64_t *steps = NULL;
-    size_t count = 0, capacity = 0;
+    size_t count = 0, capacity = 0;  // grown as manifests are found
     sh_status status = SH_OK;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         file_name name;
@@ -133,7 +133,7 @@ static void remove_temporaries(const char *folder) {
 void sh_snapshots_prune(const char *folder, int64_t step, int keep) {
     int64_t *steps = NULL;
     size_t count = 0;
-    remove_temporaries(folder);
+    remove_temporaries(folder);  // also where all snapshots are kept
     if (keep == 0 || sh_snapshots_list(folder, &steps, &count) != SH_OK) return;
     // The list is in descending order, so the newest are kept.
     int left = keep;

@@ -8,7 +8,7 @@
  * block's index is the position. */
 sh_augment_move sh_augment_draw(const sh_rng *rng, uint64_t position, int64_t crop, bool flip) {
     sh_philox_block block = sh_rng_at(rng, position);
-    uint64_t choices = (uint64_t)(2 * crop + 1);
+    uint64_t choices = (uint64_t)(2 * crop + 1);  // -crop .. crop
     return (sh_augment_move){
         .down = (int64_t)(block.word[0] * choices >> 32) - crop,
         .right = (int64_t)(block.word[1] * choices >> 32) - crop,

@@ -25,7 +25,7 @@ sh_status sh_digits_open(const sh_read *read, sh_source **source_out) {
     }
     for (size_t i = 0; i < count; i++) {
         const char *text = sh_digits_table[first + i];
-        labels[i] = text[0] - '0';
+        labels[i] = text[0] - '0';  // the first character is the digit
         for (size_t k = 0; k < CELLS; k++) cells[i * CELLS + k] = (uint8_t)(text[1 + k] - 'a');
     }
     source->cells = cells;

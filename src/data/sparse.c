@@ -121,7 +121,7 @@ static int32_t make_row(maker *m, size_t row, uint32_t *index, float *value) {
     sort(index, nonzeros);
     double squares = 0, margin = 0;
     for (size_t i = 0; i < nonzeros; i++) {
-        value[i] = 0.1f + fabsf(sh_rng_normal(&rng));
+        value[i] = 0.1f + fabsf(sh_rng_normal(&rng));  // never 0: a stored zero is no entry
         squares += (double)value[i] * (double)value[i];
         margin += (double)value[i] * (double)m->model[index[i]];
     }

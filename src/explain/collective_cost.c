@@ -62,7 +62,7 @@ static double find_border(sh_collective does, const sh_topology *topology, const
                           double low, double high) {
     const sh_algorithm *below = sh_cheapest(does, topology, low, links);
     while (high - low > 1 && high / low > 1.0001) {
-        double middle = sqrt(low * high);
+        double middle = sqrt(low * high);  // geometric mean
         if (sh_cheapest(does, topology, middle, links) == below)
             low = middle;
         else

@@ -268,7 +268,7 @@ static sh_status measure(drawing *d) {
     const sh_shown *shown = d->shown;
     sh_play *play = &d->play;
     SH_TRY(sh_play_init(play, shown->algorithm, &shown->topology, shown->values));
-    int longest = 2;
+    int longest = 2;  // characters of a label
     do {
         for (int i = 0; i < shown->topology.ranks * play->blocks; i++) {
             char text[CELL_TEXT];

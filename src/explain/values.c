@@ -104,7 +104,7 @@ static sh_status read_line(reader *r, const char *at, const char *end) {
     sh_values *v = r->values;
     size_t words = 0, count = 0;
     while (at < end && is_between(*at)) at++;
-    if (at == end || *at == '#') return SH_OK;
+    if (at == end || *at == '#') return SH_OK;  // blank, or a comment
     if (v->ranks == SH_VALUES_RANKS)
         return SH_FAIL(SH_E_USAGE, "%s:%d: more than %d ranks", r->path, r->line, SH_VALUES_RANKS);
     // The rank's number, until the line gives a name.

@@ -266,7 +266,7 @@ static void print_calls(sh_c_source *source) {
     for (size_t i = 0; i < net->layer_count; i++) {
         const sh_layer *layer = net->layers[i];
         const sh_c_row *row = sh_c_row_of(layer->kind);
-        if (row->call == NULL) continue;
+        if (row->call == NULL) continue;  // the layer is its input
         char inputs[SH_INPUTS_MOST][EXPRESSION], output[EXPRESSION];
         const char *x[SH_INPUTS_MOST];
         for (int k = 0; k < layer->input_count; k++)
@@ -279,7 +279,7 @@ static void print_calls(sh_c_source *source) {
 /* Prints NAME_run: normalise or check, run the layers, copy the result out. */
 static void print_function(sh_c_source *source) {
     const sh_net *net = source->trained->net;
-    char last[EXPRESSION];
+    char last[EXPRESSION];  // where the net's output lies
     fprintf(source->file, "\nint %s_run(const %s *in, float *out) {\n", source->name,
             input_type(source));
     if (scales(source)) print_normalisation(source);

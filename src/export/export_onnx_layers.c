@@ -179,7 +179,7 @@ static void add_attention_weights(sh_onnx *onnx, const sh_layer *layer, const ch
     const sh_attention_core_spec *o = layer->options;
     char scores[SH_ONNX_NAME], scaled[SH_ONNX_NAME], masked[SH_ONNX_NAME], factor[SH_ONNX_NAME],
         mask[SH_ONNX_NAME];
-    double head_width = (double)layer->out.dim[1] / (double)o->heads;
+    double head_width = (double)layer->out.dim[1] / (double)o->heads;  // D of the formula
     sh_onnx_node(onnx, "MatMul", NAMES(query, key), NAMES(sh_onnx_fresh(onnx, scores)));
     sh_onnx_node(onnx, "Mul", NAMES(scores, number(onnx, 1 / sqrt(head_width), factor)),
                  NAMES(sh_onnx_fresh(onnx, scaled)));

@@ -103,7 +103,7 @@ static sh_status read_certificate(const char *pem, gnutls_x509_crt_t *certificat
  * no list of numbers in use. */
 static int describe(gnutls_x509_crt_t certificate, const char *name, int64_t seconds) {
     unsigned char serial[16];
-    time_t now = time(NULL);
+    time_t now = time(NULL);  // certificates need the time of day
     int code = gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial);
     // DER integers are signed: the top bit would make it negative.
     serial[0] = (unsigned char)((serial[0] & 0x7f) | 1);  // positive, and never zero

@@ -272,7 +272,7 @@ sh_status sh_http_server_start(const sh_http_server_options *options, sh_http_se
     if (server == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a server");
     server->handler = options->handler;
     server->key = sh_strdup(options->credentials->key);
-    // Clients that know the authority alone can then check the whole chain.
+    // The authority's certificate follows the server's, so that clients see the whole chain.
     server->chain = sh_format("%s%s", options->credentials->certificate, options->authority);
     server->authority = sh_strdup(options->authority);
     sh_status status = SH_OK;

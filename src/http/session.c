@@ -169,7 +169,7 @@ sh_status sh_http_session_ask(sh_http_session *session, const char *method, cons
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes);
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     }
-    // Set after the body, which would make every request a POST.
+    // A body alone would make every request a POST.
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
     if (from > 0) {
         snprintf(range, sizeof range, "%zu-", from);

@@ -218,7 +218,7 @@ static sh_status find_label(csv *c, const char *wanted, bool has_header, int64_t
     }
     char *rest;
     long index = strtol(wanted, &rest, 10);
-    if (index < 0) index += (long)c->columns;
+    if (index < 0) index += (long)c->columns;  // from the last column
     if (rest == wanted || *rest != '\0' || index < 0 || (size_t)index >= c->columns)
         return fail_column(c, wanted, has_header ? &header : NULL);
     c->label = (size_t)index;

@@ -1,5 +1,6 @@
 #include "optim/schedules/list.h"
 
+/* factor = 1: after the warm-up the rate is the peak. */
 static double factor_constant(const sh_schedule *schedule, int64_t step, int64_t steps) {
     (void)schedule, (void)step, (void)steps;
     return 1;

@@ -4,6 +4,7 @@
 
 #include "optim/schedule.h"
 
+/* Order of `shoal list` and of the help. */
 #define SH_SCHEDULE_LIST(X) \
     X(constant)             \
     X(step)                 \

@@ -5,12 +5,14 @@
 
 #include <math.h>
 
+/* Half a cosine from `from` (part 0) to `to` (part 1). */
 static double along_cosine(double from, double to, double part) {
     return to + (from - to) * 0.5 * (1 + cos(M_PI * part));
 }
 
 static double factor_onecycle(const sh_schedule *schedule, int64_t step, int64_t steps) {
     const double first = 1.0 / 25, rising = 0.3;
+    // Steps of the rise; the warm-up takes its place where one is set.
     double rise = schedule->warmup_steps > 0 ? 0 : rising * (double)steps, at = (double)step;
     if (at < rise) return along_cosine(first, 1, at / rise);
     return along_cosine(1, schedule->options.last, (at - rise) / ((double)steps - rise));

@@ -153,7 +153,8 @@ typedef struct sweep {
 } sweep;
 
 /* One block of queries with one block of keys: recomputes the scores, then adds to dq, dk and dv
- * as the sweep wants. 5 products of 2 rows width D flops. */
+ * as the sweep wants. Five products of 2 rows width D flops
+ * each. */
 static void backward_pair(const head *x, const block *at, const sweep *over,
                           backward_scratch *own) {
     const float *q = own->q + at->row * x->row, *dy = own->dy + at->row * x->row;

@@ -309,8 +309,8 @@ LANE_FUNCTION void scatter_chunk(const sh_batchnorm_backward *a, const chunk *c,
     }
 }
 
-/* Sums of one strip over positions; lane i is channel i. Also writes (or adds to) dgamma and
- * dbeta, which need no other worker's part. */
+/* Sums of one strip over positions; lane i is channel i. Also writes (or adds to) dgamma and dbeta
+ * of this worker's samples. */
 static back_sums gather_strip(const sh_batchnorm_backward *a, const strip *t) {
     vf mean = channel_values(t, a->mean), rstd = channel_values(t, a->rstd);
     back_sums s = {0};

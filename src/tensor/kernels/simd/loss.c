@@ -62,7 +62,7 @@ static void hinge_row(const float *scores, size_t label, size_t classes,
     into->correct += is_first_largest(scores, label, most);
     into->counted++;
     double loss = 0;
-    size_t violated = 0;
+    size_t violated = 0;  // margins, each one unit of the label's gradient
     for (size_t j = 0; j < classes; j++) {
         float margin = floor + scores[j];
         bool violates = !(margin <= 0) && j != label;  // NaN counts, so that it shows

@@ -30,7 +30,7 @@ static float dot(const float *x, const float *y, size_t count) {
 
 /* dx = y (dy - sum(dy y)). */
 static void backward_row(const float *dy, const float *y, float *dx, size_t cols) {
-    float sum = dot(dy, y, cols);
+    float sum = dot(dy, y, cols);  // the same for the whole row
     size_t i = 0;
     for (; i + LANES <= cols; i += LANES)
         vf_store(dx + i, vf_load(y + i) * (vf_load(dy + i) - sum));
