@@ -175,7 +175,7 @@ static sh_status read_facts(const char *source, const json_t *root, sh_data *dat
     return read_vocabulary(source, root, &data->info, &data->vocabulary);
 }
 
-/* On failure nothing is handed over. */
+/* Parses facts from JSON; `data_out` is written only on success. */
 sh_status sh_facts_parse(const char *source, const char *text, size_t bytes, sh_data *data_out) {
     char fault[SH_JSON_FAULT];
     json_t *root = sh_json_read_map(text, bytes, fault);
@@ -190,7 +190,7 @@ sh_status sh_facts_parse(const char *source, const char *text, size_t bytes, sh_
     return status;
 }
 
-/* A copy; NULL: out of memory. */
+/* A copy of `count` floats; NULL: out of memory. */
 static float *copy_floats(const float *from, size_t count) {
     float *copy = sh_alloc(count, sizeof *copy);
     if (copy != NULL) memcpy(copy, from, count * sizeof *copy);

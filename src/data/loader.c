@@ -228,7 +228,7 @@ static double count_rows(const sh_loader *loader, const sh_rng *offsets, const s
  * worker. */
 static bool make_batch(sh_loader *loader, sh_batch *batch) {
     const sh_loader_options *options = &loader->options;
-    // A training loader has no last epoch: epochs is 0 there.
+    // epochs 0: the loader never ends.
     if (options->epochs > 0 && loader->epoch >= options->epochs) return false;
     set_order(loader);
     uint64_t epoch = (uint64_t)loader->epoch;

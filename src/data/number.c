@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 
-/* Not isdigit: that depends on the locale. */
 static bool is_digit(uint8_t c) { return c >= '0' && c <= '9'; }
 
 /* Characters that a number in any notation of strtod may contain. */

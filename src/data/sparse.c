@@ -72,7 +72,7 @@ static sh_status maker_init(maker *m, const sh_sparse_spec *spec) {
     return SH_OK;
 }
 
-/* NULL pointers are welcome. */
+/* Frees the maker's tables, also after a maker_init that failed half way. */
 static void maker_fini(maker *m) {
     sh_free(m->below);
     sh_free(m->number);

@@ -125,7 +125,7 @@ static void get_tokens_u8(const sh_dataset *dataset, size_t index, void *x, void
         for (size_t i = 0; i < v->cells; i++) targets[i] = from[i + 1];
 }
 
-/* The same for vocabularies above 256 tokens. */
+/* Windows of tokens stored in 16 bits, for vocabularies above 256 tokens; as get_tokens_u8. */
 static void get_tokens_u16(const sh_dataset *dataset, size_t index, void *x, void *y) {
     const view *v = view_of(dataset);
     const uint16_t *from = (const uint16_t *)v->source->cells + sh_view_at(dataset, index);
@@ -219,7 +219,8 @@ static uint64_t mix_row(uint64_t hash, const sh_sparse *sparse, size_t row) {
     return mix_bytes(hash, sparse->value + start, count * sizeof *sparse->value);
 }
 
-/* Begins a hash with the sizes: data sets of other sizes never agree. */
+/* Begins a hash with the sizes, so that data sets of different sizes do not pass for equal, even
+ * where the sampled contents agree. */
 static uint64_t mix_sizes(const sh_dataset *dataset) {
     const sh_data_info *info = &dataset->info;
     const int64_t sizes[] = {(int64_t)info->count, info->tokens, info->target,
