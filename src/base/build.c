@@ -55,7 +55,7 @@ static int look_at(struct dl_phdr_info *object, size_t size, void *text_out) {
     return 1;
 }
 
-/* Reads memory only: the file may have been replaced since the start. */
+/* Build id of the loaded object, read from memory: its file may have been replaced meanwhile. */
 const char *sh_build_text(char text_out[SH_BUILD_TEXT]) {
     text_out[0] = '\0';
     dl_iterate_phdr(look_at, text_out);

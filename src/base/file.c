@@ -199,7 +199,8 @@ static sh_status fail_to(const char *verb, const char *path, int error) {
     return error == ENOSPC ? sh_error_hint("make room there, or write elsewhere") : SH_E_IO;
 }
 
-/* Buffered; what stdio still holds is written by the commit, which reports late errors too. */
+/* Writes through stdio's buffer; the commit writes what that still holds and reports late errors.
+ */
 sh_status sh_writer_write(sh_writer *writer, const void *data, size_t bytes) {
     if (bytes != 0 && fwrite(data, 1, bytes, writer->file) != bytes)
         return fail_to("write", writer->path, errno);

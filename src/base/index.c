@@ -50,7 +50,7 @@ sh_status sh_index_add(sh_index *index, const void *list, sh_name_at name_at, si
     return SH_OK;
 }
 
-/* About one probe. The name of each slot on the way is asked from the list and compared. */
+/* Finds a name in about one probe. The name of each slot on the way is asked from the list. */
 size_t sh_index_find(const sh_index *index, const void *list, sh_name_at name_at,
                      const char *name) {
     if (index->count == 0) return SH_INDEX_NONE;

@@ -298,7 +298,7 @@ sh_status sh_node_parse(const char *source, const char *text, size_t bytes, sh_n
     return SH_OK;
 }
 
-/* The tree keeps no pointer into the file. */
+/* Reads a file into a tree, which keeps no pointer into the file. */
 sh_status sh_node_read(const char *path, sh_node **node_out) {
     sh_mapped mapped;
     SH_TRY(sh_file_map(path, &mapped));
@@ -307,7 +307,7 @@ sh_status sh_node_read(const char *path, sh_node **node_out) {
     return status;
 }
 
-/* Linear search: maps of run files have some dozens of keys. */
+/* Entry of a map by its key. Linear search: maps of run files have some dozens of keys. */
 sh_node *sh_node_find(const sh_node *map, const char *key) {
     if (map == NULL || map->kind != SH_NODE_MAP) return NULL;
     for (sh_node *child = map->child; child != NULL; child = child->next)
@@ -315,7 +315,7 @@ sh_node *sh_node_find(const sh_node *map, const char *key) {
     return NULL;
 }
 
-/* Walks the list: O(entries). */
+/* Number of entries of a list or map; walks them. */
 size_t sh_node_count(const sh_node *node) {
     size_t count = 0;
     for (const sh_node *child = node->child; child != NULL; child = child->next) count++;

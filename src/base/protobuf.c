@@ -17,7 +17,7 @@ void sh_proto_fini(sh_proto *message) {
     *message = (sh_proto){0};
 }
 
-/* Also forgets a failure, so a message may be tried again. */
+/* Empties the message and forgets a failure, so that it may be tried again. */
 void sh_proto_clear(sh_proto *message) {
     message->count = 0;
     message->failed = false;

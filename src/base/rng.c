@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/* Constants of the paper. */
+/* Multipliers and Weyl increments of Philox, from the paper. */
 static const uint32_t MULTIPLIER_0 = 0xD2511F53, MULTIPLIER_1 = 0xCD9E8D57;
 static const uint32_t WEYL_0 = 0x9E3779B9, WEYL_1 = 0xBB67AE85;
 
@@ -62,7 +62,7 @@ uint32_t sh_rng_u32(sh_rng *rng) {
     return rng->block[4 - rng->left--];
 }
 
-/* Two words, the lower one first. */
+/* 64 random bits: two words, the lower one first. */
 uint64_t sh_rng_u64(sh_rng *rng) {
     uint64_t low = sh_rng_u32(rng);
     return low | (uint64_t)sh_rng_u32(rng) << 32;

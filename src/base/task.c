@@ -58,7 +58,7 @@ static sh_status start(sh_task *task) {
     return sh_addresses_hint(NULL);  // a thread's stack takes 8 MiB of them
 }
 
-/* A thread; inside a coroutine another coroutine of the same world. */
+/* Starts a task: a thread, or inside a coroutine another coroutine of the same world. */
 sh_status sh_task_spawn(const char *name, sh_task_body body, void *argument, sh_task **task_out) {
     sh_task *task = sh_alloc(1, sizeof *task);
     if (task == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for task '%s'", name);
@@ -116,7 +116,7 @@ sh_status sh_queue_create(size_t capacity, sh_queue **queue_out) {
     return SH_OK;
 }
 
-/* No task may wait in it any more. */
+/* Destroys a queue in which no task waits any more. */
 void sh_queue_destroy(sh_queue *queue) {
     if (queue == NULL) return;
     pthread_cond_destroy(&queue->not_full);

@@ -51,7 +51,7 @@ static bool parse_name(const char *name, file_name *out) {
         char *end;
         errno = 0;
         long long step = strtoll(digits, &end, 10);
-        // Shorter numbers are none of ours.
+        // Shoal writes at least eight digits, so a shorter number is not its own.
         if (errno != 0 || end - digits < 8) return false;
         length = strlen(parts[part].suffix);
         if (strncmp(end, parts[part].suffix, length) != 0) return false;
@@ -63,7 +63,7 @@ static bool parse_name(const char *name, file_name *out) {
     return false;
 }
 
-/* Unfinished files are none of a snapshot's. */
+/* Takes a name apart; unfinished (temporary) files do not belong to a snapshot. */
 bool sh_snapshot_parse(const char *name, sh_snapshot_part *part_out, int64_t *step_out) {
     file_name found;
     if (!parse_name(name, &found) || found.temporary) return false;

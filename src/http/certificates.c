@@ -259,7 +259,7 @@ out:
     return status;
 }
 
-/* Over the DER form, which does not depend on how the PEM text is laid out. */
+/* SHA-256 over the DER form, which does not depend on how the PEM text is laid out. */
 sh_status sh_certificate_fingerprint(const char *pem, char hex_out[SH_FINGERPRINT]) {
     gnutls_x509_crt_t certificate = NULL;
     unsigned char digest[32];

@@ -67,7 +67,7 @@ static void configure(CURL *curl, const char *url, transfer *t, char *reason) {
     curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, connect);
-    // A stalled server ends the download; a slow one does not.
+    // Below 1 kB/s for `stall` seconds counts as stalled and ends the download.
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1024L);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, stall);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "shoal/" SHOAL_VERSION);

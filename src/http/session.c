@@ -93,7 +93,7 @@ sh_status sh_http_session_open(const sh_http_session_options *options,
     return SH_OK;
 }
 
-/* Also closes the connection. NULL is welcome. */
+/* Closes the session and its connection. NULL is welcome. */
 void sh_http_session_close(sh_http_session *session) {
     if (session == NULL) return;
     if (session->curl != NULL) curl_easy_cleanup(session->curl);

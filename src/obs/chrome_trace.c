@@ -139,7 +139,7 @@ sh_status sh_chrome_trace_open(const char *path, int rank, const sh_clock *clock
     return SH_OK;
 }
 
-/* Only the opener calls it, when no other task emits any more, hence no lock. */
+/* Closes the trace, once no task emits any more: hence no lock. */
 sh_status sh_chrome_trace_close(sh_chrome_trace *trace) {
     if (trace == NULL) return SH_OK;
     add(trace, "\n]\n");

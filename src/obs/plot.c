@@ -24,7 +24,7 @@ enum {
     TICKS_MOST = 7,  // steps between numbers at an axis
 };
 
-/* The range of an axis. low and high are NaN until a value is seen. */
+/* The range of an axis. A bound of NaN: no value was seen yet. */
 typedef struct span {
     double low, high, step;
     double unit;         // what a shown 1 is
