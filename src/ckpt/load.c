@@ -66,7 +66,8 @@ static sh_status newest(const char *folder, int64_t most, const sh_log *log, cha
     SH_TRY(sh_snapshots_list(folder, &steps, &count));
     char *found = NULL;
     for (size_t i = 0; found == NULL && i < count; i++) {
-        if (steps[i] > most) continue;  // a later snapshot than asked for
+        // Snapshots later than asked for are passed over.
+        if (steps[i] > most) continue;
         char name[SH_SNAPSHOT_NAME];
         char *path = sh_path_join(folder, sh_snapshot_name(SH_SNAPSHOT_MANIFEST, steps[i], name));
         if (path == NULL) break;
