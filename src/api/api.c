@@ -13,93 +13,6 @@
 #include "run/sparse.h"
 #include "shoal/tools.h"
 
-const char *shoal_version(void) { return SHOAL_VERSION; }
-const char *shoal_error_text(void) { return sh_error_last()->text; }
-const char *shoal_error_hint(void) { return sh_error_last()->hint; }
-void shoal_free(void *memory) { sh_free(memory); }
-
-int shoal_version_number(void) { return SHOAL_VERSION_NUMBER; }
-
-/* The public codes are the internal ones under another name, and so are the levels of words. */
-_Static_assert((int)SHOAL_E_PEER == (int)SH_E_PEER, "status codes have drifted apart");
-_Static_assert((int)SHOAL_E_NUMERIC == (int)SH_E_NUMERIC, "status codes have drifted apart");
-_Static_assert((int)SHOAL_LOG_DEBUG == (int)SH_LOG_DEBUG, "log levels have drifted apart");
-_Static_assert((int)SHOAL_LOG_ERROR == (int)SH_LOG_ERROR, "log levels have drifted apart");
-
-const char *shoal_status_name(shoal_status status) {
-    static const char *const names[] = {
-        "SHOAL_OK",        "SHOAL_E_USAGE",       "SHOAL_E_IO",
-        "SHOAL_E_FORMAT",  "SHOAL_E_SHAPE",       "SHOAL_E_MEMORY",
-        "SHOAL_E_NUMERIC", "SHOAL_E_UNSUPPORTED", "SHOAL_E_INTERRUPTED",
-        "SHOAL_E_PEER",
-    };
-    _Static_assert(SH_COUNT(names) == SHOAL_E_PEER + 1, "a status has no name");
-    return (size_t)status < SH_COUNT(names) ? names[status] : "SHOAL_E_UNKNOWN";
-}
-
-shoal_status shoal_config_create(shoal_config **config_out) {
-    SHOAL_NEED(config_out);
-    shoal_config *config = sh_alloc(1, sizeof *config);
-    if (config == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for options");
-    sh_status status = sh_config_init(&config->config);
-    if (status != SH_OK)
-        shoal_config_destroy(config);
-    else
-        *config_out = config;
-    return (shoal_status)status;
-}
-
-void shoal_config_destroy(shoal_config *config) {
-    if (config == NULL) return;
-    sh_config_fini(&config->config);
-    sh_free(config);
-}
-
-shoal_status shoal_config_read(shoal_config *config, const char *path) {
-    SHOAL_NEED(config);
-    SHOAL_NEED(path);
-    sh_node *node = NULL;
-    sh_status status = sh_node_read(path, &node);
-    if (status == SH_OK) status = sh_options_apply(sh_config_table(), node, &config->config, NULL);
-    sh_node_destroy(node);
-    return (shoal_status)status;
-}
-
-shoal_status shoal_config_set(shoal_config *config, const char *key, const char *value) {
-    SHOAL_NEED(config);
-    SHOAL_NEED(key);
-    if (value == NULL)
-        return (shoal_status)sh_options_unset(sh_config_table(), key, &config->config);
-    return (shoal_status)sh_options_set(sh_config_table(), key, value, &config->config);
-}
-
-shoal_status shoal_config_flag(shoal_config *config, int argc, char **argv, int *index) {
-    SHOAL_NEED(config);
-    SHOAL_NEED(argv);
-    SHOAL_NEED(index);
-    if (*index < 0 || *index >= argc)
-        return (shoal_status)SH_FAIL(SH_E_USAGE, "there is no argument %d of %d", *index, argc);
-    return (shoal_status)sh_options_flag(sh_config_table(), argc, argv, index, &config->config,
-                                         NULL);
-}
-
-char *shoal_config_print(const shoal_config *config) {
-    SHOAL_NEED_OR(config, NULL);
-    return sh_options_print(sh_config_table(), &config->config);
-}
-
-shoal_status shoal_config_help(bool markdown, const shoal_sink *sink) {
-    SHOAL_NEED_SINK(sink);
-    FILE *file;
-    SHOAL_TRY(sh_sink_open(sink, &file));
-    sh_options_help(sh_config_table(), file, markdown);
-    return sh_sink_close(file, SH_OK);
-}
-
-sh_status sh_config_copy(const sh_config *from, sh_config *to) {
-    return sh_options_copy(sh_config_table(), from, to);
-}
-
 int sh_cores(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
@@ -142,6 +55,35 @@ static sh_status open_data(shoal_run *run) {
     sh_data_team team = sh_team_for_data(&run->team);
     if (run->team.engine != NULL || run->team.rank < 0) options.team = &team;
     return sh_data_open(&options, &run->log, &run->data);
+}
+
+static bool is_part(const char *name) {
+    return strcmp(name, "train") == 0 || strcmp(name, "validation") == 0 ||
+           strcmp(name, "test") == 0;
+}
+
+sh_status sh_run_part(shoal_run *run, const char *part, const sh_dataset **dataset_out) {
+    const sh_dataset *dataset = NULL;
+    if (run->data.train == NULL && is_part(part)) {
+        sh_data_options options = data_options(run);
+        options.known = &run->data;
+        SH_TRY(sh_data_open_part(&options, part, &run->log, &run->data));
+    }
+    if (strcmp(part, "train") == 0)
+        dataset = run->data.train;
+    else if (strcmp(part, "validation") == 0)
+        dataset = run->data.validation;
+    else if (strcmp(part, "test") == 0)
+        dataset = run->data.test;
+    else
+        return SH_FAIL(SH_E_USAGE, "'%s' is not a part of the data: train, validation or test",
+                       part);
+    if (dataset == NULL) {
+        SH_FAIL(SH_E_USAGE, "this run has no %s data", part);
+        return sh_error_hint("give it with --%s-data, or --part train", part);
+    }
+    *dataset_out = dataset;
+    return SH_OK;
 }
 
 /* A model may have a loss of its own. */
@@ -430,103 +372,4 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
     SH_TRY(sh_scheme_check_run(run));
     return sh_schedule_init(&run->schedule, &config->schedule, run->optim.options.lr, config->batch,
                             run->length.steps, run->length.steps_per_epoch);
-}
-
-static bool is_part(const char *name) {
-    return strcmp(name, "train") == 0 || strcmp(name, "validation") == 0 ||
-           strcmp(name, "test") == 0;
-}
-
-sh_status sh_run_part(shoal_run *run, const char *part, const sh_dataset **dataset_out) {
-    const sh_dataset *dataset = NULL;
-    if (run->data.train == NULL && is_part(part)) {
-        sh_data_options options = data_options(run);
-        options.known = &run->data;
-        SH_TRY(sh_data_open_part(&options, part, &run->log, &run->data));
-    }
-    if (strcmp(part, "train") == 0)
-        dataset = run->data.train;
-    else if (strcmp(part, "validation") == 0)
-        dataset = run->data.validation;
-    else if (strcmp(part, "test") == 0)
-        dataset = run->data.test;
-    else
-        return SH_FAIL(SH_E_USAGE, "'%s' is not a part of the data: train, validation or test",
-                       part);
-    if (dataset == NULL) {
-        SH_FAIL(SH_E_USAGE, "this run has no %s data", part);
-        return sh_error_hint("give it with --%s-data, or --part train", part);
-    }
-    *dataset_out = dataset;
-    return SH_OK;
-}
-
-shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *result_out) {
-    SHOAL_NEED(run);
-    SHOAL_NEED(part);
-    SHOAL_NEED(result_out);
-    SHOAL_TRY(sh_struct_check(result_out, "shoal_result"));
-    const sh_dataset *dataset = NULL;
-    shoal_result result;
-    SHOAL_TRY(sh_run_part(run, part, &dataset));
-    SHOAL_TRY(sh_data_need_targets(dataset, part));
-    SHOAL_TRY(sh_run_evaluate(run, dataset, &result));
-    sh_struct_give(&result, sizeof result, result_out);
-    return SHOAL_OK;
-}
-
-int64_t shoal_run_classes(const shoal_run *run) {
-    SHOAL_NEED_OR(run, 0);
-    const sh_shape *output = sh_net_output(run->model.net);
-    if (run->model.loss.kind->any_target) return output->dim[output->rank - 1];  // clusters
-    return run->model.loss.kind->classes ? run->data.info.classes : 0;
-}
-
-shoal_status shoal_run_load(shoal_run *run, const char *path) {
-    SHOAL_NEED(run);
-    SHOAL_NEED(path);
-    sh_net *net = run->model.net;
-    return (shoal_status)sh_checkpoint_load_model(path, &run->log, &net->params,
-                                                  run->model.blocks.weights, &net->states,
-                                                  run->model.blocks.states);
-}
-
-shoal_status shoal_run_save(const shoal_run *run, const char *path) {
-    SHOAL_NEED(run);
-    SHOAL_NEED(path);
-    return (shoal_status)sh_model_save(&run->model, &run->data, path);
-}
-
-typedef struct predicting {
-    void (*row)(void *user, int64_t index, const float *output, int64_t width);
-    void *user;
-    int64_t index;
-} predicting;
-
-static void predict_batch(void *user, const sh_batch *batch, sh_executor *executor) {
-    predicting *p = user;
-    int64_t width = (int64_t)(executor->output->count / batch->count);
-    const float *output = executor->output->data;
-    for (size_t i = 0; i < batch->count; i++)
-        p->row(p->user, p->index++, output + (int64_t)i * width, width);
-}
-
-shoal_status shoal_run_predict(shoal_run *run, const char *part,
-                               void (*row)(void *user, int64_t index, const float *output,
-                                           int64_t width),
-                               void *user) {
-    SHOAL_NEED(run);
-    SHOAL_NEED(part);
-    SHOAL_NEED(row);
-    const sh_dataset *dataset = NULL;
-    SHOAL_TRY(sh_run_part(run, part, &dataset));
-    sh_loader_options options = {.batch = (size_t)run->config.batch, .epochs = 1, .depth = 2};
-    if (options.batch > dataset->info.count) options.batch = dataset->info.count;
-    sh_loader *loader = NULL;
-    SHOAL_TRY(sh_loader_create(dataset, &options, &loader));
-    predicting p = {.row = row, .user = user};
-    sh_status status =
-        sh_model_forward_all(&run->model, (uint64_t)run->config.seed, loader, predict_batch, &p);
-    sh_loader_destroy(loader);
-    return (shoal_status)status;
 }

@@ -7,15 +7,10 @@
 
 static const char LINK_DEFAULT[] = "1Gbit,50us";
 
-static void pass_line(void *self, sh_log_level level, const char *text) {
-    const shoal_hooks *hooks = self;
-    if (hooks->line != NULL) hooks->line(hooks->user, (shoal_log_level)level, text);
-}
-
 /* What the data says of samples and classes is all that is needed of it. */
 static sh_status describe(const sh_config *config, const shoal_hooks *hooks,
                           sh_net_spec *spec_out) {
-    sh_log log = {.line = pass_line, .self = (void *)(uintptr_t)hooks};
+    sh_log log = sh_log_to_hooks(hooks);
     sh_data_options options = config->data;
     options.folder = (char *)(uintptr_t)hooks->data_folder;
     options.seed = (uint64_t)config->seed;

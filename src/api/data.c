@@ -14,20 +14,10 @@
 
 enum { CLASSES_SHOWN = 1000 };
 
-static void hook_line(void *self, sh_log_level level, const char *text) {
-    const shoal_hooks *hooks = self;
-    hooks->line(hooks->user, (shoal_log_level)level, text);
-}
-
-static sh_log log_of(const shoal_hooks *hooks) {
-    return (sh_log){.line = hooks->line != NULL ? hook_line : NULL,
-                    .self = (void *)(uintptr_t)hooks};
-}
-
 shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks) {
     SHOAL_NEED(name);
     SHOAL_TAKE(shoal_hooks, whole, hooks);
-    sh_log log = log_of(&whole);
+    sh_log log = sh_log_to_hooks(&whole);
     if (whole.data_folder == NULL)
         return (shoal_status)SH_FAIL(SH_E_USAGE, "there is no folder to keep data in");
     return (shoal_status)sh_data_get(name, whole.data_folder, &log, NULL);

@@ -209,7 +209,6 @@ static sh_status fix_kernels(sh_config *config) {
     return SH_OK;
 }
 
-/* `kernels`: as that run recorded them; NULL: there was none, or they are unknown. */
 /* The table is that of the whole net, whose stages do the same to one micro-batch after the other.
  */
 static void see_as_one(sh_config *config, FILE *file) {
@@ -242,11 +241,6 @@ static sh_status explain_one(sh_config *config, const char *folder, const char *
     return status;
 }
 
-static void pass_line(void *self, sh_log_level level, const char *text) {
-    const shoal_hooks *hooks = self;
-    if (hooks->line != NULL) hooks->line(hooks->user, (shoal_log_level)level, text);
-}
-
 shoal_status shoal_explain(const shoal_config *config, const char *folder, const shoal_hooks *hooks,
                            const shoal_sink *sink) {
     SHOAL_NEED(config);
@@ -254,7 +248,7 @@ shoal_status shoal_explain(const shoal_config *config, const char *folder, const
     SHOAL_TAKE(shoal_hooks, own_hooks, hooks);
     FILE *file;
     SHOAL_TRY(sh_sink_open(sink, &file));
-    sh_log log = {.line = pass_line, .self = &own_hooks};
+    sh_log log = sh_log_to_hooks(&own_hooks);
     sh_config whole;
     sh_status status = sh_config_copy(&config->config, &whole);
     char *kernels = folder != NULL ? recorded_kernels(folder, &log) : NULL;

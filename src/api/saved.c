@@ -60,3 +60,75 @@ shoal_status shoal_run_open_saved(const shoal_config *config, const char *path,
         *run_out = run;
     return status;
 }
+
+/* ---- use ---- */
+
+shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *result_out) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(part);
+    SHOAL_NEED(result_out);
+    SHOAL_TRY(sh_struct_check(result_out, "shoal_result"));
+    const sh_dataset *dataset = NULL;
+    shoal_result result;
+    SHOAL_TRY(sh_run_part(run, part, &dataset));
+    SHOAL_TRY(sh_data_need_targets(dataset, part));
+    SHOAL_TRY(sh_run_evaluate(run, dataset, &result));
+    sh_struct_give(&result, sizeof result, result_out);
+    return SHOAL_OK;
+}
+
+int64_t shoal_run_classes(const shoal_run *run) {
+    SHOAL_NEED_OR(run, 0);
+    const sh_shape *output = sh_net_output(run->model.net);
+    if (run->model.loss.kind->any_target) return output->dim[output->rank - 1];  // clusters
+    return run->model.loss.kind->classes ? run->data.info.classes : 0;
+}
+
+shoal_status shoal_run_load(shoal_run *run, const char *path) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(path);
+    sh_net *net = run->model.net;
+    return (shoal_status)sh_checkpoint_load_model(path, &run->log, &net->params,
+                                                  run->model.blocks.weights, &net->states,
+                                                  run->model.blocks.states);
+}
+
+shoal_status shoal_run_save(const shoal_run *run, const char *path) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(path);
+    return (shoal_status)sh_model_save(&run->model, &run->data, path);
+}
+
+typedef struct predicting {
+    void (*row)(void *user, int64_t index, const float *output, int64_t width);
+    void *user;
+    int64_t index;
+} predicting;
+
+static void predict_batch(void *user, const sh_batch *batch, sh_executor *executor) {
+    predicting *p = user;
+    int64_t width = (int64_t)(executor->output->count / batch->count);
+    const float *output = executor->output->data;
+    for (size_t i = 0; i < batch->count; i++)
+        p->row(p->user, p->index++, output + (int64_t)i * width, width);
+}
+
+shoal_status shoal_run_predict(shoal_run *run, const char *part,
+                               void (*row)(void *user, int64_t index, const float *output,
+                                           int64_t width),
+                               void *user) {
+    SHOAL_NEED(run);
+    SHOAL_NEED(part);
+    SHOAL_NEED(row);
+    const sh_dataset *dataset = NULL;
+    SHOAL_TRY(sh_run_part(run, part, &dataset));
+    sh_loader_options options = {.batch = (size_t)run->config.batch, .epochs = 1, .depth = 2};
+    if (options.batch > dataset->info.count) options.batch = dataset->info.count;
+    sh_loader *loader = NULL;
+    SHOAL_TRY(sh_loader_create(dataset, &options, &loader));
+    predicting p = {.row = row, .user = user};
+    sh_status status =
+        sh_model_forward_all(&run->model, (uint64_t)run->config.seed, loader, predict_batch, &p);
+    sh_loader_destroy(loader);
+    return (shoal_status)status;
+}

@@ -9,6 +9,15 @@ static ssize_t pass(void *cookie, const char *text, size_t bytes) {
     return 0;  // as fopencookie has it: 0 is an error
 }
 
+static void pass_line(void *self, sh_log_level level, const char *text) {
+    const shoal_hooks *hooks = self;
+    if (hooks->line != NULL) hooks->line(hooks->user, (shoal_log_level)level, text);
+}
+
+sh_log sh_log_to_hooks(const shoal_hooks *hooks) {
+    return (sh_log){.line = pass_line, .self = (void *)(uintptr_t)hooks};
+}
+
 sh_status sh_sink_open(const shoal_sink *sink, FILE **file_out) {
     void *cookie = (void *)(uintptr_t)sink;
     FILE *file = fopencookie(cookie, "w", (cookie_io_functions_t){.write = pass});
