@@ -1,4 +1,10 @@
-/* The public interface of runs: opening, closing, and the small functions around them. */
+/* A run opened and closed: hooks and data are taken, the model is built for the data, and later
+ * the loader and the optimizer for training. The order is fixed by what depends on what: ranks
+ * know each other before data in parts is opened, data tells the shapes of the net, the net those
+ * of the optimizer.
+ *
+ * shoal_run_open is the public entry; workers of a team come through sh_run_open with their
+ * environment, and checkpoints in use through sh_run_open_known (api/saved.c). */
 #include <math.h>
 #include <sched.h>
 #include <string.h>
@@ -13,6 +19,8 @@
 #include "run/sparse.h"
 #include "shoal/tools.h"
 
+/* Cores that this process may run on, which taskset or a batch system may have cut down; 1 if the
+ * system does not tell. */
 int sh_cores(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
@@ -21,11 +29,15 @@ int sh_cores(void) {
 
 int sh_run_threads(const shoal_run *run) { return sh_tuner_threads(run->model.tuner); }
 
+/* sh_log.line of a run. The hooks are looked up at each line, because the log is made before the
+ * run is complete. */
 static void hook_line(void *self, sh_log_level level, const char *text) {
     const shoal_run *run = self;
     if (run->hooks.line != NULL) run->hooks.line(run->hooks.user, (shoal_log_level)level, text);
 }
 
+/* Keeps the hooks and copies their folders, which callers only lend for the call. What a failure
+ * leaves is freed with the run. */
 static sh_status take_hooks(shoal_run *run, const shoal_hooks *hooks) {
     if (hooks != NULL) run->hooks = *hooks;
     run->log = (sh_log){.line = hook_line, .self = run};
@@ -37,15 +49,19 @@ static sh_status take_hooks(shoal_run *run, const shoal_hooks *hooks) {
     return failed ? SH_FAIL(SH_E_MEMORY, "out of memory for names") : SH_OK;
 }
 
+/* The config's data settings with what data needs of the run. Borrows texts of the run. */
 static sh_data_options data_options(const shoal_run *run) {
     sh_data_options options = run->config.data;
     options.folder = run->folders.data;
     options.seed = (uint64_t)run->config.seed;
     options.ignore = &run->config.loss.ignore_index;
-    options.parts = (int)run->config.workers;
+    options.parts = (int)run->config.workers;  // a run alone reads the parts of so many workers
     return options;
 }
 
+/* Opens the data, or borrows what the environment holds: simulated workers share one memory.
+ * Workers of a team take part together, as data in parts is counted over all of them; rank -1 is a
+ * worker that joins, and learns what was agreed on before. */
 static sh_status open_data(shoal_run *run) {
     sh_data_options options = data_options(run);
     if (run->team.env.data != NULL) {
@@ -57,11 +73,14 @@ static sh_status open_data(shoal_run *run) {
     return sh_data_open(&options, &run->log, &run->data);
 }
 
+/* Names that sh_run_part accepts. */
 static bool is_part(const char *name) {
     return strcmp(name, "train") == 0 || strcmp(name, "validation") == 0 ||
            strcmp(name, "test") == 0;
 }
 
+/* A part of the data by its name. A run opened with a checkpoint has opened nothing yet: the part
+ * is opened on demand, with the normalisation that the checkpoint tells. */
 sh_status sh_run_part(shoal_run *run, const char *part, const sh_dataset **dataset_out) {
     const sh_dataset *dataset = NULL;
     if (run->data.train == NULL && is_part(part)) {
@@ -86,7 +105,8 @@ sh_status sh_run_part(shoal_run *run, const char *part, const sh_dataset **datas
     return SH_OK;
 }
 
-/* A model may have a loss of its own. */
+/* Loss settings of the run. With `loss: auto` a model kind may bring a loss of its own; otherwise
+ * the targets decide (sh_loss_init). */
 static sh_loss_options loss_of(const shoal_run *run) {
     sh_loss_options options = run->config.loss;
     const sh_model_kind *kind = sh_model_kind_of(run->config.model);
@@ -97,6 +117,9 @@ static sh_loss_options loss_of(const shoal_run *run) {
     return options;
 }
 
+/* Builds the net for the data, its loss and its kernels, and loads parameters if the config says
+ * so. `has_environment`: the run is a worker of a team. The net belongs to the model once sh_model_init
+ * has it, and is destroyed here before. */
 static sh_status build_model(shoal_run *run, bool has_environment) {
     const sh_data_info *info = &run->data.info;
     sh_net_input input = sh_model_input(info);
@@ -104,6 +127,7 @@ static sh_status build_model(shoal_run *run, bool has_environment) {
     sh_tuner *tuner = NULL;
     sh_net_spec spec;
     SH_TRY(sh_net_spec_read(run->config.model, &input, &spec));
+    // The spec may still be rewritten here: nothing of it is in memory yet.
     if (run->config.sync_batchnorm) sh_sync_batchnorms(&spec);
     sh_status laid_out = sh_run_layout_apply(run, &spec);
     if (laid_out != SH_OK) {
@@ -120,6 +144,7 @@ static sh_status build_model(shoal_run *run, bool has_environment) {
                                .direct = strcmp(run->config.kernels, "direct") == 0,
                                .threads = threads};
     sh_loss_options loss_options = loss_of(run);
+    // The loss sees the outputs of the whole net, of which this worker may hold a part.
     const sh_net *whole = layout != NULL ? layout->whole : net;
     sh_status status = sh_loss_init(&loss, &loss_options, info, sh_net_output(whole));
     if (status == SH_OK) status = sh_tuner_create(&tuning, &tuner);
@@ -127,19 +152,22 @@ static sh_status build_model(shoal_run *run, bool has_environment) {
         sh_net_destroy(net);
         return status;
     }
+    // OpenMP's threads start here, with signals blocked (base/signals.h).
     sh_signals_start_team(threads);
     if (layout != NULL && layout->splits_loss) loss.split = &layout->loss.base;
     status = sh_model_init(&run->model, net, &loss, tuner, (uint64_t)run->config.seed);
     run->model.layout = layout;
     SH_TRY(status);
     sh_team_attach(run);
-    // Peers may read a team's gradients while the next forward runs here.
+    // Activations may lie in the gradient block until backward writes there, unless peers still
+    // read a team's gradients while the next forward runs here, or several parts add up in it.
     run->model.gradients_idle = !has_environment && run->config.accumulate == 1;
     if (tuning.measure) sh_run_load_kernels(run);
     if (run->config.load == NULL) return SH_OK;
     return sh_run_load_model(run, run->config.load);
 }
 
+/* The trace belongs to the run, so the new model goes on with it. */
 sh_status sh_run_rebuild(shoal_run *run) {
     const sh_trace *trace = run->model.trace;
     sh_run_layout_destroy(run->model.layout);
@@ -149,8 +177,10 @@ sh_status sh_run_rebuild(shoal_run *run) {
     return SH_OK;
 }
 
+/* The team of a worker environment; NULL: one worker without an engine. */
 static sh_team team_of(const sh_worker_env *env) {
     if (env == NULL) return (sh_team){.ranks = 1};
+    // A worker that joins has no rank before the others have let it in.
     bool joins = env->engine == NULL;  // its rank is known when the others have let it in
     return (sh_team){.engine = env->engine,
                      .rank = joins ? -1 : sh_engine_rank(env->engine),
@@ -161,7 +191,9 @@ static sh_team team_of(const sh_worker_env *env) {
                      .env = *env};
 }
 
-/* `known`: what a checkpoint tells of the data, taken over also on failure; NULL: open the data. */
+/* Opens a run in any of its three ways. `known` is what a checkpoint tells of the data, owned by
+ * this call from its start, also on failure; NULL: the data is opened. After a failure
+ * shoal_run_close frees what there is, so every member must be valid or zero by then. */
 static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
                           const sh_worker_env *env, sh_data *known, shoal_run **run_out) {
     shoal_run *run = sh_alloc(1, sizeof *run);
@@ -170,7 +202,7 @@ static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
         return SH_FAIL(SH_E_MEMORY, "out of memory for a run");
     }
     if (known != NULL) run->data = *known;
-    run->results.best = NAN;
+    run->results.best = NAN;  // no evaluation yet
     run->team = team_of(env);
     const sh_learner_kind *kind = sh_learner_of(config->model);
     bool pipes = run->team.engine != NULL && sh_config_pipes(config) && kind == &sh_learner_net;
@@ -178,7 +210,7 @@ static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
     if (run->team.env.clock == NULL) run->team.env.clock = &sh_clock_real;
     run->clock = run->team.env.clock;
     sh_status status = sh_config_copy(config, &run->config);
-    // The run file tells how many parts data has.
+    // Without an engine the config's number stays, as it tells how many parts the data has.
     if (run->team.engine != NULL) run->config.workers = run->team.ranks;
     if (status == SH_OK) status = take_hooks(run, hooks);
     if (status == SH_OK && run->team.engine != NULL) status = sh_team_form(&run->team);
@@ -193,12 +225,14 @@ static sh_status open_run(const sh_config *config, const shoal_hooks *hooks,
     return status;
 }
 
+/* Checks the config once, before anything is opened. */
 sh_status sh_run_open(const sh_config *config, const shoal_hooks *hooks, const sh_worker_env *env,
                       shoal_run **run_out) {
     SH_TRY(sh_config_check(config));
     return open_run(config, hooks, env, NULL, run_out);
 }
 
+/* `known` is closed here if the config is refused. */
 sh_status sh_run_open_known(const sh_config *config, const shoal_hooks *hooks, sh_data *known,
                             shoal_run **run_out) {
     sh_status status = sh_config_check(config);
@@ -207,6 +241,7 @@ sh_status sh_run_open_known(const sh_config *config, const shoal_hooks *hooks, s
     return status;
 }
 
+/* Public entry: a run of one worker, in the calling process. */
 shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks,
                             shoal_run **run_out) {
     SHOAL_NEED(config);
@@ -215,7 +250,8 @@ shoal_status shoal_run_open(const shoal_config *config, const shoal_hooks *hooks
     return (shoal_status)sh_run_open(&config->config, &whole, NULL, run_out);
 }
 
-/* What could not be written is said, and the run's own error stays. */
+/* Closes what a run writes. Failures are reported as warnings, and the error of the run itself is
+ * kept for the caller: it came first. */
 static void close_files(shoal_run *run) {
     const sh_error error = *sh_error_last();
     sh_metrics_close(run->files.metrics);
@@ -228,6 +264,9 @@ static void close_files(shoal_run *run) {
     if (error.code != SH_OK) sh_error_adopt(&error);
 }
 
+/* What uses other parts is freed before them: learner and scheme first, the loader before its
+ * data, the files after everything that may write a line. Data that the environment lent is not
+ * closed. */
 void shoal_run_close(shoal_run *run) {
     if (run == NULL) return;
     if (run->learner.kind->close != NULL) run->learner.kind->close(&run->learner);
@@ -254,11 +293,13 @@ const char *shoal_run_folder(const shoal_run *run) {
     return run->files.folder;
 }
 
+/* Whole shards of every batch (exact runs). */
 static sh_batch_share exact_share(const shoal_run *run) {
     return sh_exact_share(run->config.shards, run->team.rank, run->team.ranks);
 }
 
-/* Stages of a pipeline all see the pipeline's whole share. */
+/* This worker's part of every batch. Stages of a pipeline all see the pipeline's whole share,
+ * which depends on their place along the data dimension alone. */
 static sh_batch_share training_share(const shoal_run *run) {
     sh_mesh_shape shape;
     if (sh_config_pipes(&run->config) &&
@@ -271,12 +312,15 @@ static sh_batch_share training_share(const shoal_run *run) {
     return run->config.exact ? exact_share(run) : sh_run_share(run);
 }
 
+/* A loader of the training data from the run's position on; `epochs` 0: without end. The caller
+ * destroys it. */
 sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) {
     if (run->data.train == NULL) {
         SH_FAIL(SH_E_USAGE, "a run that was opened with its checkpoint has no data to train on");
         return sh_error_hint("use shoal_run_open, with 'load' or 'resume' set");
     }
-    // An epoch stays as many steps, whoever is missing.
+    // After a regroup an epoch keeps its number of steps, so that the schedule and the end of the
+    // run stay where they were although data of a dead worker is missing.
     bool regrouped = run->team.generation > 0;
     sh_loader_options options = {
         .batch = (size_t)run->config.batch,
@@ -290,16 +334,20 @@ sh_status sh_run_loader(shoal_run *run, int64_t epochs, sh_loader **loader_out) 
         .epoch = run->at.epoch,
         .index = run->at.batch,
         .batches = regrouped ? (size_t)run->length.steps_per_epoch : 0,
-        // Nothing is won ahead of virtual time, nor where a batch is a list of rows.
+        // Batches made ahead: none on virtual time, which a task would not take, and none where a
+        // batch is a list of rows.
         .depth = run->team.env.spend != NULL || run->sparse != NULL ? 0 : 3,
         .rows = run->sparse != NULL,
         .shifts = run->config.balance && run->team.engine != NULL,
-        .ignore = run->config.exact ? NULL : &run->config.loss.ignore_index,  // shards count theirs
+        // Exact runs count the rows that are not ignored by shard.
+        .ignore = run->config.exact ? NULL : &run->config.loss.ignore_index,
     };
     return sh_loader_create(run->data.train, &options, loader_out);
 }
 
-/* Deep gradient compression corrects momentum on the way, so the optimizer must apply none. */
+/* Deep gradient compression corrects momentum before it drops values, so the optimizer must apply
+ * none: it is replaced by plain SGD with the same rate and decay, and the codec gets its momentum.
+ * Other codecs change nothing. */
 static sh_status hand_momentum_over(shoal_run *run) {
     sh_codec codec;
     SH_TRY(sh_codec_make(&run->config.codec, &codec));
@@ -317,14 +365,17 @@ static sh_status hand_momentum_over(shoal_run *run) {
     return sh_optim_init(&run->optim, &plain, run->model.net->params.total);
 }
 
+/* Whether the net skips branches in training: parameters may then go unused in a step, which the
+ * update has to know. */
 static bool drops_paths(const sh_net *net) {
     for (size_t i = 0; i < net->layer_count; i++)
         if (net->layers[i]->kind->drops_branch) return true;
     return false;
 }
 
-/* A part of the run in whole periods of its scheme: to evaluate, the workers average their models,
- * and where they go alone for longer that would change what is measured. */
+/* Steps between evaluations. A fraction is a part of the run, rounded up to whole periods of the
+ * scheme: evaluating makes workers average their models, and doing that within a period would
+ * change the training that is measured. */
 static sh_status choose_evaluations(shoal_run *run) {
     double every = run->config.eval_every;
     if (every > 0 && every < 1) {
@@ -337,7 +388,8 @@ static sh_status choose_evaluations(shoal_run *run) {
     return SH_OK;
 }
 
-/* From here on the config says what is done and no longer what is usual, as run.yaml must. */
+/* Writes the chosen loss and optimizer into the config. From here on it says what is done instead
+ * of "auto", as run.yaml must, from which a resume has to make the same choices. */
 static sh_status resolve(shoal_run *run) {
     sh_config *config = &run->config;
     char *loss = sh_strdup(run->model.loss.kind->name);
@@ -348,7 +400,8 @@ static sh_status resolve(shoal_run *run) {
     return SH_OK;
 }
 
-/* The loader knows how many batches an epoch has; it also checks the batch against the data. */
+/* Makes everything that depends on the length of the run. A loader is made and dropped, as it
+ * knows how many batches an epoch has and checks the batch against the data. */
 sh_status sh_run_make_optimizer(shoal_run *run) {
     sh_loader *loader = NULL;
     SH_TRY(sh_run_loader(run, 0, &loader));
@@ -366,6 +419,7 @@ sh_status sh_run_make_optimizer(shoal_run *run) {
     SH_TRY(sh_optim_init(&run->optim, &config->optim, total));
     SH_TRY(resolve(run));
     SH_TRY(hand_momentum_over(run));
+    // Fails with a message here, where writing to memory that is not there would end the process.
     SH_TRY(sh_memory_check("the optimizer's state",
                            total * sizeof(float) * (size_t)run->optim.slot_count));
     run->drops_paths = drops_paths(run->model.net);

@@ -1,4 +1,7 @@
-/* Steps timed one by one, as `shoal bench train` and bench/ print them. */
+/* shoal_run_bench: steps of a run timed one by one on the real clock, for `shoal bench train` and
+ * the scripts of bench/. The median of many steps is the figure, as single steps suffer from
+ * whatever else the machine does. Workers are those of the run; rank 0's clock decides for all
+ * when it is enough. */
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -7,16 +10,20 @@
 #include "run/scheme.h"
 #include "shoal/tools.h"
 
+/* Most memory that this process has had so far, in MiB; Linux counts ru_maxrss in KiB. */
 static double peak_rss_mib(void) {
     struct rusage usage;
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss / 1024 : 0;
 }
 
+/* Ascending order of doubles, for qsort. */
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
+/* One training step as the loop takes it, in milliseconds. The progress hook is called after the
+ * clock has stopped: `shoal bench` notes the end of the first step by it. */
 static sh_status timed_step(shoal_run *run, double *ms_out) {
     int64_t begin = sh_clock_now_ns(&sh_clock_real);
     sh_loss_result result;
@@ -28,7 +35,9 @@ static sh_status timed_step(shoal_run *run, double *ms_out) {
     return SH_OK;
 }
 
-/* Rank 0's watch counts. */
+/* Collective: all workers stop after the same step, by rank 0's word. Clocks of several ranks
+ * would disagree about the last step, and a rank that steps alone waits for the others in vain.
+ * Only rank 0 adds a number that may differ from 0. */
 static sh_status agree(sh_team *team, bool *enough) {
     double says = sh_team_leads(team) && *enough ? 1 : 0;
     SH_TRY(sh_team_sum(team, &says, 1));
@@ -36,6 +45,8 @@ static sh_status agree(sh_team *team, bool *enough) {
     return SH_OK;
 }
 
+/* Takes `warmup` steps, then timed ones until `steps` are done or `seconds` have passed, but at
+ * least ten, so that percentiles have a meaning. `times` has room for `steps`. */
 static sh_status run_steps(shoal_run *run, int64_t warmup, int64_t steps, double seconds,
                            double *times, int64_t *count_out) {
     double ms = 0, spent = 0;
@@ -44,6 +55,7 @@ static sh_status run_steps(shoal_run *run, int64_t warmup, int64_t steps, double
     for (bool enough = false; !enough;) {
         SH_TRY(timed_step(run, &times[count++]));
         spent += times[count - 1];
+        // `steps` bounds the array; the time limit is in milliseconds like `spent`.
         enough = count >= steps || (count >= 10 && spent >= seconds * 1e3);
         SH_TRY(agree(&run->team, &enough));
     }
@@ -51,7 +63,8 @@ static sh_status run_steps(shoal_run *run, int64_t warmup, int64_t steps, double
     return SH_OK;
 }
 
-/* Only steps whose gradients are summed can be timed one by one. */
+/* Refuses schemes whose workers step at their own pace between meetings: a step there sums no
+ * gradients, and its time says nothing about the scheme. One worker is never refused. */
 static sh_status check_scheme(const shoal_run *run) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(run->config.scheme.name, &scheme));
@@ -62,11 +75,16 @@ static sh_status check_scheme(const shoal_run *run) {
     return sh_error_hint("use --sync bsp here; 'shoal compare' compares schemes");
 }
 
+/* Prepares the run as shoal_run_train does, without its folder, evaluation and checkpoints. The
+ * order is that of run/train.c and run/learner_net.c, because each part needs the one before: the
+ * optimizer gives the steps, the blocks move to where peers map them, the scheme opens, costs and
+ * state are shared by all ranks, then executors are made. */
 shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, double seconds,
                              shoal_timing *timing_out) {
     SHOAL_NEED(run);
     SHOAL_NEED(timing_out);
     if (steps < 1) return (shoal_status)SH_FAIL(SH_E_USAGE, "a benchmark needs at least one step");
+    // A last batch that is smaller would be a second population among the times.
     run->config.drop_last = true;
     SHOAL_TRY(check_scheme(run));
     SHOAL_TRY(sh_run_make_optimizer(run));
@@ -85,16 +103,20 @@ shoal_status shoal_run_bench(shoal_run *run, int64_t warmup, int64_t steps, doub
     sh_status status = run_steps(run, warmup, steps, seconds, times, &count);
     if (status == SH_OK) {
         qsort(times, (size_t)count, sizeof *times, compare);
+        // Text counts tokens, as its cost does.
         double per_sample = run->data.train->info.target == SH_TARGET_TOKENS
                                 ? (double)sh_shape_count(&run->data.train->info.sample)
                                 : 1.0;
+        // Percentiles by rank in the sorted times: no interpolation, each was measured.
         double median = times[count / 2];
         *timing_out = (shoal_timing){
             .median_ms = median,
             .p10_ms = times[count / 10],
             .p90_ms = times[count * 9 / 10],
+            // The batch is that of all workers together.
             .samples_per_s = (double)run->config.batch * per_sample / median * 1e3,
             .steps = count,
+            // Exposed time is counted since the start, so warm-up steps are part of the mean.
             .exposed_ms = (double)run->stats.spent.exposed_ns * 1e-6 / (double)(count + warmup),
             .rss_mib = peak_rss_mib(),
             .workers = run->team.ranks,

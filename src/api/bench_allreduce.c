@@ -1,6 +1,12 @@
-/* All-reduces between forked workers, as `shoal bench allreduce` prints them. Every sample starts
- * after a barrier and counts the slowest rank; small buffers are summed several times per sample,
- * so that the clock does not count. */
+/* shoal_bench_allreduce: all-reduces timed between workers, for a list of sizes.
+ *
+ * Workers are forked processes joined by shared memory, or the ranks of mpirun. Every sample
+ * starts after a barrier and counts the slowest rank, because a collective is over when the last
+ * rank has its sum. Small buffers are summed several times per sample, so that reading the clock
+ * does not count. Each size is first verified against the known sum.
+ *
+ * Forked ranks write their rows to memory shared with the parent, and report failures on the
+ * fabric's board, as a child has no other way to hand over an error. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,36 +24,40 @@
 #include "host/launch.h"
 #include "run/need.h"
 
+/* Limits of the measurement; SIZES_MAX is promised in tools.h. */
 enum {
-    WAIT_S_MOST = 60,
-    SIZES_MAX = 64,
-    SAMPLES_MAX = 1000,
-    SAMPLES_LEAST = 5,
-    WARM = 3,
-    AT_ONCE = 20,  // calls per sample of a small buffer
-    AT_ONCE_BYTES = 64 << 10,
-    RANKS_PER_CORE = 32,
+    WAIT_S_MOST = 60,          // a wait for a peer that is longer fails, in seconds
+    SIZES_MAX = 64,            // rows of timings that a call may ask for
+    SAMPLES_MAX = 1000,        // kept per size; more would not move the median
+    SAMPLES_LEAST = 5,         // of large buffers, however long one sample takes
+    WARM = 3,                  // samples that are not kept: pages are touched, peers awake
+    AT_ONCE = 20,              // calls per sample of a small buffer
+    AT_ONCE_BYTES = 64 << 10,  // buffers up to this size are small
+    RANKS_PER_CORE = 32,       // more workers than this would mostly wait for a core
 };
 
+/* One call of shoal_bench_allreduce, seen by the parent and copied into forked ranks. */
 typedef struct bench {
     const shoal_allreduce_options *options;
-    const shoal_hooks *hooks;
-    int ranks;
-    size_t most_bytes;
+    const shoal_hooks *hooks;         // environment of the launcher; borrowed
+    int ranks;                        // workers to fork; under MPI the launcher's number counts
+    size_t most_bytes;                // largest of the sizes: room of the buffer
     shoal_allreduce_timing *timings;  // written by rank 0; shared with the parent of forked ranks
-    sh_shm *fabric;
-    pid_t *pids;
+    sh_shm *fabric;                   // shared memory of forked ranks; NULL under MPI; owned
+    pid_t *pids;                      // by rank; 0: has ended; owned by the parent
 } bench;
 
-/* One rank's side. */
+/* One rank of the measurement. */
 typedef struct side {
     const bench *bench;
     sh_engine *engine;
-    sh_shared shared;
-    float *data;
+    sh_shared shared;  // buffers of all ranks, mapped where they share a node
+    float *data;       // this rank's buffer: its part of `shared`, or private memory
     int rank, ranks;
 } side;
 
+/* The all-reduce to time. Without `shared` the engine copies the data in and out, which is what
+ * --private measures. */
 static sh_call call_of(const side *s, size_t size) {
     const shoal_allreduce_options *options = s->bench->options;
     return (sh_call){.what = SH_ALLREDUCE,
@@ -58,11 +68,14 @@ static sh_call call_of(const side *s, size_t size) {
                      .bucket = -1};
 }
 
+/* Sums known values once and compares every element, before anything is timed: a fast wrong sum is
+ * no result. Element i of rank r is r + i mod 7, so the sum is exact in floats and depends on the
+ * position. The buffer is left zeroed, or repeated sums in place would grow to infinity. */
 static sh_status verify(side *s, size_t size) {
     sh_call call = call_of(s, size);
     for (size_t i = 0; i < call.count; i++) s->data[i] = (float)(s->rank + (int)(i % 7));
     SH_TRY(sh_engine_run(s->engine, &call));
-    int pairs = s->ranks * (s->ranks - 1) / 2;
+    int pairs = s->ranks * (s->ranks - 1) / 2;  // 0 + 1 + ... + (ranks - 1)
     for (size_t i = 0; i < call.count; i++) {
         float wanted = (float)(pairs + s->ranks * (int)(i % 7));
         if (s->data[i] != wanted)
@@ -73,7 +86,7 @@ static sh_status verify(side *s, size_t size) {
     return SH_OK;
 }
 
-/* One sample in microseconds per call. */
+/* One sample: microseconds per call on this rank, from a barrier on. */
 static sh_status take_sample(side *s, size_t size, double *us_out) {
     sh_call call = call_of(s, size);
     int calls = s->bench->options->sizes[size] <= AT_ONCE_BYTES ? AT_ONCE : 1;
@@ -84,22 +97,27 @@ static sh_status take_sample(side *s, size_t size, double *us_out) {
     return SH_OK;
 }
 
-/* As many samples as fit the time, by rank 0's word. */
+/* Collective: how many samples fit the wanted time, from the last warm-up sample `us`. Rank 0
+ * decides and broadcasts the number, since ranks measured different times and must take equally
+ * many. */
 static sh_status choose_samples(side *s, size_t size, double us, int32_t *samples_out) {
     int calls = s->bench->options->sizes[size] <= AT_ONCE_BYTES ? AT_ONCE : 1;
     double seconds = s->bench->options->seconds > 0 ? s->bench->options->seconds : 1;
-    double fit = seconds * 1e6 / (us * calls + 0.1);
+    double fit = seconds * 1e6 / (us * calls + 0.1);  // the addend keeps a time of 0 from dividing
     *samples_out = fit > SAMPLES_MAX ? SAMPLES_MAX : fit < SAMPLES_LEAST ? SAMPLES_LEAST : (int)fit;
     sh_call call = {
         .what = SH_BROADCAST, .data = samples_out, .count = 1, .dtype = SH_DTYPE_I32, .bucket = -1};
     return sh_engine_run(s->engine, &call);
 }
 
+/* Ascending order of floats, for qsort. */
 static int compare(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
+/* Rank 0's row of a size, from the slowest rank's samples. Without a named algorithm the row has
+ * the one that the engine chose for this size. */
 static void summarize(const side *s, size_t size, float *us, int samples) {
     const shoal_allreduce_options *options = s->bench->options;
     shoal_allreduce_timing *timing = &s->bench->timings[size];
@@ -122,6 +140,8 @@ static void summarize(const side *s, size_t size, float *us, int samples) {
     snprintf(timing->algorithm, sizeof timing->algorithm, "%s", name);
 }
 
+/* Collective: verifies, warms up and times one size. The element-wise maximum over ranks makes
+ * sample i that of the slowest rank. */
 static sh_status measure_size(side *s, size_t size) {
     double us = 0;
     float times[SAMPLES_MAX];
@@ -140,11 +160,14 @@ static sh_status measure_size(side *s, size_t size) {
     return SH_OK;
 }
 
+/* Collective: all sizes in one buffer that has room for the largest. After the barrier at the end
+ * no rank needs the memory of another. */
 static sh_status measure_all(side *s) {
     const bench *b = s->bench;
     SH_TRY(sh_engine_share(s->engine, b->most_bytes, &s->shared));
     s->data = (float *)(void *)s->shared.base[s->rank];
     void *own = NULL;
+    // Page-aligned like the shared buffer, so that both ways copy alike.
     if (b->options->private_memory) {
         if (posix_memalign(&own, 4096, b->most_bytes) != 0)
             return SH_FAIL(SH_E_MEMORY, "out of memory for %zu bytes", b->most_bytes);
@@ -158,6 +181,10 @@ static sh_status measure_all(side *s) {
     return status;
 }
 
+/* Makes the engine of this rank over an open transport and measures. `task`: MPI, where a comm
+ * task drives the engine. Calibration measures the links first, so that the engine chooses
+ * algorithms as in a run; with a named one there is nothing to choose. `*engine_out` is set as
+ * soon as there is an engine, also if measuring fails. */
 static sh_status join_and_measure(const bench *b, sh_transport *transport, bool task,
                                   sh_engine **engine_out) {
     side s = {.bench = b, .rank = transport->rank, .ranks = transport->ranks};
@@ -171,6 +198,8 @@ static sh_status join_and_measure(const bench *b, sh_transport *transport, bool 
     return status;
 }
 
+/* A forked rank: takes its cores, attaches to the fabric and measures. Nothing is freed, as the
+ * process exits next. */
 static sh_status work(const bench *b, int rank) {
     int cores = sh_cores();
     sh_transport *transport = NULL;
@@ -180,7 +209,9 @@ static sh_status work(const bench *b, int rank) {
     return join_and_measure(b, transport, false, &engine);
 }
 
-/* Never returns; what went wrong stays on the board. */
+/* Body of a forked rank; never returns into the parent's code. The error record is this process's
+ * own, so status, text and hint are copied to the board, where the parent reads them. _exit skips
+ * the parent's exit handlers and buffers. */
 static _Noreturn void be_rank(const bench *b, int rank) {
     sh_status status = work(b, rank);
     sh_rank_status *board = &sh_shm_board(b->fabric)->rank[rank];
@@ -192,6 +223,8 @@ static _Noreturn void be_rank(const bench *b, int rank) {
     _exit(status == SH_OK ? 0 : 1);
 }
 
+/* Forks all ranks. Each dies with the parent, so that a killed benchmark leaves no process
+ * spinning. */
 static sh_status start_ranks(bench *b) {
     for (int rank = 0; rank < b->ranks; rank++) {
         pid_t parent = getpid(), pid = fork();
@@ -205,8 +238,9 @@ static sh_status start_ranks(bench *b) {
     return SH_OK;
 }
 
-/* One has ended as `how` says; of several failures one with a reason of its own is what the caller
- * hears. */
+/* Accounts for a rank that ended with wait status `how` (0: well), and returns the failure to
+ * report so far. Peers are woken, as they would wait for the dead rank. A rank that failed by
+ * itself is reported before those that failed because a peer left (SH_E_PEER). */
 static sh_status take_end(bench *b, int rank, int how, sh_status status) {
     if (how == 0) return status;
     sh_shm_mark_dead(b->fabric, rank);
@@ -219,7 +253,9 @@ static sh_status take_end(bench *b, int rank, int how, sh_status status) {
     return board->hint[0] != '\0' ? sh_error_hint("%s", board->hint) : status;
 }
 
-/* In whatever order they end: the others are told of a death at once, and then end, too. */
+/* Waits until every rank has ended, in whatever order: waiting for rank 0 first would hang on a
+ * death of rank 1, of which rank 0 must be told. Polls every 5 ms, which takes no time from the
+ * measurement. */
 static sh_status await_ranks(bench *b) {
     sh_status status = SH_OK;
     for (int left = b->ranks; left > 0;) {
@@ -238,6 +274,7 @@ static sh_status await_ranks(bench *b) {
     return status;
 }
 
+/* Refuses what the header does not allow, before anything is forked, and finds the largest size. */
 static sh_status check(const shoal_allreduce_options *options, bench *b) {
     b->ranks = options->ranks > 0 ? (int)options->ranks : 2;
     if (options->ranks < 0 || options->ranks > SH_SHM_RANKS_MAX)
@@ -257,7 +294,9 @@ static sh_status check(const shoal_allreduce_options *options, bench *b) {
     return sh_error_hint("shoal list collectives");
 }
 
-/* A sum ends when the last worker had its turn on a core. */
+/* Refuses so many workers that a sum would last as long as the scheduler needs to give each a
+ * turn: it ends when the last worker had its turn on a core. The hint names the command that
+ * computes what cannot be measured. */
 static sh_status check_cores(const bench *b) {
     int cores = sh_cores();
     if (b->ranks <= cores * RANKS_PER_CORE) return SH_OK;
@@ -268,6 +307,8 @@ static sh_status check_cores(const bench *b) {
         cores * RANKS_PER_CORE, b->ranks, b->ranks);
 }
 
+/* Forks and awaits the ranks. If one cannot be started, the others are killed: they would wait for
+ * it. */
 static sh_status bench_forked(bench *b) {
     SH_TRY(check_cores(b));
     b->pids = sh_alloc((size_t)b->ranks, sizeof *b->pids);
@@ -282,13 +323,16 @@ static sh_status bench_forked(bench *b) {
     return ended;
 }
 
-/* This process is a rank. After a failure MPI stays open, for shoal_abort to end it. */
+/* This process is one rank of mpirun. After a failure MPI stays open, so that the caller can
+ * report it and shoal_abort then ends all ranks. */
 static sh_status bench_mpi(bench *b) {
     sh_transport *transport = NULL;
     sh_engine *engine = NULL;
     double start_s = sh_watch_limit(&(sh_watch){0}, SH_PHASE_START);
     SH_TRY(sh_launcher_join(b->hooks, 0, start_s, &transport));
-    transport->board->status = (int32_t)SH_E_PEER;  // closing waits for nobody unless all is well
+    // A status other than SH_OK on the board makes closing wait for nobody; it is cleared when all
+    // is well.
+    transport->board->status = (int32_t)SH_E_PEER;
     SH_TRY(join_and_measure(b, transport, true, &engine));
     transport->board->status = SH_OK;
     sh_mpi_limit_end(transport, WAIT_S_MOST);
@@ -296,12 +340,15 @@ static sh_status bench_mpi(bench *b) {
     return sh_mpi_ended();
 }
 
+/* The launcher's variables, which the hooks tell, decide whether MPI is used. */
 static sh_status bench_all(bench *b) {
     bool under_mpi = false;
     SH_TRY(sh_launcher_check(b->hooks, "auto", &under_mpi));
     return under_mpi ? bench_mpi(b) : bench_forked(b);
 }
 
+/* Rows are anonymous shared memory, which forked ranks write and this process reads. Under MPI
+ * ranks other than 0 return rows of zeros, whose `samples` 0 the header promises. */
 shoal_status shoal_bench_allreduce(const shoal_allreduce_options *options,
                                    shoal_allreduce_timing *timings_out) {
     SHOAL_NEED(options);

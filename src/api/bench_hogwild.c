@@ -1,6 +1,8 @@
-/* Sparse logistic regression by threads on one block of weights, as `shoal bench hogwild` prints
- * it: lock-free; with one lock around every update; with a lock for each weight that an update
- * touches (AIG of Recht et al. 2011); and with weights apart, where no cache line has two writers:
+/* shoal_bench_hogwild: how many updates per second threads make on one shared block of weights.
+ *
+ * The problem is sparse logistic regression, one row per update. Variants: lock-free (Hogwild,
+ * Recht et al. 2011); one lock around every update; a lock for each weight that an update touches
+ * (AIG of the same paper); and weights apart, where no cache line has two writers, which shows
  * what the same threads could do if they did not share. */
 #include <math.h>
 #include <pthread.h>
@@ -16,10 +18,15 @@
 #include "host/launch.h"
 #include "run/need.h"
 
+/* Bounds of the options, which also size arrays below. */
 enum { WORKERS_MOST = 64, REPEAT_MOST = 101, CASES = SHOAL_HOGWILD_CASES };
 
+/* How threads keep out of each other's way: not at all, by one lock, by a lock per weight, or by
+ * weights of their own. */
 typedef enum mode { FREE, LOCKED, EACH, APART } mode;
 
+/* Measured cases in the order of the result. The first is one worker without a lock, plain SGD,
+ * against which speed-ups are computed. */
 static const struct {
     const char *name;
     mode mode;
@@ -31,17 +38,18 @@ static const struct {
     {"apart", APART, false},
 };
 
+/* Data and weights of one call, shared by all cases. */
 typedef struct bench {
     const shoal_hogwild_options *options;
-    sh_sparse rows;
-    int32_t *labels;
+    sh_sparse rows;     // samples, made from the seed; owned
+    int32_t *labels;    // (rows), 0 or 1; owned
     size_t stride;      // floats from one worker's weights to the next one's, where they are apart
     float *weights;     // (workers, stride)
     atomic_bool *held;  // (features): the locks of EACH
-    double rates[CASES][REPEAT_MOST];
+    double rates[CASES][REPEAT_MOST];  // updates per second, by case and repetition
 } bench;
 
-/* One measurement. */
+/* One measurement: threads that start together and run over all rows. */
 typedef struct race {
     const bench *bench;
     mode mode;
@@ -49,9 +57,10 @@ typedef struct race {
     pthread_mutex_t lock;  // LOCKED: around all of an update, from the first read
     atomic_int ready;      // workers at the start
     atomic_bool started;   // released by whoever is last
-    int64_t begin_ns[WORKERS_MOST], end_ns[WORKERS_MOST];
+    int64_t begin_ns[WORKERS_MOST], end_ns[WORKERS_MOST];  // each written by its own thread
 } race;
 
+/* Argument of one thread. */
 typedef struct runner {
     race *race;
     int index;
@@ -65,8 +74,9 @@ static void update(const bench *b, float *weights, size_t row) {
     sh_shared_add(weights, x, -(float)b->options->lr * error);
 }
 
-/* Rows list their features in ascending order: all take locks in one order, so none waits for one
- * that waits for it. */
+/* Takes the locks of all weights that a row touches, spinning. Rows list features in ascending
+ * order, so all threads take locks in one order and cannot deadlock. acquire: reads of the weights
+ * come after the lock. */
 static void take_each(const bench *b, size_t row) {
     sh_sparse_row x = sh_sparse_at(&b->rows, row);
     for (size_t i = 0; i < x.count; i++)
@@ -74,12 +84,16 @@ static void take_each(const bench *b, size_t row) {
             sh_task_yield();
 }
 
+/* Releases the locks of a row's weights. release: the update is seen by whoever takes the lock
+ * next. */
 static void give_each(const bench *b, size_t row) {
     sh_sparse_row x = sh_sparse_at(&b->rows, row);
     for (size_t i = 0; i < x.count; i++)
         atomic_store_explicit(&b->held[x.index[i]], false, memory_order_release);
 }
 
+/* A worker's part of all epochs: rows are dealt round-robin, so that all cases make the same
+ * updates. The mode is tested per row, which costs little beside an update of a whole row. */
 static void run_rows(race *r, int index) {
     const bench *b = r->bench;
     float *weights = b->weights + (r->mode == APART ? (size_t)index * b->stride : 0);
@@ -93,6 +107,8 @@ static void run_rows(race *r, int index) {
         }
 }
 
+/* Body of a thread. Threads start together, released by the last that is ready; each notes its own
+ * begin and end. */
 static sh_status run_worker(void *argument) {
     runner *self = argument;
     race *r = self->race;
@@ -105,7 +121,8 @@ static sh_status run_worker(void *argument) {
     return SH_OK;
 }
 
-/* Updates per second, from the first start to the last end. */
+/* Updates per second of all workers together, from the first begin to the last end: threads that
+ * finish early do not make it look faster. */
 static double rate_of(const race *r) {
     int64_t begin = r->begin_ns[0], end = r->end_ns[0];
     for (int w = 1; w < r->workers; w++) {
@@ -116,6 +133,7 @@ static double rate_of(const race *r) {
     return updates / ((double)(end - begin) * 1e-9);
 }
 
+/* Zeroes the weights, starts the threads, waits for them and computes the rate. */
 static sh_status race_once(bench *b, mode how, int workers, double *rate_out) {
     race r = {.bench = b, .mode = how, .workers = workers};
     runner runners[WORKERS_MOST];
@@ -127,7 +145,8 @@ static sh_status race_once(bench *b, mode how, int workers, double *rate_out) {
         runners[w] = (runner){&r, w};
         status = sh_task_spawn("hogwild", run_worker, &runners[w], &tasks[w]);
     }
-    if (status != SH_OK) atomic_store(&r.started, true);  // those that wait for the rest
+    // If a thread could not be started, those that wait at the barrier are let go, to be joined.
+    if (status != SH_OK) atomic_store(&r.started, true);
     for (int w = 0; w < workers; w++)
         if (tasks[w] != NULL) sh_task_wait(tasks[w]);
     pthread_mutex_destroy(&r.lock);
@@ -135,7 +154,8 @@ static sh_status race_once(bench *b, mode how, int workers, double *rate_out) {
     return status;
 }
 
-/* The mean logistic loss over all rows, and how many are on the right side. */
+/* Mean logistic loss and accuracy of the weights over all rows. log1p with a negative exponent
+ * keeps large margins from overflowing exp. */
 static void score(const bench *b, shoal_hogwild_timing *timing) {
     double loss = 0, right = 0;
     for (size_t row = 0; row < b->rows.rows; row++) {
@@ -148,11 +168,13 @@ static void score(const bench *b, shoal_hogwild_timing *timing) {
     timing->accuracy = right / (double)b->rows.rows;
 }
 
+/* Ascending order of doubles, for qsort. */
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
+/* Median and extremes of each case over the repetitions. */
 static void summarize(bench *b, shoal_hogwild_timing *timings) {
     size_t count = (size_t)b->options->repeat;
     for (int i = 0; i < CASES; i++) {
@@ -163,7 +185,8 @@ static void summarize(bench *b, shoal_hogwild_timing *timings) {
     }
 }
 
-/* The cases take turns, so that what the machine does beside them hits all alike. */
+/* Runs all cases in turns, so that what else the machine does hits all alike. Loss and accuracy
+ * are those of the last repetition; weights that are apart form no model to score. */
 static sh_status measure(bench *b, shoal_hogwild_timing *timings) {
     for (int64_t turn = 0; turn < b->options->repeat; turn++)
         for (int i = 0; i < CASES; i++) {
@@ -180,6 +203,8 @@ static sh_status measure(bench *b, shoal_hogwild_timing *timings) {
     return SH_OK;
 }
 
+/* Makes data, weights and locks. Weights of one worker start on a page of their own, so that no
+ * cache line is shared where they are apart. */
 static sh_status prepare(bench *b) {
     const shoal_hogwild_options *o = b->options;
     const sh_sparse_spec executor = {.rows = (size_t)o->rows,
@@ -196,6 +221,7 @@ static sh_status prepare(bench *b) {
     return sh_sparse_make(&executor, &b->rows, b->labels);
 }
 
+/* Refuses options outside the bounds that arrays rely on. A learning rate that is NaN fails too. */
 static sh_status check(const shoal_hogwild_options *o) {
     bool good = o->workers >= 2 && o->workers <= WORKERS_MOST && o->features >= 1 &&
                 o->features <= SH_SPARSE_WIDTH_MOST && o->rows >= 1 && o->rows <= UINT32_MAX &&
@@ -207,6 +233,7 @@ static sh_status check(const shoal_hogwild_options *o) {
                          REPEAT_MOST);
 }
 
+/* All memory is taken before the first measurement, and freed on any failure. */
 shoal_status shoal_bench_hogwild(const shoal_hogwild_options *options,
                                  shoal_hogwild_timing timings_out[SHOAL_HOGWILD_CASES]) {
     SHOAL_NEED(options);

@@ -1,4 +1,7 @@
-/* Collectives through the public header. */
+/* shoal_explain_collective: checks and completes the options of an explanation (ranks, nodes,
+ * size, links, algorithm), then has explain/collective.h print it. Order matters: the number of
+ * ranks comes from the values, nodes from the ranks, the size from the values, and the algorithm
+ * from size and links. */
 #include <string.h>
 
 #include "base/file.h"
@@ -10,8 +13,10 @@
 #include "run/costs.h"
 #include "api/sink.h"
 
+/* What options that are 0 or NULL mean; tools.h and the command's help name the same. */
 enum { RANKS_DEFAULT = 4 };
 static const char LINK_DEFAULT[] = "1Gbit,50us", NODE_LINK_DEFAULT[] = "5GB,1us";
+/* Bytes of the whole buffer: default and limit. */
 static const size_t SIZE_DEFAULT = 1 << 20, SIZE_MOST = (size_t)1 << 50;
 
 bool shoal_is_collective(const char *name) {
@@ -20,11 +25,13 @@ bool shoal_is_collective(const char *name) {
     return sh_collective_find(name, &does);
 }
 
+/* Names of all collectives, for sh_nearest. */
 static const char *collective_name(const void *names, size_t index) {
     (void)names;
     return index < SH_COLLECTIVES ? sh_collective_name((sh_collective)index) : NULL;
 }
 
+/* Unknown collective: names the nearest one. */
 static sh_status refuse_collective(const char *name) {
     SH_FAIL(SH_E_USAGE, "there is no collective '%s'", name);
     const char *near = sh_nearest(name, collective_name, NULL);
@@ -32,6 +39,8 @@ static sh_status refuse_collective(const char *name) {
     return sh_error_hint("shoal list collectives");
 }
 
+/* Name of the index-th algorithm of one collective, among the rows of all; NULL past the end. Has
+ * the signature that sh_nearest wants. */
 static const char *algorithm_name(const void *does_pointer, size_t index) {
     const sh_collective *does = does_pointer;
     const sh_algorithm *row;
@@ -40,6 +49,7 @@ static const char *algorithm_name(const void *does_pointer, size_t index) {
     return NULL;
 }
 
+/* Unknown algorithm: lists those of the collective, as the names of others may exist. */
 static sh_status refuse_algorithm(sh_collective does, const char *name) {
     char all[256] = "";
     const char *row;
@@ -54,22 +64,25 @@ static sh_status refuse_algorithm(sh_collective does, const char *name) {
     return sh_error_hint("--algorithm %s", algorithm_name(&does, 0));
 }
 
-/* What lives as long as the explanation. */
+/* Everything that lives as long as one explanation. `shown` points into the other members. */
 typedef struct explained {
-    sh_shown shown;
-    sh_costs costs;
-    char measured[SH_COSTS_KEY];
-    sh_values values;
-    sh_places *places;
-    int *node;
+    sh_shown shown;               // what explain/ prints
+    sh_costs costs;               // link costs that runs have measured; shown.tried points into it
+    char measured[SH_COSTS_KEY];  // between whom they were measured; shown.measured
+    sh_values values;             // the user's numbers; owned
+    sh_places *places;            // which ranks share a node; owned
+    int *node;                    // (ranks): the node of each; owned
 } explained;
 
+/* Frees what an explanation has, at whatever point it failed. */
 static void fini(explained *e) {
     sh_values_fini(&e->values);
     sh_places_destroy(e->places);
     sh_free(e->node);
 }
 
+/* Ranks and root. A file of values decides the number of ranks; another number beside it is
+ * refused. */
 static sh_status set_ranks(explained *e, const shoal_collective_options *options,
                            sh_collective does) {
     int64_t ranks = options->ranks;
@@ -97,6 +110,8 @@ static sh_status set_ranks(explained *e, const shoal_collective_options *options
     return SH_OK;
 }
 
+/* Deals the ranks to nodes, `per_node` neighbours on each; by default each rank is alone on its
+ * node, as on separate machines. */
 static sh_status set_nodes(explained *e, int64_t per_node) {
     int ranks = e->shown.topology.ranks;
     if (per_node < 0) return SH_FAIL(SH_E_USAGE, "%ld ranks per node", (long)per_node);
@@ -109,6 +124,9 @@ static sh_status set_nodes(explained *e, int64_t per_node) {
     return SH_OK;
 }
 
+/* Elements of the whole buffer. A barrier has none. Values decide the size; in an all-gather each
+ * rank's values are one part of the result. An all-to-all needs a multiple of the ranks: given
+ * values must be one, a given size is rounded up to one. */
 static sh_status set_size(explained *e, int64_t bytes, sh_collective does) {
     sh_shown *shown = &e->shown;
     size_t ranks = (size_t)shown->topology.ranks;
@@ -132,6 +150,9 @@ static sh_status set_size(explained *e, int64_t bytes, sh_collective does) {
     return SH_OK;
 }
 
+/* Links between nodes and inside one. If the user named neither and runs of as many ranks and
+ * nodes have measured them on this machine, those costs are used, with the algorithm that was the
+ * fastest when large buffers were tried. */
 static sh_status set_links(explained *e, const shoal_collective_options *options) {
     const char *link = options->link != NULL ? options->link : LINK_DEFAULT;
     const char *node = options->node_link != NULL ? options->node_link : NODE_LINK_DEFAULT;
@@ -149,6 +170,8 @@ static sh_status set_links(explained *e, const shoal_collective_options *options
     return SH_OK;
 }
 
+/* The named algorithm, or what a run would choose: for large all-reduces the one that was the
+ * fastest when tried, otherwise the cheapest by the cost formula. */
 static sh_status set_algorithm(explained *e, const char *name, sh_collective does) {
     sh_shown *shown = &e->shown;
     shown->chosen = name == NULL || strcmp(name, "auto") == 0;
@@ -164,6 +187,7 @@ static sh_status set_algorithm(explained *e, const char *name, sh_collective doe
     return shown->algorithm != NULL ? SH_OK : refuse_algorithm(does, name);
 }
 
+/* The picture is written through a temporary file: it is whole or not there. */
 static sh_status write_svg(const sh_shown *shown, const char *path) {
     sh_writer writer;
     SH_TRY(sh_writer_open_through(&writer, path));
@@ -173,6 +197,7 @@ static sh_status write_svg(const sh_shown *shown, const char *path) {
     return status;
 }
 
+/* Completes the explanation and prints it. Nothing is printed before everything is valid. */
 static sh_status explain(explained *e, const shoal_collective_options *options, FILE *file) {
     sh_collective does;
     if (!sh_collective_find(options->collective, &does))

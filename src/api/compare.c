@@ -1,3 +1,10 @@
+/* shoal_compare: trains the variants of a run one after the other, and concludes.
+ *
+ * Each variant is a config of its own (scheme, codec, workers, folder) made from the common one.
+ * It runs in forked processes or in the simulator; its numbers are then read from its
+ * metrics.jsonl, so that a variant is judged by what any run writes. After each variant all files
+ * of the comparison are written again: what is there survives whatever comes. A variant that fails
+ * does not end the comparison. */
 #include "api/compare.h"
 
 #include <math.h>
@@ -11,20 +18,24 @@
 #include "run/scheme.h"
 #include "api/sink.h"
 
+/* Failure of any allocation of this file. */
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for a comparison"); }
 
-static const int64_t CHECKPOINT_LAST = 1000000000000;  // steps: the one at the end alone
+/* Steps between checkpoints that no run reaches: there is only the one at the end. */
+static const int64_t CHECKPOINT_LAST = 1000000000000;
 
-/* What lasts as long as one call. */
+/* State of one call of shoal_compare. */
 typedef struct comparing {
     const shoal_compare_options *options;
     const shoal_hooks *hooks;
-    sh_config config;  // of all variants
-    shoal_comparison *comparison;
+    // Settings common to all variants; owned.
+    sh_config config;
+    shoal_comparison *comparison;  // handed to the caller if a variant began
 } comparing;
 
 /* ---- the folder ---- */
 
+/* Whether folder/name/file exists; an empty `name` is the folder itself. */
 static bool exists_in(const char *folder, const char *name, const char *file) {
     char *path = sh_format("%s/%s%s%s", folder, name, *name != '\0' ? "/" : "", file);
     bool exists = path != NULL && sh_file_exists(path);
@@ -32,7 +43,7 @@ static bool exists_in(const char *folder, const char *name, const char *file) {
     return exists;
 }
 
-/* By a comparison, or by what would be a variant's run. */
+/* Whether a folder already holds a comparison, or a run where a variant's would go. */
 static bool is_taken(const shoal_comparison *comparison, const char *folder) {
     bool taken = exists_in(folder, "", "compare.json");
     for (size_t i = 0; i < comparison->count; i++)
@@ -40,7 +51,8 @@ static bool is_taken(const shoal_comparison *comparison, const char *folder) {
     return taken;
 }
 
-/* runs/NAME-compare, or the next free runs/NAME-compare-2, -3, ... */
+/* The first of runs/NAME-compare, runs/NAME-compare-2, ... that is not taken. Caller frees; NULL:
+ * out of memory. */
 static char *free_folder(const shoal_comparison *comparison, const char *name) {
     for (int i = 1;; i++) {
         char *folder =
@@ -50,6 +62,8 @@ static char *free_folder(const shoal_comparison *comparison, const char *name) {
     }
 }
 
+/* Makes the comparison's folder. One that the user named and that is taken is refused without
+ * --overwrite, so that results are never lost by accident. */
 static sh_status choose_folder(comparing *c) {
     shoal_comparison *comparison = c->comparison;
     const sh_config *config = &c->config;
@@ -65,8 +79,10 @@ static sh_status choose_folder(comparing *c) {
     return sh_make_folders(comparison->folder);
 }
 
+/* Writes one of the comparison's files. */
 typedef sh_status (*printer)(const shoal_comparison *comparison, FILE *file);
 
+/* Writes folder/name through a temporary file, so that a reader never sees half of it. */
 static sh_status write_file(const shoal_comparison *comparison, const char *name, printer print) {
     char *path = sh_path_join(comparison->folder, name);
     if (path == NULL) return no_memory();
@@ -80,6 +96,7 @@ static sh_status write_file(const shoal_comparison *comparison, const char *name
     return status;
 }
 
+/* compare.md: title, table, and the picture beside it. */
 static sh_status print_page(const shoal_comparison *comparison, FILE *file) {
     char title[SH_ESCAPED];
     fprintf(file, "# %s\n\n", sh_escaped(comparison->title, title));
@@ -88,14 +105,16 @@ static sh_status print_page(const shoal_comparison *comparison, FILE *file) {
     return SH_OK;
 }
 
-/* After every variant, so that what is there survives whatever comes. */
+/* Writes JSON, page and picture. Called after every variant, so that what has been measured
+ * survives a crash of the next. */
 static sh_status write_all(const shoal_comparison *comparison) {
     SH_TRY(write_file(comparison, "compare.json", sh_compare_json));
     SH_TRY(write_file(comparison, "compare.md", print_page));
     return write_file(comparison, "compare.svg", sh_compare_picture);
 }
 
-/* The variants' runs as one page of charts. What has not begun has no folder, and is left out. */
+/* report.html: the runs of all variants on one page of charts. Variants without an evaluation have
+ * nothing to show and are left out, and one whose folder cannot be read does not spoil the page. */
 static sh_status write_report(const shoal_comparison *comparison) {
     json_t *runs = json_array();
     for (size_t i = 0; i < comparison->count; i++) {
@@ -118,10 +137,14 @@ static sh_status write_report(const shoal_comparison *comparison) {
 
 /* ---- one variant ---- */
 
+/* One setting by its key, as a run file would set it. */
 static sh_status set(sh_config *config, const char *key, const char *value) {
     return sh_options_set(sh_config_table(), key, value, config);
 }
 
+/* The config of one variant: the common settings with its folder, scheme, codec and workers.
+ * Options of the other schemes are forgotten, as they would be refused. Caller owns `*config`,
+ * also on failure. */
 static sh_status configure(const comparing *c, const shoal_variant *row, sh_config *config) {
     SH_TRY(sh_config_copy(&c->config, config));
     char *out = sh_path_join(c->comparison->folder, row->folder);
@@ -136,12 +159,15 @@ static sh_status configure(const comparing *c, const shoal_variant *row, sh_conf
     return SH_OK;
 }
 
+/* sh_job.body: what each worker does with its open run. */
 static sh_status train_body(shoal_run *run, void *argument) {
     (void)argument;
     return (sh_status)shoal_run_train(run);
 }
 
-/* Also a single worker is a process of its own: this one must stay able to fork the next. */
+/* Trains a variant on processes. Even a single worker is a process of its own: this one must not
+ * compute, as a process that has used OpenMP cannot fork the next variant. `*began_out`: the run's
+ * folder was opened, so its metrics are this run's. */
 static sh_status train(const comparing *c, sh_config *config, bool *began_out) {
     SH_TRY(sh_config_check(config));
     sh_job job = {.config = config, .hooks = c->hooks, .body = train_body, .restarts = true};
@@ -152,7 +178,8 @@ static sh_status train(const comparing *c, sh_config *config, bool *began_out) {
     return status;
 }
 
-/* The workers are coroutines of this process: nothing is forked. */
+/* Trains a variant on simulated workers, which are coroutines of this process: nothing is forked.
+ */
 static sh_status simulate(const comparing *c, sh_config *config, bool *began_out) {
     const shoal_config wrapped = {*config};
     char *folder = NULL;
@@ -163,6 +190,8 @@ static sh_status simulate(const comparing *c, sh_config *config, bool *began_out
     return (sh_status)status;
 }
 
+/* Word for a status (tools.h lists them). Settings that do not go together are "refused" only if
+ * the run did not begin; later the same status is a failure. */
 static const char *outcome_of(sh_status status, bool began) {
     if (status == SH_OK) return "done";
     if (status == SH_E_INTERRUPTED) return "stopped";
@@ -171,10 +200,13 @@ static const char *outcome_of(sh_status status, bool began) {
     return settings && !began ? "refused" : "failed";
 }
 
+/* Whether a variant ended with this outcome. */
 static bool is(const shoal_variant *row, const char *outcome) {
     return strcmp(row->outcome, outcome) == 0;
 }
 
+/* Keeps status, outcome and the error's texts in the row: the error record is overwritten by the
+ * next variant. */
 static void note_outcome(sh_variant *row, sh_status status, bool began) {
     const sh_error *error = sh_error_last();
     row->seen.status = (shoal_status)status;
@@ -184,6 +216,7 @@ static void note_outcome(sh_variant *row, sh_status status, bool began) {
     snprintf(row->hint, sizeof row->hint, "%s", error->hint);
 }
 
+/* Numbers of a variant from its run's metrics. */
 static sh_status read_row(const comparing *c, sh_variant *row) {
     char *path = sh_format("%s/%s/metrics.jsonl", c->comparison->folder, row->seen.folder);
     if (path == NULL) return no_memory();
@@ -192,6 +225,8 @@ static sh_status read_row(const comparing *c, sh_variant *row) {
     return status;
 }
 
+/* Trains one variant and fills its row. Returns a failure only of the comparison itself; the
+ * variant's own is its outcome. */
 static sh_status run_variant(const comparing *c, sh_variant *row) {
     sh_config config = {0};
     bool began = false;
@@ -201,9 +236,10 @@ static sh_status run_variant(const comparing *c, sh_variant *row) {
     if (status == SH_OK) status = (simulated ? simulate : train)(c, &config, &began);
     sh_config_fini(&config);
     note_outcome(row, status, began);
-    if (!began) return SH_OK;  // what lies there is an older run's
+    if (!began) return SH_OK;  // metrics in that folder are an older run's
     SH_TRY(read_row(c, row));
     if (!simulated) return SH_OK;
+    // The simulated run's metrics count virtual time; real time is measured here.
     row->seen.virtual_s = row->seen.seconds;  // the run's clock was virtual
     row->seen.seconds = (double)(sh_clock_now_ns(&sh_clock_real) - begin) * 1e-9;
     return SH_OK;
@@ -211,10 +247,12 @@ static sh_status run_variant(const comparing *c, sh_variant *row) {
 
 /* ---- all of them ---- */
 
+/* Whether the user asked to stop; the run under way is asked by its own hooks. */
 static bool wants_stop(const comparing *c) {
     return c->hooks->stop != NULL && c->hooks->stop(c->hooks->user);
 }
 
+/* Runs the variants in order. Those behind a stop stay "not run". */
 static sh_status run_all(const comparing *c) {
     shoal_comparison *comparison = c->comparison;
     const shoal_compare_options *options = c->options;
@@ -229,12 +267,15 @@ static sh_status run_all(const comparing *c) {
     return write_report(comparison);
 }
 
+/* Reports a variant's failure as that of the comparison, with its reason and hint. */
 static sh_status fail_as(const shoal_variant *row, sh_status code) {
     SH_FAIL(code, "%s %s: %s", row->name, row->outcome, row->reason);
     return row->hint[0] != '\0' ? sh_error_hint("%s", row->hint) : code;
 }
 
-/* What the whole comes to, by the rules of the public header. */
+/* Status of the whole, by the rules that tools.h promises: interrupted if anything was left; else
+ * the first failure; else, if all were refused, the first refusal. Refused and diverged variants
+ * are results. */
 static sh_status conclude(const shoal_comparison *comparison) {
     const shoal_variant *first = NULL;
     size_t refused = 0, left = 0;
@@ -252,10 +293,13 @@ static sh_status conclude(const shoal_comparison *comparison) {
     return first != NULL ? fail_as(first, (sh_status)first->status) : SH_OK;
 }
 
+/* `text`, or `other` where it is NULL. */
 static const char *or_else(const char *text, const char *other) {
     return text != NULL ? text : other;
 }
 
+/* Title of page and picture: what all variants share. The number of workers is part of it unless
+ * variants differ in it. */
 static sh_status title(comparing *c) {
     const sh_config *config = &c->config;
     char workers[32] = "";
@@ -269,6 +313,8 @@ static sh_status title(comparing *c) {
     return c->comparison->title != NULL ? SH_OK : no_memory();
 }
 
+/* Refuses what a comparison cannot do: work under MPI, where this process is a rank and may not
+ * fork, and resume. */
 static sh_status check(const comparing *c) {
     bool under_mpi = false;
     SH_TRY(sh_launcher_check(c->hooks, c->config.transport, &under_mpi));
@@ -283,13 +329,16 @@ static sh_status check(const comparing *c) {
     return SH_OK;
 }
 
+/* Common settings, rows and folder. The files are written once before the first variant, so that a
+ * folder that cannot be written fails at once. */
 static sh_status prepare(comparing *c, const shoal_config *config) {
     SH_TRY(sh_config_copy(&config->config, &c->config));
     SH_TRY(check(c));
     c->comparison->target = c->config.target;
     c->comparison->simulated = c->options->simulation != NULL;
-    c->config.target = 0;  // every variant gets the whole budget
-    if (c->config.eval_every == 0) c->config.eval_every = 0.05;
+    // No variant stops at the target: every one gets the whole budget of samples.
+    c->config.target = 0;
+    if (c->config.eval_every == 0) c->config.eval_every = 0.05;  // a twentieth of the run
     // Workers meet for a checkpoint, which would change schemes where they go alone for long.
     if (c->config.checkpoint_every == 0) c->config.checkpoint_every = CHECKPOINT_LAST;
     SH_TRY(sh_compare_list(&c->config, c->options, c->comparison));
@@ -298,6 +347,8 @@ static sh_status prepare(comparing *c, const shoal_config *config) {
     return write_all(c->comparison);
 }
 
+/* The comparison belongs to the caller as soon as preparation has succeeded, whatever the variants
+ * come to. */
 shoal_status shoal_compare(const shoal_config *config, const shoal_hooks *hooks,
                            const shoal_compare_options *options,
                            shoal_comparison **comparison_out) {
@@ -321,6 +372,7 @@ shoal_status shoal_compare(const shoal_config *config, const shoal_hooks *hooks,
     return (shoal_status)status;
 }
 
+/* Frees rows with their points, texts, and the comparison. */
 void shoal_comparison_destroy(shoal_comparison *comparison) {
     if (comparison == NULL) return;
     for (size_t i = 0; i < comparison->count; i++) sh_free(comparison->rows[i].points);
@@ -335,11 +387,13 @@ const char *shoal_comparison_folder(const shoal_comparison *comparison) {
     return comparison->folder;
 }
 
+/* The row is valid as long as the comparison. */
 const shoal_variant *shoal_comparison_at(const shoal_comparison *comparison, size_t index) {
     SHOAL_NEED_OR(comparison, NULL);
     return index < comparison->count ? &comparison->rows[index].seen : NULL;
 }
 
+/* Table or JSON to a sink, from the same functions that write the files. */
 shoal_status shoal_comparison_print(const shoal_comparison *comparison, bool json,
                                     const shoal_sink *sink) {
     SHOAL_NEED(comparison);

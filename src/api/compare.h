@@ -10,19 +10,22 @@
 #include "run/run.h"
 #include "shoal/tools.h"
 
+/* One variant with the memory of its texts. Must not move once it is cleared. */
 typedef struct sh_variant {
-    shoal_variant seen;  // as the caller sees it: its texts and points are those below
-    char name[160], folder[96], sync[64], compress[64];
-    char reason[1024], hint[512];
-    shoal_point *points;
-    size_t point_room;
+    /* As the caller sees it: its texts and points are the members below. */
+    shoal_variant seen;
+    char name[160], folder[96], sync[64], compress[64];  // texts that `seen` points to
+    char reason[1024], hint[512];                        // why it did not end well; "" otherwise
+    shoal_point *points;                                 // evaluations in order; owned; seen.points
+    size_t point_room;                                   // points that there is memory for
 } sh_variant;
 
+/* Rows in the order of their training. Owns everything it points to. */
 struct shoal_comparison {
-    char *title;    // "lenet on mnist, batch 128, seed 1"
-    char *folder;   // of the comparison
-    double target;  // accuracy; 0: none
-    bool simulated;
+    char *title;     // "lenet on mnist, batch 128, seed 1"
+    char *folder;    // of the comparison
+    double target;   // accuracy; 0: none
+    bool simulated;  // variants ran on a virtual clock, so virtual_s is known
     sh_variant *rows;
     size_t count;
 };
@@ -35,6 +38,7 @@ void sh_compare_clear(sh_variant *row);
 /* The numbers of a row, cleared before, from its run's metrics. */
 sh_status sh_compare_read(const char *path, double target, sh_variant *row);
 
+/* Printers of the whole comparison; they only read it. */
 sh_status sh_compare_table(const shoal_comparison *comparison, FILE *file);
 sh_status sh_compare_json(const shoal_comparison *comparison, FILE *file);
 sh_status sh_compare_picture(const shoal_comparison *comparison, FILE *file);

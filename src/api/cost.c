@@ -1,13 +1,17 @@
-/* The cost formulas of a run through the public header. */
+/* shoal_explain_cost: what a step's communication costs by the alpha-beta formulas of plan/cost.h.
+ * Opens the data for its shapes, describes the net without building it, and has explain/cost.h
+ * print the page. */
 #include "api/sink.h"
 #include "explain/cost.h"
 #include "explain/units.h"
 #include "run/run.h"
 #include "shoal/tools.h"
 
+/* Link between workers unless the caller names one; tools.h promises it. */
 static const char LINK_DEFAULT[] = "1Gbit,50us";
 
-/* What the data says of samples and classes is all that is needed of it. */
+/* The net of a config as a spec. Of the data only shapes and classes matter, so it is closed at
+ * once. Caller frees the spec. */
 static sh_status describe(const sh_config *config, const shoal_hooks *hooks,
                           sh_net_spec *spec_out) {
     sh_log log = sh_log_to_hooks(hooks);
@@ -15,6 +19,7 @@ static sh_status describe(const sh_config *config, const shoal_hooks *hooks,
     options.folder = (char *)(uintptr_t)hooks->data_folder;
     options.seed = (uint64_t)config->seed;
     options.ignore = &config->loss.ignore_index;
+    // A run alone: one part of the data has the shapes of all.
     options.parts = 1;
     sh_data data = {0};
     SH_TRY(sh_data_open(&options, &log, &data));
@@ -24,11 +29,13 @@ static sh_status describe(const sh_config *config, const shoal_hooks *hooks,
     return status;
 }
 
+/* Options are parsed before data is opened, so that a typing error costs no time. */
 static sh_status explain(const sh_config *config, const shoal_cost_options *options,
                          const shoal_hooks *hooks, FILE *file) {
     sh_cost_page page = {.batch = (double)config->batch};
     const char *link = options->link != NULL ? options->link : LINK_DEFAULT;
     SH_TRY(sh_link_parse(link, "link", &page.link));
+    // 0: the layout says how many workers there are.
     int64_t workers = config->workers > 1 ? config->workers : 0;
     SH_TRY(sh_cost_layout_parse(options->layout, workers, &page.layout));
     sh_net_spec spec;

@@ -1,4 +1,6 @@
-/* Data sets: fetched, described, checked. */
+/* Data sets of the public interface: shoal_data_get fetches one by name, shoal_data_info describes
+ * every part of a file, shoal_data_check reads all of it. A description looks at every sample
+ * once, as ranges and counts per class are in no header. */
 #include <math.h>
 #include <stdio.h>
 
@@ -12,8 +14,10 @@
 #include "run/config.h"
 #include "run/run.h"
 
-enum { CLASSES_SHOWN = 1000 };
+enum { CLASSES_SHOWN = 1000 };  // more classes are not counted one by one
 
+/* The library knows no folder of its own: without one from the hooks there is nowhere to keep
+ * data. */
 shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks) {
     SHOAL_NEED(name);
     SHOAL_TAKE(shoal_hooks, whole, hooks);
@@ -23,9 +27,12 @@ shoal_status shoal_data_get(const char *name, const shoal_hooks *hooks) {
     return (shoal_status)sh_data_get(name, whole.data_folder, &log, NULL);
 }
 
-/* All that a file or a name holds. */
+/* Opens all parts of a file or a name. The config's data settings say how to read it. Caller
+ * closes. */
 static sh_status open_parts(const shoal_config *config, const char *path, const shoal_hooks *hooks,
                             sh_dataset_parts *parts_out) {
+    // The caller's settings with folder, seed and ignored label of the run, as training would open
+    // it.
     sh_data_options options = config->config.data;
     options.folder = (char *)(uintptr_t)hooks->data_folder;
     options.seed = (uint64_t)config->config.seed;
@@ -33,6 +40,7 @@ static sh_status open_parts(const shoal_config *config, const char *path, const 
     return sh_dataset_open_parts(path, &options, parts_out);
 }
 
+/* "all" where the file is not divided into a training and a test part. */
 static const char *part_name(const sh_dataset_parts *parts, const sh_dataset *dataset) {
     if (parts->whole) return "all";
     return dataset == parts->train ? "train" : "test";
@@ -40,13 +48,14 @@ static const char *part_name(const sh_dataset_parts *parts, const sh_dataset *da
 
 /* What a look at every sample of a part shows. */
 typedef struct summary {
-    bool has_range, has_target_range;
-    float least, most;                // of the samples
-    float target_least, target_most;  // of the values
-    size_t *counts;                   // per class; NULL: none, or too many to look at
-    size_t ignored;                   // samples whose label does not count
+    bool has_range, has_target_range;  // samples are numbers; so are targets
+    float least, most;                 // of the samples
+    float target_least, target_most;   // of the values
+    size_t *counts;                    // per class; NULL: none, or too many to look at
+    size_t ignored;                    // samples whose label does not count
 } summary;
 
+/* Widens a range by some values. Comparisons keep the old bound for NaN. */
 static void widen(const float *values, size_t count, float *least, float *most) {
     for (size_t i = 0; i < count; i++) {
         *least = values[i] < *least ? values[i] : *least;
@@ -54,20 +63,24 @@ static void widen(const float *values, size_t count, float *least, float *most) 
     }
 }
 
+/* Rows hold only the values that are not zero. */
 static bool is_sparse(const sh_dataset *dataset) {
     return sh_view_source(dataset)->sparse.rows > 0;
 }
 
-/* Of a sparse row what is stored, and the zeros between, as one. */
+/* Widens the range by a sparse row: by its stored values and, unless every place is stored, by one
+ * zero for all the others. */
 static void widen_sparse(const sh_dataset *dataset, size_t index, summary *s) {
     const sh_sparse *sparse = &sh_view_source(dataset)->sparse;
+    // A part may be a view: `at` is the row of the source behind sample `index`.
     const size_t at = sh_view_at(dataset, index), start = sparse->start[at];
     const size_t stored = sparse->start[at + 1] - start;
     widen(sparse->value + start, stored, &s->least, &s->most);
     if (stored < sparse->width) widen(&(float){0}, 1, &s->least, &s->most);
 }
 
-/* `x`: memory for a sample; NULL: the data is sparse. */
+/* Reads all samples of a part. `x` is memory for a dense sample, NULL for sparse data; `y` for a
+ * target. */
 static void look(const sh_dataset *dataset, int64_t ignore, float *x, void *y, summary *s) {
     const sh_data_info *info = &dataset->info;
     bool classes = info->target == SH_TARGET_CLASS;
@@ -86,18 +99,21 @@ static void look(const sh_dataset *dataset, int64_t ignore, float *x, void *y, s
     }
 }
 
-/* Tokens have no range but their vocabulary. sh_free the counts. */
+/* Summary of a part. Tokens have no range but their vocabulary, so they are not read. Caller frees
+ * s->counts. */
 static sh_status summarise(const sh_dataset *dataset, int64_t ignore, summary *s) {
     const sh_data_info *info = &dataset->info;
     *s = (summary){
         .least = INFINITY, .most = -INFINITY, .target_least = INFINITY, .target_most = -INFINITY};
     if (info->tokens) return SH_OK;
+    // Counting needs memory for each class, and a line of thousands of numbers helps nobody.
     bool counts = info->target == SH_TARGET_CLASS && info->classes <= CLASSES_SHOWN;
     s->has_range = true;
     s->has_target_range = info->target == SH_TARGET_VALUES;
     s->counts = counts ? sh_alloc((size_t)info->classes, sizeof *s->counts) : NULL;
     bool dense = !is_sparse(dataset);
     float *x = dense ? sh_alloc(sh_shape_count(&info->sample), sizeof *x) : NULL;
+    // A target of classes has no values, and takes the place of one.
     void *y = sh_alloc((size_t)info->values + 1, sizeof(float));
     sh_status status = SH_OK;
     if ((dense && x == NULL) || y == NULL || (counts && s->counts == NULL))
@@ -109,8 +125,10 @@ static sh_status summarise(const sh_dataset *dataset, int64_t ignore, summary *s
     return status;
 }
 
+/* Names of the kinds of target, in the order of their enum. */
 static const char *const targets[] = {"none", "classes", "values", "tokens"};
 
+/* One line per property; those that the data does not have are left out. */
 static void print_text(const char *part, const sh_dataset *dataset, const summary *s, FILE *file) {
     const sh_data_info *info = &dataset->info;
     char shape[SH_SHAPE_TEXT];
@@ -130,13 +148,16 @@ static void print_text(const char *part, const sh_dataset *dataset, const summar
     fprintf(file, "\n");
 }
 
+/* [least, most], or null where there is none. */
 static json_t *json_range(bool known, float least, float most) {
     return known ? json_pack("[ff]", (double)least, (double)most) : json_null();
 }
 
+/* One line with the same keys for every part, null where a property is missing. */
 static void print_json(const char *path, const char *part, const sh_dataset *dataset,
                        const summary *s, FILE *file) {
     const sh_data_info *info = &dataset->info;
+    // The object takes over the values that are packed into it ("o"), and is freed with them.
     json_t *shape = json_array(), *per_class = s->counts != NULL ? json_array() : json_null();
     for (int i = 0; i < info->sample.rank; i++)
         json_array_append_new(shape, json_integer(info->sample.dim[i]));
@@ -155,6 +176,7 @@ static void print_json(const char *path, const char *part, const sh_dataset *dat
     json_decref(object);
 }
 
+/* A summary per part, the training part first. */
 static sh_status describe(const shoal_config *config, const char *path, const shoal_hooks *hooks,
                           bool json, FILE *file) {
     sh_dataset_parts parts;
@@ -188,7 +210,8 @@ shoal_status shoal_data_info(const shoal_config *config, const char *path, const
     return sh_sink_close(file, describe(config, path, &whole, json, file));
 }
 
-/* Opening validates labels, sizes and numbers; reading every sample proves the rest. */
+/* Opening validates labels, sizes and numbers; reading every sample through a loader, as training
+ * would, proves the rest. */
 static sh_status read_all(const sh_dataset *dataset) {
     if (dataset == NULL) return SH_OK;
     sh_loader_options options = {.batch = 1, .epochs = 1, .rows = is_sparse(dataset)};
@@ -204,6 +227,7 @@ static sh_status read_all(const sh_dataset *dataset) {
     return status;
 }
 
+/* Reports a part as good only after all parts have been read. */
 static sh_status check(const shoal_config *config, const char *path, const shoal_hooks *hooks,
                        FILE *file) {
     sh_dataset_parts parts;

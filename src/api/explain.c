@@ -1,5 +1,6 @@
-/* `shoal explain`: the layer table of a run, its memory and its kernels, as one of its workers has
- * them. */
+/* shoal_explain: the layer table of a run, its memory and its kernels, as one of its workers has
+ * them. The run is opened as for training, with an executor of the size that a worker computes at
+ * a time, but no step is taken. What several workers cost is in explain_team.c. */
 #include "api/explain.h"
 
 #include <stdio.h>
@@ -15,12 +16,15 @@
 #include "run/layout.h"
 #include "run/parts.h"
 
+/* The op that computes a layer; NULL: a neighbour has absorbed it (relu into dense, for example).
+ */
 static const sh_op *op_of(const sh_executor *executor, const sh_layer *layer) {
     for (size_t i = 0; i < executor->op_count; i++)
         if (executor->ops[i]->layer == layer) return executor->ops[i];
     return NULL;
 }
 
+/* Parameters that a layer adds: tied ones are counted where they are owned. */
 static size_t owned_params(const sh_net *net, const sh_layer *layer) {
     size_t count = 0;
     for (int i = 0; i < layer->param_count; i++)
@@ -28,14 +32,16 @@ static size_t owned_params(const sh_net *net, const sh_layer *layer) {
     return count;
 }
 
-/* The table before its kernels: three columns of words, three of numbers, each as wide as its
+/* Layer table, left of its kernels: three columns of words, three of numbers, each as wide as its
  * widest cell. */
 enum { COLUMNS = 6, WORDS = 3, CELL_BYTES = 128 };
 
 typedef char cells[COLUMNS][CELL_BYTES];
 
+/* MFLOP: forward of one sample. MiB: output of the batch part. */
 static const cells heads = {"layer", "kind", "output", "parameters", "MFLOP", "MiB"};
 
+/* Cells of one layer. An absorbed layer has no output of its own, so 0 MiB. */
 static void fill(const sh_net *net, const sh_executor *executor, const sh_layer *layer,
                  cells row_out) {
     char shape[SH_SHAPE_TEXT];
@@ -49,18 +55,22 @@ static void fill(const sh_net *net, const sh_executor *executor, const sh_layer 
     sh_snprintf(row_out[5], CELL_BYTES, "%.2f", mib);
 }
 
+/* Widths of the columns over all rows. */
 static void widen(const cells row, int widths[COLUMNS]) {
     for (int i = 0; i < COLUMNS; i++)
         if ((int)strlen(row[i]) > widths[i]) widths[i] = (int)strlen(row[i]);
 }
 
+/* Words stand left, numbers right. */
 static void print_row(const cells row, const int widths[COLUMNS], FILE *file) {
     for (int i = 0; i < COLUMNS; i++)
         fprintf(file, "%s%*s", i > 0 ? "  " : "", i < WORDS ? -widths[i] : widths[i], row[i]);
 }
 
+/* Kernels of a layer, as its kind describes them, and the activation that was fused into it. */
 static void print_kernels(const sh_executor *executor, const sh_layer *layer, FILE *file) {
     const sh_op *op = op_of(executor, layer);
+    // Kernels and activation are each optional, and so are the blanks and the plus between them.
     const char *kernels = op == NULL                      ? "absorbed by a neighbour"
                           : layer->kind->describe != NULL ? layer->kind->describe(op)
                                                           : "";
@@ -73,6 +83,7 @@ static void print_kernels(const sh_executor *executor, const sh_layer *layer, FI
             curve != NULL ? curve : "");
 }
 
+/* Two passes over the layers: the first finds the widths. */
 static void print_layers(const sh_net *net, const sh_executor *executor, FILE *file) {
     cells row;
     int widths[COLUMNS] = {0};
@@ -97,9 +108,11 @@ typedef struct division {
     int64_t part;          // samples that a worker computes at a time
 } division;
 
+/* count / parts, rounded up. */
 static int64_t quotient_up(int64_t count, int64_t parts) { return (count + parts - 1) / parts; }
 
-/* The most samples that a worker has for a batch. Data in parts is dealt to the steps evenly. */
+/* Most samples of a batch that one worker takes. Data in parts is dealt evenly to the steps of an
+ * epoch, whatever the batch. */
 static int64_t share_of(const shoal_run *run) {
     const sh_config *config = &run->config;
     if (config->workers == 1 || !sh_part_named(config->data.train))
@@ -108,6 +121,8 @@ static int64_t share_of(const shoal_run *run) {
     return quotient_up(quotient_up(samples, config->workers), run->length.steps_per_epoch);
 }
 
+/* The division of this run. Exact runs compute whole shards, one at a time; others cut a share
+ * into `accumulate` parts. */
 static division divide(const shoal_run *run, int threads) {
     const sh_config *config = &run->config;
     division d = {.workers = (int)config->workers, .threads = threads};
@@ -121,14 +136,17 @@ static division divide(const shoal_run *run, int threads) {
     return d;
 }
 
-/* An exact run computes a shard on each thread; another one part on all of them. */
+/* Memory by the plan of executor and optimizer, and measured if the run's folder has a last run.
+ * An exact run has an executor on each thread; any other has one that all threads work on. */
 static void print_memory(const shoal_run *run, const sh_executor *executor, const division *d,
                          FILE *file) {
     const char *whose = d->workers > 1 ? "memory of each worker" : "memory";
     int executors = run->config.exact ? d->threads : 1;
     double mib = 1.0 / 0x1p20;
     double params = (double)run->model.net->params.total * sizeof(float) * mib;
+    // Each slot of the optimizer has the size of the parameters.
     double slots = params * run->optim.slot_count;
+    // Activations and scratch of all executors that live at once.
     double work = executors * (double)executor->memory_bytes * mib;
     sh_fprintf(file,
                "\n%s, MiB: parameters %.1f, gradients %.1f, optimizer %.1f, activations and "
@@ -142,8 +160,10 @@ static void print_memory(const shoal_run *run, const sh_executor *executor, cons
                    measured);
 }
 
+/* Ending of a counted noun. */
 static const char *plural(int count) { return count == 1 ? "" : "s"; }
 
+/* Sample, batch and its division, in one line above the table. */
 static void print_head(const shoal_run *run, const division *d, FILE *file) {
     char shape[SH_SHAPE_TEXT];
     fprintf(file, "sample %s, batch %ld", sh_shape_text(&run->model.net->input.sample, shape),
@@ -155,6 +175,8 @@ static void print_head(const shoal_run *run, const division *d, FILE *file) {
     fprintf(file, "%d thread%s\n\n", d->threads, plural(d->threads));
 }
 
+/* Prints the page of an open run. Making the executor measures kernels that nobody has measured
+ * yet, so the choices are saved for the run that follows. */
 static sh_status explain(shoal_run *run, int threads, FILE *file) {
     SH_TRY(sh_run_make_optimizer(run));
     const division d = divide(run, threads);
@@ -174,6 +196,7 @@ static sh_status explain(shoal_run *run, int threads, FILE *file) {
     return SH_OK;
 }
 
+/* Public entry for a run that is open already. */
 shoal_status shoal_run_explain(shoal_run *run, const shoal_sink *sink) {
     SHOAL_NEED(run);
     SHOAL_NEED_SINK(sink);
@@ -182,8 +205,8 @@ shoal_status shoal_run_explain(shoal_run *run, const shoal_sink *sink) {
     return sh_sink_close(file, explain(run, sh_run_threads(run), file));
 }
 
-/* Kernel choices that the newest checkpoint of a run has; NULL: of no use, which the log says.
- * sh_free them. */
+/* Kernel choices that the newest checkpoint of a run recorded; NULL: there are none that can be
+ * used, which the log says. Caller frees. */
 static char *recorded_kernels(const char *folder, const sh_log *log) {
     char *manifest = NULL;
     sh_checkpoint_info info;
@@ -199,7 +222,8 @@ static char *recorded_kernels(const char *folder, const sh_log *log) {
     return kernels;
 }
 
-/* A shard of an exact run is computed by one thread, with kernels that no measurement chooses. */
+/* An exact run computes a shard on one thread, with kernels that no measurement chooses: opening
+ * the run with these settings shows them. */
 static sh_status fix_kernels(sh_config *config) {
     char *kernels = sh_strdup("default");
     if (kernels == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for options");
@@ -209,8 +233,8 @@ static sh_status fix_kernels(sh_config *config) {
     return SH_OK;
 }
 
-/* The table is that of the whole net, whose stages do the same to one micro-batch after the other.
- */
+/* Shows a pipeline as one worker would compute it: the table is that of the whole net, whose
+ * stages do the same to one micro-batch after the other. */
 static void see_as_one(sh_config *config, FILE *file) {
     sh_mesh_shape shape;
     if (!sh_config_pipes(config) || sh_config_mesh(config, 0, &shape) != SH_OK) return;
@@ -222,8 +246,13 @@ static void see_as_one(sh_config *config, FILE *file) {
     config->layout = NULL;
 }
 
+/* Opens the run as one of its workers would and explains it. `kernels`: choices that an earlier
+ * run in `folder` recorded; NULL: there was none, or they are unknown. Threads are the config's,
+ * else those of the recorded choices, else what each worker would get. */
 static sh_status explain_one(sh_config *config, const char *folder, const char *kernels,
                              const shoal_hooks *hooks, FILE *file) {
+    // Threads are part of a kernel choice's key: choices of another number of threads do not
+    // apply.
     int recorded = kernels != NULL ? sh_choices_threads(kernels, strlen(kernels)) : 0;
     if (config->threads == 0)
         config->threads =
@@ -241,6 +270,7 @@ static sh_status explain_one(sh_config *config, const char *folder, const char *
     return status;
 }
 
+/* Works on a copy of the config, which explaining changes. */
 shoal_status shoal_explain(const shoal_config *config, const char *folder, const shoal_hooks *hooks,
                            const shoal_sink *sink) {
     SHOAL_NEED(config);

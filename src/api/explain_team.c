@@ -1,4 +1,6 @@
-/* What several workers cost a run: memory on each of them, and how their gradients are summed. */
+/* What several workers cost a run, as the last part of `shoal explain`: memory on each of them,
+ * and how their gradients are summed. Nothing is measured here; link costs are those that earlier
+ * runs have remembered. */
 #include "api/explain.h"
 
 #include <string.h>
@@ -9,9 +11,11 @@
 #include "explain/units.h"
 #include "run/costs.h"
 
+/* Bytes in MiB. */
 static double mib(double bytes) { return bytes / 0x1p20; }
 
-/* Each worker keeps its part of the optimizer's state. */
+/* With --shard-optimizer each worker keeps its part of the optimizer's state instead of all of it.
+ */
 static void print_sharding(const shoal_run *run, int workers, FILE *file) {
     double slots = (double)run->optim.slot_count * (double)run->optim.total * sizeof(float);
     if (slots <= 0) {
@@ -24,7 +28,8 @@ static void print_sharding(const shoal_run *run, int workers, FILE *file) {
                mib(slots / workers), mib(slots));
 }
 
-/* A gradient and the states of each shard that the worker computes, and the integer sums. */
+/* Memory of exact runs: a gradient and the states for each shard that a worker computes, and with
+ * several workers the 64-bit integers they are summed in. */
 static void print_exact(const shoal_run *run, int workers, FILE *file) {
     const sh_net *net = run->model.net;
     double elements = (double)net->params.total + (double)net->states.total;
@@ -38,6 +43,8 @@ static void print_exact(const shoal_run *run, int workers, FILE *file) {
     fputc('\n', file);
 }
 
+/* Which all-reduce is the cheapest from which size on. Where large buffers were tried, what was
+ * the fastest then counts more than the formula. */
 static void print_ranges(const sh_costs *costs, const sh_topology *topology, FILE *file) {
     sh_links links = {.between = costs->link, .inside = costs->node_link};
     sh_size_range ranges[SH_RANGES_MOST];
@@ -53,7 +60,9 @@ static void print_ranges(const sh_costs *costs, const sh_topology *topology, FIL
     fputc('\n', file);
 }
 
-/* What runs of so many workers measured, on as many nodes as they had. */
+/* Prints the link that runs of as many workers on as many nodes measured, and the algorithms that
+ * follow from it; nothing where no such run was. Workers are dealt to nodes evenly, as launchers
+ * do. */
 static void print_remembered(const shoal_run *run, int workers, int nodes, FILE *file) {
     sh_costs costs;
     sh_places *places = NULL;
@@ -69,6 +78,7 @@ static void print_remembered(const shoal_run *run, int workers, int nodes, FILE 
     sh_free(node);
 }
 
+/* `forced`: the config names the all-reduce, so what runs remember does not choose it. */
 void sh_explain_team(const shoal_run *run, FILE *file) {
     int workers = (int)run->config.workers;
     bool several = workers > 1;
@@ -82,6 +92,7 @@ void sh_explain_team(const shoal_run *run, FILE *file) {
             forced ? run->config.allreduce : "direct on one machine, through shared memory");
     const sh_algorithm *named =
         forced ? sh_algorithm_find(SH_ALLREDUCE, run->config.allreduce) : NULL;
+    // Updates can be fused only where workers map each other's memory.
     bool maps = !forced || (named != NULL && named->maps);
     double slots = (double)run->optim.slot_count * (double)run->optim.total * sizeof(float);
     if (maps && sh_team_may_fuse_update(run, workers))

@@ -1,4 +1,6 @@
-/* Text that a model continues, token by token. */
+/* shoal_model_generate: a language model continues a prompt, token by token. The decoder keeps
+ * keys and values of the tokens so far, so a token costs one row of every layer. Draws follow from
+ * the seed alone: the same model, prompt and options give the same text. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +12,16 @@
 #include "nn/decoder.h"
 #include "api/sink.h"
 
+/* State of one text. Owns its arrays and the decoder; model and options are borrowed. */
 typedef struct generator {
     const shoal_model *model;
     const shoal_generate_options *options;
     sh_decoder *decoder;
-    sh_rng rng;
+    sh_rng rng;       // one uniform number per drawn token
     int32_t *tokens;  // prompt and what followed
-    size_t count;
-    double *weight;  // (vocabulary)
-    int32_t *order;  // (vocabulary), the likeliest first
+    size_t count;     // tokens so far, the prompt's included
+    double *weight;   // (vocabulary), exp of the scaled scores of candidates
+    int32_t *order;   // (vocabulary), the likeliest first
     int64_t vocabulary;
 } generator;
 
@@ -26,12 +29,15 @@ typedef struct generator {
 
 static __thread const float *sorted_scores;  // qsort's comparison takes no argument of its own
 
+/* qsort's order: higher scores first, the lower token first among equals, so that the order does
+ * not depend on the C library. */
 static int by_score(const void *a, const void *b) {
     int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
     if (sorted_scores[i] != sorted_scores[j]) return sorted_scores[i] > sorted_scores[j] ? -1 : 1;
     return i < j ? -1 : 1;
 }
 
+/* Token of temperature 0; the first of equals. */
 static int32_t likeliest(const float *scores, int64_t count) {
     int32_t best = 0;
     for (int32_t i = 1; i < count; i++)
@@ -39,7 +45,9 @@ static int32_t likeliest(const float *scores, int64_t count) {
     return best;
 }
 
-/* Draws by softmax(scores / temperature) over the top_k likeliest. */
+/* Draws a token by softmax(scores / temperature) over the top_k likeliest. The largest score is
+ * subtracted before exp, which then cannot overflow. Rounding may leave a rest of the uniform
+ * number: the last candidate takes it. */
 static int32_t draw(generator *g, const float *scores) {
     int64_t kept = g->options->top_k;
     if (kept <= 0 || kept > g->vocabulary) kept = g->vocabulary;
@@ -57,14 +65,16 @@ static int32_t draw(generator *g, const float *scores) {
     return g->order[kept - 1];
 }
 
+/* At temperature 0 nothing is drawn: dividing by it has a limit, but no value. */
 static int32_t choose(generator *g, const float *scores) {
     return g->options->temperature > 0 ? draw(g, scores) : likeliest(scores, g->vocabulary);
 }
 
 /* ---- the text ---- */
 
-/* The net has positions for so many tokens: when they are used up, the later half of the text is
- * read again from the start. */
+/* The net has positions for a limited number of tokens. When they are used up, the later half of
+ * the text is read again from the start, so that the next half can follow before that happens
+ * again. */
 static const float *read_again(generator *g) {
     const float *scores = NULL;
     sh_decoder_restart(g->decoder);
@@ -75,7 +85,7 @@ static const float *read_again(generator *g) {
     return scores;
 }
 
-/* The scores behind the whole text so far, of which all but the last token has been read. */
+/* Scores behind the text so far, of which all but the last token has been read. */
 static const float *read_last(generator *g) {
     const float *scores = NULL;
     if (sh_decoder_room(g->decoder) == 0) return read_again(g);
@@ -83,6 +93,7 @@ static const float *read_last(generator *g) {
     return scores;
 }
 
+/* Hands a token's bytes to the sink: UTF-8 of one character, or one byte. */
 static sh_status put(const generator *g, int32_t token, const shoal_sink *sink) {
     char bytes[4];
     size_t count = sh_vocabulary_decode(g->model->data.vocabulary, token, bytes);
@@ -90,14 +101,16 @@ static sh_status put(const generator *g, int32_t token, const shoal_sink *sink) 
     return SH_FAIL(SH_E_IO, "the text could not be written");
 }
 
+/* Asked before each token, which may take long in a large model. */
 static bool stops(const generator *g) {
     return g->options->stop != NULL && g->options->stop(g->options->user);
 }
 
+/* Reads the prompt but for its last token, then chooses token after token. */
 static sh_status run(generator *g, const shoal_sink *sink) {
     const float *scores = NULL;
     size_t prompt = g->count, room = (size_t)sh_decoder_room(g->decoder);
-    // Of a prompt that is longer than the net's text only the end matters.
+    // Of a prompt that is longer than the net's positions only the end is read.
     size_t first = prompt > room ? prompt - room : 0;
     for (size_t i = first; i + 1 < prompt; i++) sh_decoder_read(g->decoder, g->tokens[i], &scores);
     for (int64_t i = 0; i < g->options->tokens; i++) {
@@ -111,6 +124,7 @@ static sh_status run(generator *g, const shoal_sink *sink) {
 
 /* ---- options ---- */
 
+/* Bounds of the options. The negated comparison also refuses NaN. */
 static sh_status check(const shoal_generate_options *options) {
     if (options->tokens < 0 || options->tokens > 100000000)
         return SH_FAIL(SH_E_USAGE, "a text has 0 to 100000000 tokens, not %ld",
@@ -121,7 +135,8 @@ static sh_status check(const shoal_generate_options *options) {
     return SH_OK;
 }
 
-/* Without a prompt the text begins behind the first token of the vocabulary: in most, a newline. */
+/* Encodes the prompt into memory for the whole text. Without a prompt the text begins behind the
+ * first token of the vocabulary, which in most is a newline. */
 static sh_status take_prompt(generator *g) {
     const char *prompt = g->options->prompt;
     const char *vocabulary = g->model->data.vocabulary;
@@ -136,6 +151,8 @@ static sh_status take_prompt(generator *g) {
     return SH_OK;
 }
 
+/* Everything that generation needs; what a failure leaves the caller frees. The decoder fails for
+ * nets that are no causal language model. */
 static sh_status make(generator *g) {
     SH_TRY(check(g->options));
     SH_TRY(sh_decoder_create(g->model->model.net, g->model->model.blocks.weights, &g->decoder));

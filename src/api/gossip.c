@@ -1,10 +1,13 @@
-/* Gossip's graphs through the public header. */
+/* shoal_explain_gossip: checks the options, finds the graph, and has explain/gossip.h print its
+ * mixing matrix and how fast models agree. */
 #include "explain/gossip.h"
 #include "api/sink.h"
 #include "shoal/tools.h"
 
+/* Workers: default, and the most that the matrix is computed for. */
 enum { RANKS_DEFAULT = 4, RANKS_MOST = 4096 };
 
+/* The sink is opened only for a graph that exists. */
 shoal_status shoal_explain_gossip(const shoal_gossip_options *options, const shoal_sink *sink) {
     SHOAL_NEED(options);
     SHOAL_NEED_SINK(sink);

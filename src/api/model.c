@@ -1,4 +1,9 @@
-/* shoal_model: a net that the caller feeds with arrays of its own. */
+/* shoal_model: a net that the caller feeds with arrays of its own, without files, folders or
+ * workers. It is built by the same parts as a run's model (spec, loss, tuner, executors), and its
+ * options are read by the run's option table, so texts mean the same here as in a run file.
+ *
+ * Arrays come straight from the caller: labels and tokens are checked before a kernel uses them as
+ * indices. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -15,7 +20,8 @@
 #include "run/run.h"
 #include "run/need.h"
 
-/* The optimizer's map is read through the run's own option rows. */
+/* Options of the optimizer, from a map as in a run file, read through the run's own option rows.
+ * The caller frees the config, also on failure. */
 static sh_status read_optimizer(const char *text, sh_config *config) {
     SH_TRY(sh_config_init(config));
     if (text == NULL) text = "{name: sgd, lr: 0.01}";
@@ -29,6 +35,8 @@ static sh_status read_optimizer(const char *text, sh_config *config) {
     return status;
 }
 
+/* What a data set would tell: shape, kind of target and number of classes, from the caller's
+ * options. */
 static sh_status describe_data(const shoal_model_options *options, sh_data_info *info) {
     if (options->sample_rank < 1 || options->sample_rank > 3)
         return SH_FAIL(SH_E_USAGE, "a sample has 1 to 3 dimensions, not %d", options->sample_rank);
@@ -36,6 +44,8 @@ static sh_status describe_data(const shoal_model_options *options, sh_data_info 
     if (options->outputs < 1) return SH_FAIL(SH_E_USAGE, "a model needs at least one output");
     *info = (sh_data_info){.sample = {.rank = options->sample_rank}, .tokens = options->tokens};
     for (int i = 0; i < options->sample_rank; i++) info->sample.dim[i] = options->sample[i];
+    // The loss decides the kind of target: classes, or values. An unknown one is refused later, by
+    // sh_loss_init.
     const sh_loss_kind *loss =
         sh_loss_find(options->loss != NULL ? options->loss : "cross-entropy");
     bool values = loss != NULL && !loss->classes;
@@ -45,6 +55,9 @@ static sh_status describe_data(const shoal_model_options *options, sh_data_info 
     return SH_OK;
 }
 
+/* Builds net, loss and kernels for the described data. Kernels are the default ones: nothing is
+ * measured, as there is no cache folder to remember it in. Until sh_model_init has taken the net,
+ * a failure destroys it here; afterwards shoal_model_destroy does. */
 static sh_status make_model(shoal_model *model, const shoal_model_options *options,
                             const char *text) {
     const sh_data_info *info = &model->data.info;
@@ -56,11 +69,13 @@ static sh_status make_model(shoal_model *model, const shoal_model_options *optio
     sh_node_destroy(node);
     SH_TRY(status);
 
+    // The options want a char *, which they do not change; "auto" chooses by the kind of target.
     static char usual[] = "auto";
     char *name = options->loss != NULL ? (char *)(uintptr_t)options->loss : usual;
     sh_loss_options loss_options = {.name = name, .ignore_index = -100, .delta = 1.0};
     sh_loss loss;
     sh_tuner *tuner = NULL;
+    // 0 is all cores, as OpenMP counts them for this process.
     int threads = options->threads > 0 ? options->threads : omp_get_max_threads();
     sh_tuner_options tuning = {.clock = &sh_clock_real, .threads = threads};
     status = sh_loss_init(&loss, &loss_options, &model->data.info, sh_net_output(net));
@@ -71,11 +86,13 @@ static sh_status make_model(shoal_model *model, const shoal_model_options *optio
     }
     sh_signals_start_team(threads);
     SH_TRY(sh_model_init(&model->model, net, &loss, tuner, options->seed));
+    // Nobody else touches the gradients between forward and backward.
     model->model.gradients_idle = true;
     return SH_OK;
 }
 
-/* The model of `text` for the data it has; the rest is as the options say. */
+/* Model of `text` (a name, a map or a list of layers) with its optimizer, for the data that
+ * `model` describes. */
 static sh_status fill_model(shoal_model *model, const shoal_model_options *options,
                             const char *text) {
     model->seed = options->seed;
@@ -88,6 +105,7 @@ static sh_status fill_model(shoal_model *model, const shoal_model_options *optio
     return status;
 }
 
+/* On failure what there is gets destroyed: every member is valid or zero. */
 shoal_status shoal_model_create(const shoal_model_options *options, shoal_model **model_out) {
     SHOAL_NEED(options);
     SHOAL_NEED(model_out);
@@ -104,11 +122,14 @@ shoal_status shoal_model_create(const shoal_model_options *options, shoal_model 
     return (shoal_status)status;
 }
 
+/* Model, data description and parameters of a checkpoint. Files that tell no data cannot be opened
+ * so: their samples might need a scale that nobody knows. */
 static sh_status open_model(shoal_model *model, const char *path,
                             const shoal_model_options *options) {
     bool has = false;
     char *text = NULL;
     SH_TRY(sh_model_known(path, NULL, &has, &model->data));
+    // A safetensors file of another program has tensors, but no description of data.
     if (!has) {
         SH_FAIL(SH_E_FORMAT, "'%s' does not tell which data its model takes", path);
         return sh_error_hint("make the model with shoal_model_create, then shoal_model_load it");
@@ -120,6 +141,7 @@ static sh_status open_model(shoal_model *model, const char *path,
     return (sh_status)shoal_model_load(model, path);
 }
 
+/* Owns the model until it is complete, as shoal_model_create does. */
 shoal_status shoal_model_open(const char *path, const shoal_model_options *options,
                               shoal_model **model_out) {
     SHOAL_NEED(path);
@@ -135,6 +157,7 @@ shoal_status shoal_model_open(const char *path, const shoal_model_options *optio
     return (shoal_status)status;
 }
 
+/* `data` has no open part, but a vocabulary and a normalisation. */
 void shoal_model_destroy(shoal_model *model) {
     if (model == NULL) return;
     sh_model_fini(&model->model);
@@ -144,6 +167,7 @@ void shoal_model_destroy(shoal_model *model) {
     sh_free(model);
 }
 
+/* At most three dimensions, the room that the header asks of sample_out. */
 int shoal_model_sample(const shoal_model *model, int64_t sample_out[3]) {
     SHOAL_NEED_OR(model, 0);
     const sh_shape *sample = &model->data.info.sample;
@@ -151,12 +175,14 @@ int shoal_model_sample(const shoal_model *model, int64_t sample_out[3]) {
     return sample->rank;
 }
 
+/* Of text: positions times vocabulary. */
 int64_t shoal_model_outputs(const shoal_model *model) {
     SHOAL_NEED_OR(model, 0);
     const sh_net *net = model->model.net;
     return (int64_t)sh_shape_count(sh_net_output(net));
 }
 
+/* Belongs to the model. */
 const char *shoal_model_vocabulary(const shoal_model *model) {
     SHOAL_NEED_OR(model, NULL);
     return model->data.vocabulary;
@@ -167,7 +193,9 @@ int64_t shoal_model_param_count(const shoal_model *model) {
     return (int64_t)model->model.net->params.total;
 }
 
-/* Labels and tokens come straight from the caller: one outside the table would read past it. */
+/* Refuses values outside [0, most), naming the first: labels and tokens come straight from the
+ * caller, and one outside would make a kernel read past its table. `ignore`: a label that is
+ * allowed besides; NULL: none. */
 static sh_status check_range(const char *what, const int32_t *values, int64_t count, int64_t most,
                              const int64_t *ignore) {
     for (int64_t i = 0; i < count; i++) {
@@ -179,14 +207,18 @@ static sh_status check_range(const char *what, const int32_t *values, int64_t co
     return SH_OK;
 }
 
-/* Scales the caller's samples as the training data was: a copy, where there is anything to do. */
+/* Scales the caller's samples as the training data was, into memory of the model; `*x` then points
+ * there. Without normalisation `*x` stays the caller's array, and nothing is copied. */
 static sh_status scale_batch(shoal_model *model, const void **x, int64_t count) {
     const sh_normal *normal = &model->data.normal;
     if (normal->count == 0) return SH_OK;
     size_t cells = sh_shape_count(&model->data.info.sample), all = cells * (size_t)count;
     SH_TRY(sh_grow((void **)&model->scaled, &model->scaled_room, all, sizeof *model->scaled));
+    // Channels lie one behind the other: cell i of a sample belongs to channel i / (cells /
+    // channels).
     const float *from = *x;
     for (size_t i = 0; i < all; i++) {
+        // The channel of the cell: a sample has normal->count channels of equal size.
         size_t c = i % cells / (cells / normal->count);
         model->scaled[i] = (from[i] - normal->mean[c]) * normal->scale[c];
     }
@@ -194,9 +226,11 @@ static sh_status scale_batch(shoal_model *model, const void **x, int64_t count) 
     return SH_OK;
 }
 
+/* Refuses what would be read out of bounds. `y` NULL: there are no labels. */
 static sh_status check_batch(const shoal_model *model, const void *x, const void *y,
                              int64_t count) {
     const sh_data_info *info = &model->data.info;
+    // Text has a label per token, other data one per sample.
     int64_t tokens = count * (int64_t)sh_shape_count(&info->sample);
     if (count < 1) return SH_FAIL(SH_E_USAGE, "a batch needs at least one sample");
     if (info->tokens) SH_TRY(check_range("token", x, tokens, info->classes, NULL));
@@ -205,6 +239,8 @@ static sh_status check_batch(const shoal_model *model, const void *x, const void
                        &model->model.loss.options.ignore_index);
 }
 
+/* One step: forward, loss, backward, update. A loss that is no finite number fails before the
+ * update, and the error names the first layer to blame. */
 shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, int64_t count,
                               double *loss_out) {
     SHOAL_NEED(model);
@@ -214,8 +250,11 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
     SHOAL_TRY(scale_batch(model, &x, count));
     sh_executor *executor;
     SHOAL_TRY(sh_model_executor(&model->model, count, true, &executor));
+    // The step number chooses the masks of dropout, so that repeated steps draw new ones.
     sh_step_context context = {.training = true, .seed = model->seed, .step = model->step};
+    // The mean divides by rows that count: labels to ignore do not.
     int64_t rows = model->data.info.tokens ? count * model->data.info.sample.dim[0] : count;
+    // A batch whose labels are all ignored has no mean; it is refused instead of dividing by 0.
     int64_t ignore = model->model.loss.options.ignore_index;
     if (model->data.info.target != SH_TARGET_VALUES)
         rows = (int64_t)sh_loss_counted(y, (size_t)rows, (int32_t)ignore);
@@ -228,6 +267,7 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
     if (!isfinite(loss))
         return (shoal_status)sh_model_explain_bad(&model->model, executor, &context, x, loss);
     SHOAL_TRY(sh_executor_backward(executor, NULL, NULL));
+    // Steps count from 1 for the optimizer, as bias corrections need.
     sh_optim_apply(&model->optim, &(sh_optim_step){.params = &model->model.net->params,
                                                    .unused = executor->param_unused,
                                                    .count = model->model.net->params.count,
@@ -240,7 +280,8 @@ shoal_status shoal_model_step(shoal_model *model, const void *x, const void *y, 
     return SHOAL_OK;
 }
 
-/* Forward without training; `y` NULL: none is needed. */
+/* Forward pass without training, which changes neither parameters nor running statistics; `y` is
+ * only checked, NULL: there is none. Results lie in `*executor_out` until the next call. */
 static shoal_status look(shoal_model *model, const void *x, const void *y, int64_t count,
                          sh_executor **executor_out) {
     SHOAL_TRY(check_batch(model, x, y, count));
@@ -248,6 +289,7 @@ static shoal_status look(shoal_model *model, const void *x, const void *y, int64
     return (shoal_status)sh_model_forward(&model->model, model->seed, x, count, executor_out);
 }
 
+/* The caller's result must say its size, as versions may differ. */
 shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void *y, int64_t count,
                                   shoal_result *result_out) {
     SHOAL_NEED(model);
@@ -264,6 +306,7 @@ shoal_status shoal_model_evaluate(shoal_model *model, const void *x, const void 
     return SHOAL_OK;
 }
 
+/* The output is copied: the executor's own memory is overwritten by the next call. */
 shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t count,
                                  float *output_out) {
     SHOAL_NEED(model);
@@ -275,12 +318,14 @@ shoal_status shoal_model_predict(shoal_model *model, const void *x, int64_t coun
     return SHOAL_OK;
 }
 
+/* With the description of the data, so that shoal_model_open can read it. */
 shoal_status shoal_model_save(shoal_model *model, const char *path) {
     SHOAL_NEED(model);
     SHOAL_NEED(path);
     return (shoal_status)sh_model_save(&model->model, &model->data, path);
 }
 
+/* Parameters and running statistics; the optimizer's state stays. */
 shoal_status shoal_model_load(shoal_model *model, const char *path) {
     SHOAL_NEED(model);
     SHOAL_NEED(path);
@@ -290,6 +335,7 @@ shoal_status shoal_model_load(shoal_model *model, const char *path) {
                                                   model->model.blocks.states);
 }
 
+/* What exporting needs of a model. Borrows it. */
 static sh_trained trained_of(const shoal_model *model) {
     return (sh_trained){.net = model->model.net,
                         .weights = model->model.blocks.weights,

@@ -1,4 +1,5 @@
-/* A sample as a bitmap: BMP needs no compression, and every browser shows it. */
+/* A sample as an image inside a page: written as an uncompressed bitmap (BMP), which every browser
+ * shows and which needs no library, and encoded in base64 as a data URI. */
 #include "api/picture.h"
 
 #include <math.h>
@@ -8,13 +9,17 @@
 #include "base/memory.h"
 #include "tensor/shape.h"
 
+/* Bytes of both BMP headers; the longest side of a sample that counts as a picture. */
 enum { BMP_HEADER = 54, SIDE_MOST = 256 };
 
+/* BMP numbers are little endian, whatever the machine is. */
 static void put_u32(unsigned char *at, uint32_t value) {
     for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> (8 * i));
 }
 
-/* Header of an uncompressed 24-bit bitmap; rows go from the bottom up and fill whole words. */
+/* Headers of an uncompressed 24-bit bitmap. Offsets are those of the format: 2 file size, 10 start
+ * of the pixels, 14 size of the second header, 18 width, 22 height, 26 planes, 28 bits per pixel.
+ */
 static void put_header(unsigned char *bmp, size_t bytes, int64_t width, int64_t height) {
     bmp[0] = 'B';
     bmp[1] = 'M';
@@ -27,7 +32,8 @@ static void put_header(unsigned char *bmp, size_t bytes, int64_t width, int64_t 
     bmp[28] = 24;  // bits a pixel
 }
 
-/* x (C, H, W) as bytes, blue first; one channel is grey. */
+/* Pixels of x (C, H, W): values stretched to 0..255, rows from the bottom up, blue first, each row
+ * padded to four bytes. One channel is repeated, which gives grey. */
 static void put_pixels(unsigned char *pixels, const float *x, const sh_shape *shape) {
     int64_t channels = shape->dim[0], height = shape->dim[1], width = shape->dim[2];
     size_t stride = sh_round_up((size_t)width * 3, 4);
@@ -36,7 +42,7 @@ static void put_pixels(unsigned char *pixels, const float *x, const sh_shape *sh
         low = fminf(low, x[i]);
         high = fmaxf(high, x[i]);
     }
-    float scale = high > low ? 255 / (high - low) : 0;
+    float scale = high > low ? 255 / (high - low) : 0;  // a constant sample becomes black
     for (int64_t row = 0; row < height; row++)
         for (int64_t column = 0; column < width; column++)
             for (int64_t c = 0; c < 3; c++) {
@@ -47,6 +53,7 @@ static void put_pixels(unsigned char *pixels, const float *x, const sh_shape *sh
             }
 }
 
+/* `prefix` followed by the bytes in base64, padded with '='. Caller frees; NULL: no memory. */
 static char *base64(const char *prefix, const unsigned char *data, size_t bytes) {
     static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -64,12 +71,15 @@ static char *base64(const char *prefix, const unsigned char *data, size_t bytes)
     return text;
 }
 
+/* Whether a sample can be shown: one or three channels, and not too large for a page. */
 static bool is_image(const sh_data_info *info) {
     const sh_shape *shape = &info->sample;
     return !info->tokens && shape->rank == 3 && (shape->dim[0] == 1 || shape->dim[0] == 3) &&
            shape->dim[1] <= SIDE_MOST && shape->dim[2] <= SIDE_MOST;
 }
 
+/* The sample is read as the data set gives it, and put_pixels stretches its values, whatever their
+ * scale. */
 char *sh_picture_of_sample(const sh_dataset *dataset, size_t index) {
     const sh_shape *shape = &dataset->info.sample;
     if (!is_image(&dataset->info)) return NULL;

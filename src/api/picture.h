@@ -1,4 +1,5 @@
-/* Pictures of samples inside pages: small images as data URIs, without a file of their own. */
+/* Pictures of samples inside pages: small images as data URIs, so that a report remains one file.
+ * api/report.c shows misclassified samples with them. */
 #ifndef SH_API_PICTURE_H
 #define SH_API_PICTURE_H
 

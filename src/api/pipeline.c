@@ -1,4 +1,6 @@
-/* Pipeline schedules through the public header. */
+/* shoal_explain_pipeline: checks the options of a pipeline's explanation (schedule, times, link,
+ * size) and has explain/pipeline.h print the chart. Times are either all plain numbers, in units
+ * of the chart, or all in seconds: only the latter can be compared with a link. */
 #include <math.h>
 #include <string.h>
 
@@ -8,15 +10,19 @@
 #include "api/sink.h"
 #include "shoal/tools.h"
 
+/* What options that are 0 mean; tools.h and the command's help name the same. */
 enum { RANKS_DEFAULT = 4, MICROS_DEFAULT = 8 };
+/* Bytes that a stage sends for a micro-batch: default and limit. */
 static const double VALUE_BYTES = 0x1p20, VALUE_BYTES_MOST = 0x1p50;
 
+/* Error of --times with an example of both forms. */
 static sh_status refuse_times(const char *text, const char *wrong) {
     SH_FAIL(SH_E_USAGE, "--times '%.60s': %s", text, wrong);
     return sh_error_hint("--times 1,1,1 or --times 20ms,20ms,15ms: F, B and W of a rank");
 }
 
-/* A number, or a time with its unit, in [at, end). */
+/* One entry of --times in [at, end): a number, or a time with its unit. `*seconds_out`: it had a
+ * unit. False: it is neither, negative or not finite. */
 static bool take_time(const char *at, const char *end, bool *seconds_out, double *time_out) {
     char *stop;
     *seconds_out = sh_seconds_take(at, end, time_out);
@@ -26,7 +32,8 @@ static bool take_time(const char *at, const char *end, bool *seconds_out, double
     return stop == end && isfinite(*time_out) && *time_out >= 0;
 }
 
-/* "F,B,W": three numbers, or three times with units. */
+/* "F,B,W": forward, backward for data and for weights, of a rank and micro-batch; three numbers,
+ * or three times with units. At least one is above 0, or the chart would have no length. */
 static sh_status set_times(const char *text, sh_pipe_question *question) {
     double *const out[] = {&question->times.forward_s, &question->times.data_s,
                            &question->times.weight_s};
@@ -49,6 +56,8 @@ static sh_status set_times(const char *text, sh_pipe_question *question) {
     return refuse_times(text, "at least one of them is above 0, and their sum is a number");
 }
 
+/* Size of a message and the link that carries it; without a link messages take no time. A link's
+ * costs are seconds, so times must be, too. */
 static sh_status set_link(const shoal_pipeline_options *options, sh_pipe_question *question) {
     question->value_bytes = options->size_bytes == 0 ? VALUE_BYTES : (double)options->size_bytes;
     if (options->size_bytes < 0 || question->value_bytes > VALUE_BYTES_MOST)
@@ -62,6 +71,7 @@ static sh_status set_link(const shoal_pipeline_options *options, sh_pipe_questio
     return sh_link_parse(options->link, "link", &question->link);
 }
 
+/* The picture is written through a temporary file: it is whole or not there. */
 static sh_status write_svg(const sh_pipe_question *question, const char *path) {
     sh_writer writer;
     SH_TRY(sh_writer_open_through(&writer, path));
@@ -71,12 +81,14 @@ static sh_status write_svg(const sh_pipe_question *question, const char *path) {
     return status;
 }
 
-/* 0 takes the default; what no int holds becomes a count that is refused. */
+/* A count as int: 0 is the default, and what no int holds becomes -1, which sh_pipeline_init
+ * refuses. */
 static int count_of(int64_t count, int initial) {
     if (count == 0) return initial;
     return count < 0 || count > INT32_MAX ? -1 : (int)count;
 }
 
+/* Everything is checked before the picture is written or a line printed. */
 static sh_status explain(const shoal_pipeline_options *options, FILE *file) {
     sh_pipe_question question = {0};
     SH_TRY(sh_pipeline_init(

@@ -1,5 +1,6 @@
-/* Reports of runs: what their folders tell (obs/report.h), and, of classifiers, what the newest
- * checkpoint takes for what on the test part. */
+/* shoal_report: a page about one or several runs. obs/report.h reads what a run's folder tells and
+ * writes the page; this file adds, for classifiers, what the newest checkpoint says to the test
+ * part: a confusion matrix and the surest mistakes. */
 #include <math.h>
 #include <string.h>
 
@@ -11,15 +12,17 @@
 #include "run/run.h"
 #include "shoal/tools.h"
 
+/* Most classes of a confusion matrix that a page can show; mistakes that are kept. */
 enum { CLASSES_MOST = 50, MISTAKES_MOST = 16 };
 
+/* A sample that the model took for another class. */
 typedef struct mistake {
-    int64_t index;
-    int32_t truth, said;
-    double probability;  // of what was said
+    int64_t index;        // of the sample in the test part
+    int32_t truth, said;  // classes
+    double probability;   // of what was said
 } mistake;
 
-/* What a classifier says to the samples of a dataset. */
+/* Answers of a classifier to the samples of a dataset, counted as they come. */
 typedef struct judge {
     const sh_dataset *dataset;
     int64_t *counts;                  // (classes, classes): [truth][said]
@@ -27,13 +30,16 @@ typedef struct judge {
     size_t mistake_count;
 } judge;
 
-/* The largest output's share of the softmax: 1 / sum exp(output - largest). */
+/* Probability of the largest output under softmax: 1 / sum exp(output - largest). No exponent is
+ * above 0, so nothing overflows. */
 static double probability_of(const float *output, int64_t width, int64_t largest) {
     double sum = 0;
     for (int64_t i = 0; i < width; i++) sum += exp((double)output[i] - (double)output[largest]);
     return 1 / sum;
 }
 
+/* Inserts a mistake into the list of the surest, which stays sorted and bounded; the least sure
+ * falls out. */
 static void keep_mistake(judge *j, mistake made) {
     size_t at = j->mistake_count;
     while (at > 0 && j->mistakes[at - 1].probability < made.probability) at--;
@@ -44,6 +50,7 @@ static void keep_mistake(judge *j, mistake made) {
     j->mistakes[at] = made;
 }
 
+/* Callback of shoal_run_predict. Samples without a class that counts are skipped. */
 static void judge_row(void *user, int64_t index, const float *output, int64_t width) {
     judge *j = user;
     int32_t truth = -1;
@@ -58,7 +65,7 @@ static void judge_row(void *user, int64_t index, const float *output, int64_t wi
                      (mistake){index, truth, (int32_t)said, probability_of(output, width, said)});
 }
 
-/* Names of classes are their numbers. */
+/* Names of classes for the page: their numbers, as data sets tell no others. */
 static json_t *names_json(int64_t classes) {
     json_t *names = json_array();
     for (int64_t i = 0; i < classes; i++)
@@ -66,6 +73,7 @@ static json_t *names_json(int64_t classes) {
     return names;
 }
 
+/* Confusion matrix: a row per true class, a column per answer. */
 static json_t *counts_json(const judge *j, int64_t classes) {
     json_t *rows = json_array();
     for (int64_t truth = 0; truth < classes; truth++) {
@@ -77,6 +85,7 @@ static json_t *counts_json(const judge *j, int64_t classes) {
     return rows;
 }
 
+/* The surest mistakes, with a picture where the sample is an image. */
 static json_t *mistakes_json(const judge *j) {
     json_t *list = json_array();
     for (size_t i = 0; i < j->mistake_count; i++) {
@@ -92,11 +101,12 @@ static json_t *mistakes_json(const judge *j) {
     return list;
 }
 
-/* Few enough classes to be shown, one for each sample. */
+/* Whether a confusion matrix makes sense: one class per sample, and few enough to be shown. */
 static bool is_shown(const sh_data_info *info) {
     return info->target == SH_TARGET_CLASS && info->classes > 1 && info->classes <= CLASSES_MOST;
 }
 
+/* Adds "confusion" and "mistakes" to the run's object, if it is such a classifier. */
 static sh_status judge_run(shoal_run *run, json_t *report) {
     judge j = {0};
     SH_TRY(sh_run_part(run, "test", &j.dataset));
@@ -115,7 +125,7 @@ static sh_status judge_run(shoal_run *run, json_t *report) {
     return status;
 }
 
-/* The run's own settings, without what concerned its training alone. */
+/* Settings of a run from its folder, without those that named where its training started. */
 static shoal_status read_config(shoal_config *config, const char *folder) {
     char *path = sh_format("%s/run.yaml", folder);
     if (path == NULL) return (shoal_status)SH_FAIL(SH_E_MEMORY, "out of memory for a path");
@@ -126,6 +136,8 @@ static shoal_status read_config(shoal_config *config, const char *folder) {
     return shoal_config_set(config, "load", NULL);
 }
 
+/* Opens the newest checkpoint of a folder and judges it. Its messages are dropped: they concern a
+ * run that the user did not start. */
 static shoal_status judge_folder(const char *folder, const shoal_hooks *hooks, json_t *report) {
     shoal_config *config = NULL;
     shoal_run *run = NULL;
@@ -140,7 +152,8 @@ static shoal_status judge_folder(const char *folder, const shoal_hooks *hooks, j
     return status;
 }
 
-/* A report without the checkpoint's answers is still a report: the data may be gone by now. */
+/* Adds the checkpoint's answers, or says why there are none: a report without them is still a
+ * report, and the data may be gone by now. */
 static void add_answers(const char *folder, const shoal_hooks *hooks, json_t *report) {
     if (judge_folder(folder, hooks, report) == SHOAL_OK || hooks->line == NULL) return;
     char *line =
@@ -149,6 +162,7 @@ static void add_answers(const char *folder, const shoal_hooks *hooks, json_t *re
     sh_free(line);
 }
 
+/* Writes the page to `path`; NULL: report.html in `folder`. */
 static sh_status write_report(const json_t *runs, const char *folder, const char *path) {
     char *inside = path == NULL ? sh_format("%s/report.html", folder) : NULL;
     if (path == NULL && inside == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a path");
@@ -157,6 +171,7 @@ static sh_status write_report(const json_t *runs, const char *folder, const char
     return status;
 }
 
+/* Every folder must be readable: a page that silently lacks a run would mislead. */
 shoal_status shoal_report(const char *const *folders, size_t count, bool measures,
                           const shoal_hooks *hooks, const char *path) {
     SHOAL_NEED(folders);

@@ -1,5 +1,6 @@
-/* Runs of a folder as a table, and two of them side by side: what obs/report.h reads of their
- * folders, in short. */
+/* shoal_runs and shoal_runs_diff: the runs of a folder as a table, and two of them side by side
+ * with the settings that differ. Everything comes from what obs/report.h reads of a run's folder,
+ * so state and results are those of the report. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -19,18 +20,21 @@
 
 /* ---- one run in short ---- */
 
+/* One run in short: a row of the table. NaN: unknown. */
 typedef struct summary {
     char name[SH_ESCAPED];
-    const char *state;  // a literal
-    double steps, epoch, workers, train_s;
-    double accuracy, best, loss;  // of the test part; NaN: not measured
+    const char *state;                      // "finished", "running" or "stopped"; a literal
+    double steps, epoch, workers, train_s;  // from the newest lines of the metrics
+    double accuracy, best, loss;            // of the test part; NaN: not measured
 } summary;
 
+/* The newest entry of a list; NULL: the list is empty. Borrowed. */
 static const json_t *last_of(const json_t *list) {
     size_t count = json_array_size(list);
     return count > 0 ? json_array_get(list, count - 1) : NULL;
 }
 
+/* fmax ignores NaN, so evaluations without an accuracy do not count. */
 static double best_accuracy(const json_t *evals) {
     double best = NAN;
     for (size_t i = 0; i < json_array_size(evals); i++)
@@ -38,12 +42,15 @@ static double best_accuracy(const json_t *evals) {
     return best;
 }
 
+/* A literal for the state, as the run's JSON does not outlive the row. */
 static const char *state_literal(const char *state) {
     if (strcmp(state, "running") == 0) return "running";
     return strcmp(state, "finished") == 0 ? "finished" : "stopped";
 }
 
+/* Row of a run, from the object that sh_report_read makes. */
 static summary summarise(const json_t *run) {
+    // Numbers of missing lines are NaN: sh_metrics_number takes a NULL object.
     const json_t *evals = json_object_get(run, "evals"), *eval = last_of(evals);
     const json_t *step = last_of(json_object_get(run, "steps")), *end = json_object_get(run, "end");
     summary s = {
@@ -60,10 +67,12 @@ static summary summarise(const json_t *run) {
     return s;
 }
 
+/* NaN and infinities are null, as JSON has no such numbers. */
 static json_t *number_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+/* The row as an object with the same keys for every run. */
 static json_t *summary_json(const summary *s) {
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", s->name, "state",
                      s->state, "steps", number_json(s->steps), "epoch", number_json(s->epoch),
@@ -74,8 +83,10 @@ static json_t *summary_json(const summary *s) {
 
 /* ---- a folder of runs ---- */
 
+/* scandir's filter: hidden entries are left out; read_row decides about the others. */
 static int is_run(const struct dirent *entry) { return entry->d_name[0] != '.'; }
 
+/* Prints a value and gives it up. NULL stands for out of memory. */
 static sh_status print_json(FILE *file, json_t *value) {
     char *text = value != NULL ? json_dumps(value, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(value);
@@ -85,12 +96,13 @@ static sh_status print_json(FILE *file, json_t *value) {
     return SH_OK;
 }
 
-/* A number in a column of the table; "-" where there is none. */
+/* A number as a cell of the table; "-" where it is unknown. Returns text_out. */
 static const char *cell(double value, const char *format, char text_out[32]) {
     sh_snprintf(text_out, 32, isfinite(value) ? format : "-", value);
     return text_out;
 }
 
+/* One line; the formats agree with the heading of print_table. */
 static void print_row(FILE *file, int width, const summary *s) {
     char steps[32], epoch[32], workers[32], time[32], accuracy[32], best[32], loss[32];
     sh_fprintf(file, "%-*s  %-8s  %8s  %6s  %7s  %9s  %8s  %8s  %9s\n", width, s->name, s->state,
@@ -100,6 +112,7 @@ static void print_row(FILE *file, int width, const summary *s) {
                cell(s->loss, "%.4f", loss));
 }
 
+/* The name column is as wide as the longest name. */
 static void print_table(FILE *file, const summary *rows, size_t count) {
     int width = 4;
     for (size_t i = 0; i < count; i++)
@@ -111,7 +124,8 @@ static void print_table(FILE *file, const summary *rows, size_t count) {
     for (size_t i = 0; i < count; i++) print_row(file, width, &rows[i]);
 }
 
-/* A folder that is no run, or whose metrics are damaged, has no row. */
+/* Reads one entry of a folder. False: it is no run's folder or its metrics are damaged, and it has
+ * no row. */
 static bool read_row(const char *folder, const char *name, summary *row_out) {
     char *path = sh_path_join(folder, name);
     json_t *run = NULL;
@@ -122,6 +136,7 @@ static bool read_row(const char *folder, const char *name, summary *row_out) {
     return good;
 }
 
+/* Rows as a table, or as a JSON list. */
 static sh_status print_runs(FILE *file, const summary *rows, size_t count, bool json) {
     if (!json) {
         print_table(file, rows, count);
@@ -132,7 +147,10 @@ static sh_status print_runs(FILE *file, const summary *rows, size_t count, bool 
     return print_json(file, list);
 }
 
+/* All runs of a folder by name. What is no run is skipped without a word, as users keep other
+ * files there, so the errors of reading it are cleared. */
 static sh_status list_runs(const char *folder, bool json, FILE *file) {
+    // scandir sorts by name, so that the table is the same on every file system.
     struct dirent **names = NULL;
     int found = scandir(folder, &names, is_run, alphasort);
     if (found < 0) {
@@ -153,6 +171,7 @@ static sh_status list_runs(const char *folder, bool json, FILE *file) {
     return status;
 }
 
+/* Public entry; `folder` NULL: "runs", where training writes by default. */
 shoal_status shoal_runs(const char *folder, bool json, const shoal_sink *sink) {
     SHOAL_NEED_SINK(sink);
     FILE *file;
@@ -162,9 +181,11 @@ shoal_status shoal_runs(const char *folder, bool json, const shoal_sink *sink) {
 
 /* ---- two runs ---- */
 
-/* Calls `take` for every setting of a run file: "optimizer.lr" and its text. A list is one text. */
+/* Called for every setting of a run file, with its dotted key ("optimizer.lr") and its text. A
+ * list is one text. */
 typedef void (*setting_taker)(void *user, const char *key, const char *text);
 
+/* Walks a tree of settings depth first; `prefix` is the key so far. */
 static void each_setting(const sh_node *node, const char *prefix, setting_taker take, void *user) {
     for (const sh_node *entry = node->child; entry != NULL; entry = entry->next) {
         char *key = sh_format("%s%s%s", prefix, *prefix != '\0' ? "." : "", entry->key);
@@ -181,11 +202,12 @@ static void each_setting(const sh_node *node, const char *prefix, setting_taker 
     }
 }
 
+/* Puts a setting into the JSON object `user`. */
 static void add_setting(void *user, const char *key, const char *text) {
     json_object_set_new(user, key, sh_json_string(text));
 }
 
-/* The settings of a run as one flat map. */
+/* Settings of a run as one flat map from dotted key to text. Caller gives it up. */
 static json_t *settings_of(const json_t *run) {
     json_t *map = json_object();
     const char *text = json_string_value(json_object_get(run, "settings"));
@@ -196,13 +218,16 @@ static json_t *settings_of(const json_t *run) {
     return map;
 }
 
+/* A setting's text; "" where the run does not have it. */
 static const char *text_of(const json_t *settings, const char *key) {
     const char *text = json_string_value(json_object_get(settings, key));
     return text != NULL ? text : "";
 }
 
-/* Settings that differ, as {key: [of a, of b]}; where a run was written to is none. */
+/* Settings that differ, as {key: [of a, of b]}. The folder of a run always differs and says
+ * nothing, so it is left out. */
 static json_t *differing(const json_t *a, const json_t *b) {
+    // All keys of both runs: a setting that only one of them has differs, too.
     json_t *all = json_copy((json_t *)a), *differences = json_object();
     json_object_update(all, (json_t *)b);
     const char *key;
@@ -216,6 +241,7 @@ static json_t *differing(const json_t *a, const json_t *b) {
     return differences;
 }
 
+/* A line per setting that differs: key, first run, second run. */
 static void print_differences(FILE *file, const json_t *differences) {
     const char *key;
     json_t *pair;
@@ -231,7 +257,9 @@ static void print_differences(FILE *file, const json_t *differences) {
     }
 }
 
+/* Results of both runs as a table of two rows, then the settings. */
 static sh_status print_diff(FILE *file, const json_t *a, const json_t *b, bool json) {
+    // The differences are handed over to the JSON object, or given up after the text.
     summary rows[] = {summarise(a), summarise(b)};
     json_t *left = settings_of(a), *right = settings_of(b);
     json_t *differences = differing(left, right);
@@ -246,6 +274,7 @@ static sh_status print_diff(FILE *file, const json_t *a, const json_t *b, bool j
     return SH_OK;
 }
 
+/* Both folders are read before anything is printed. */
 shoal_status shoal_runs_diff(const char *one, const char *other, bool json,
                              const shoal_sink *sink) {
     SHOAL_NEED(one);

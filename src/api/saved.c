@@ -1,10 +1,16 @@
-/* shoal_run_open_saved: a run that only evaluates and predicts, from what its checkpoint knows. */
+/* Runs in use: a checkpoint opened as a run that evaluates and predicts, and what any open run can
+ * do with a part of its data: evaluate, predict, load, save.
+ *
+ * A checkpoint tells what its model has to know of the training data (normalisation, classes,
+ * characters), so that data need not be there. Older checkpoints tell nothing; then the run is
+ * opened with its training data. */
 #include <string.h>
 
 #include "nn/spec.h"
 #include "run/run.h"
 #include "run/need.h"
 
+/* The model that a checkpoint was made of, as the tree of a run file. Caller destroys it. */
 static sh_status read_model(const char *path, sh_node **node_out) {
     char *text = NULL;
     SH_TRY(sh_checkpoint_model_text(path, NULL, &text));
@@ -13,11 +19,13 @@ static sh_status read_model(const char *path, sh_node **node_out) {
     return status;
 }
 
-/* A model file alone says which model it is, and what it is tested on is all the data there is. */
+/* Fills in what only the checkpoint knows: a bare model file also tells its model. Data named for
+ * testing alone is all the data there is, and stands for the training data. */
 static sh_status complete(sh_config *config, const char *path) {
     const sh_model_kind *kind = sh_model_kind_of(config->model);
     bool grew = kind != NULL && kind->learner != NULL && strcmp(kind->learner, "svm") == 0;
-    if (grew) {  // in training, so that the model file alone tells how large it is
+    // A support vector machine grows in training: only the model file tells how large it is.
+    if (grew) {
         sh_node_destroy(config->model);
         config->model = NULL;
     }
@@ -27,7 +35,7 @@ static sh_status complete(sh_config *config, const char *path) {
     return config->data.train != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for names");
 }
 
-/* Takes `known` over. */
+/* Opens a run without its training data. `known` is taken over, also on failure. */
 static sh_status open_known(const sh_config *config, const char *path, const shoal_hooks *hooks,
                             sh_data *known, shoal_run **run_out) {
     sh_config whole;
@@ -41,6 +49,8 @@ static sh_status open_known(const sh_config *config, const char *path, const sho
     return status;
 }
 
+/* A run whose parameters cannot be loaded is closed: the caller gets a run that answers, or none.
+ */
 shoal_status shoal_run_open_saved(const shoal_config *config, const char *path,
                                   const shoal_hooks *hooks, shoal_run **run_out) {
     SHOAL_NEED(config);
@@ -63,6 +73,7 @@ shoal_status shoal_run_open_saved(const shoal_config *config, const char *path,
 
 /* ---- use ---- */
 
+/* Checks the caller's struct before the work, and fills as much of it as the caller knows. */
 shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *result_out) {
     SHOAL_NEED(run);
     SHOAL_NEED(part);
@@ -77,6 +88,8 @@ shoal_status shoal_run_evaluate(shoal_run *run, const char *part, shoal_result *
     return SHOAL_OK;
 }
 
+/* Clusters count as classes: their loss looks at no targets, and the width of the output is their
+ * number. */
 int64_t shoal_run_classes(const shoal_run *run) {
     SHOAL_NEED_OR(run, 0);
     const sh_shape *output = sh_net_output(run->model.net);
@@ -84,6 +97,7 @@ int64_t shoal_run_classes(const shoal_run *run) {
     return run->model.loss.kind->classes ? run->data.info.classes : 0;
 }
 
+/* Parameters and running statistics only; the optimizer's state stays. */
 shoal_status shoal_run_load(shoal_run *run, const char *path) {
     SHOAL_NEED(run);
     SHOAL_NEED(path);
@@ -93,20 +107,24 @@ shoal_status shoal_run_load(shoal_run *run, const char *path) {
                                                   run->model.blocks.states);
 }
 
+/* With what is known of the data, so that shoal_model_open can read the file. */
 shoal_status shoal_run_save(const shoal_run *run, const char *path) {
     SHOAL_NEED(run);
     SHOAL_NEED(path);
     return (shoal_status)sh_model_save(&run->model, &run->data, path);
 }
 
+/* State of one prediction: the caller's function, and the index of its next row. */
 typedef struct predicting {
     void (*row)(void *user, int64_t index, const float *output, int64_t width);
     void *user;
     int64_t index;
 } predicting;
 
+/* Callback per batch: one row per sample, in the order of the part. */
 static void predict_batch(void *user, const sh_batch *batch, sh_executor *executor) {
     predicting *p = user;
+    // Outputs of a sample; of text, tokens times vocabulary.
     int64_t width = (int64_t)(executor->output->count / batch->count);
     const float *output = executor->output->data;
     for (size_t i = 0; i < batch->count; i++)
@@ -122,6 +140,7 @@ shoal_status shoal_run_predict(shoal_run *run, const char *part,
     SHOAL_NEED(row);
     const sh_dataset *dataset = NULL;
     SHOAL_TRY(sh_run_part(run, part, &dataset));
+    // In order, once, never more than the part has; `depth` overlaps reading with computing.
     sh_loader_options options = {.batch = (size_t)run->config.batch, .epochs = 1, .depth = 2};
     if (options.batch > dataset->info.count) options.batch = dataset->info.count;
     sh_loader *loader = NULL;

@@ -1,7 +1,10 @@
+/* A FILE over the caller's sink: whatever prints to a FILE inside the library can then print to a
+ * program's own function. glibc's fopencookie passes buffered pieces on. */
 #include "api/sink.h"
 
 #include <errno.h>
 
+/* fopencookie's write. The stream remembers a refusal, which sh_sink_close reports. */
 static ssize_t pass(void *cookie, const char *text, size_t bytes) {
     const shoal_sink *sink = cookie;
     if (sink->write(sink->user, text, bytes)) return (ssize_t)bytes;
@@ -9,6 +12,7 @@ static ssize_t pass(void *cookie, const char *text, size_t bytes) {
     return 0;  // as fopencookie has it: 0 is an error
 }
 
+/* sh_log.line over hooks; a program without the hook hears nothing. */
 static void pass_line(void *self, sh_log_level level, const char *text) {
     const shoal_hooks *hooks = self;
     if (hooks->line != NULL) hooks->line(hooks->user, (shoal_log_level)level, text);
@@ -18,6 +22,7 @@ sh_log sh_log_to_hooks(const shoal_hooks *hooks) {
     return (sh_log){.line = pass_line, .self = (void *)(uintptr_t)hooks};
 }
 
+/* The cookie is not const, but pass only reads it. */
 sh_status sh_sink_open(const shoal_sink *sink, FILE **file_out) {
     void *cookie = (void *)(uintptr_t)sink;
     FILE *file = fopencookie(cookie, "w", (cookie_io_functions_t){.write = pass});
@@ -26,6 +31,8 @@ sh_status sh_sink_open(const shoal_sink *sink, FILE **file_out) {
     return SH_OK;
 }
 
+/* fclose hands over the last piece, so both stream and close are asked for errors. An earlier
+ * failure is reported instead, as it is the cause. */
 shoal_status sh_sink_close(FILE *file, sh_status status) {
     bool failed = ferror(file) != 0;
     failed = fclose(file) != 0 || failed;
