@@ -336,8 +336,7 @@ static sh_status prepare(comparing *c, const shoal_config *config) {
     SH_TRY(check(c));
     c->comparison->target = c->config.target;
     c->comparison->simulated = c->options->simulation != NULL;
-    // No variant stops at the target: every one gets the whole budget of samples.
-    c->config.target = 0;
+    c->config.target = 0;  // every variant gets the whole budget
     if (c->config.eval_every == 0) c->config.eval_every = 0.05;  // a twentieth of the run
     // Workers meet for a checkpoint, which would change schemes where they go alone for long.
     if (c->config.checkpoint_every == 0) c->config.checkpoint_every = CHECKPOINT_LAST;
