@@ -1,5 +1,21 @@
-/* Multi-head self-attention (Vaswani et al. 2017). `attention` stands for three layers: a dense
- * layer to q|k|v, the core, and a dense layer back; names follow GPT-2 (c_attn, c_proj). */
+/* Multi-head self-attention (Vaswani et al. 2017). `attention` expands to three layers, whose names
+ * follow GPT-2:
+ *
+ *   x (B, T, C) ─ c_attn: dense ─▶ q|k|v (B, T, 3C) ─ core ─▶ (B, T, C) ─ c_proj: dense ─▶ (B, T,
+ * C)
+ *
+ * For each of H heads, which owns D = C/H columns of q, k and v:
+ *
+ *   S = q k^T / sqrt(D)      (T, T); causal: S_ts = -inf for s > t
+ *   P = softmax(S) by rows
+ *   y = P v                  (T, D)
+ *
+ * Backward, with dP = dy v^T and delta_t = sum_d dy_td y_td:
+ *
+ *   dv = P^T dy     dS = P (dP - delta)     dq = dS k / sqrt(D)     dk = dS^T q / sqrt(D)
+ *
+ * P is never stored: it is computed again from q, k and the logarithm of each row's sum of
+ * exponentials (FlashAttention, Dao et al. 2022), so the memory is O(T), not O(T^2), per head. */
 #include "tensor/kernels/attention.h"
 
 #include <stdio.h>
@@ -7,6 +23,8 @@
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
 
+/* The deviations start at GPT-2's 0.02. project_std is an option of its own because GPT-2 scales
+ * the projection back down by 1/sqrt(2 layers) (models/gpt.c). */
 static const sh_option rows[] = {
     {.key = "heads",
      .type = SH_OPTION_INT,
@@ -41,7 +59,8 @@ static const sh_option rows[] = {
      .help = "initial deviation of the projection back"},
 };
 
-/* A layer of the group `name`, after `input`; NULL: after the layer before. */
+/* Adds layer `name.part`, one of those that `attention` expands to. `input` NULL: it reads the
+ * layer added before. */
 static sh_status add_part(sh_net_spec *net, const char *name, const char *part,
                           const sh_layer_kind *kind, const int *input, const void *options) {
     char full[SH_LAYER_NAME + 16];
@@ -49,6 +68,8 @@ static sh_status add_part(sh_net_spec *net, const char *name, const char *part,
     return sh_net_spec_add(net, kind, full, input, 1, options, NULL);
 }
 
+/* The projections are plain dense layers, so that the core has no parameters, and the tuner and the
+ * fusions of an executor serve them as any dense layer. */
 static sh_status expand(sh_net_spec *net, const char *name, const int *inputs, int input_count,
                         const void *options) {
     const sh_attention_spec *o = options;
@@ -68,6 +89,7 @@ static sh_status expand(sh_net_spec *net, const char *name, const int *inputs, i
         SH_DENSE(.units = width, .bias = o->bias, .init = "normal", .std = o->project_std));
 }
 
+/* The expanding kind has neither declare nor forward: no op is ever made of it. */
 const sh_layer_kind sh_layer_kind_attention = {
     .name = "attention",
     .help = "multi-head self-attention with its projections, causal or full",
@@ -79,6 +101,7 @@ const sh_layer_kind sh_layer_kind_attention = {
     .expand = expand,
 };
 
+/* Without biases and deviations: the core has no parameters. */
 static const sh_option core_rows[] = {
     {.key = "heads",
      .type = SH_OPTION_INT,
@@ -94,6 +117,8 @@ static const sh_option core_rows[] = {
      .help = "a token sees only itself and those before it"},
 };
 
+/* Input (T, 3C), output (T, C) per sample. Both products, q k^T and P v, take 2 T^2 C flops; the
+ * causal mask leaves half of the pairs, and the kernel computes no more than these. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_attention_core_spec *o = layer->options;
@@ -110,6 +135,7 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
+/* The sizes as kernels name them: B batch, T tokens, H heads, D head size, C = H D. */
 static sh_attention_shape shape_of(const sh_op *op) {
     const sh_attention_core_spec *o = op->layer->options;
     const int64_t *y = op->out->shape.dim;
@@ -120,6 +146,8 @@ static sh_attention_shape shape_of(const sh_op *op) {
                                 .causal = o->causal};
 }
 
+/* Backward reads q, k, v (the input) to compute P again, the output for delta, and the saved
+ * logarithms. Scratch depends on the number of threads, as each works on a head of its own. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     sh_attention_shape shape = shape_of(op);
     op->needs_input = op->needs_output = true;
@@ -129,12 +157,14 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* qkv (B, T, 3C) -> y (B, T, C), lse (B, H, T). */
 static sh_status forward(sh_op *op) {
     sh_attention_shape shape = shape_of(op);
     sh_attention()->forward(&shape, op->in[0]->data, op->out->data, op->saved, op->scratch);
     return SH_OK;
 }
 
+/* dy (B, T, C) -> dqkv (B, T, 3C), in the order of q|k|v. */
 static sh_status backward(sh_op *op) {
     sh_attention_shape shape = shape_of(op);
     if (op->dx[0] != NULL)

@@ -1,4 +1,5 @@
-/* What batch normalisation and its synchronised form (parallel/sync_batchnorm.c) have in common. */
+/* Batch normalisation in pieces, shared by the layer `batchnorm` and its synchronised form
+ * (parallel/sync_batchnorm.c), which puts a sum over workers between the two halves of a kernel. */
 #ifndef SH_NN_LAYERS_BATCHNORM_H
 #define SH_NN_LAYERS_BATCHNORM_H
 
@@ -8,6 +9,8 @@
 enum { SH_BATCHNORM_OPTIONS = 3 };
 extern const sh_option sh_batchnorm_rows[SH_BATCHNORM_OPTIONS];
 
+/* declare and build of both forms: the same parameters and states under the same names, so that
+ * their checkpoints are interchangeable. */
 sh_status sh_batchnorm_declare(const sh_net_spec *net, sh_layer *layer);
 sh_status sh_batchnorm_build(sh_op *op, sh_builder *builder);
 /* The arguments of the kernels for this op, once it is bound. */

@@ -1,5 +1,11 @@
-/* Distances to centres: y_j = -|x - c_j|^2, for rows x (features) and centres (count, features).
- * The nearest centre has the greatest output, as the likeliest class has. */
+/* Distances to centres: y_j = -|x - c_j|^2, for rows x (N, F) and centres c (count, F); y is (N,
+ * count). The nearest centre has the greatest output, as the likeliest class has, so the prediction
+ * of a class serves as that of a cluster. The net form of k-means (models/learned.c).
+ *
+ *   dc_j = 2 sum over rows of dy_j (x - c_j)     dx = -2 sum over j of dy_j (x - c_j)
+ *
+ * With loss `nearest`, dy is negative at the nearest centre and 0 elsewhere, so that dc_j is the
+ * k-means gradient (MacQueen 1967: a step towards the mean of the rows). */
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
 #include "tensor/kernels/distance.h"
@@ -14,6 +20,8 @@ static const sh_option rows[] = {
      .help = "centres"},
 };
 
+/* Three flops per feature and centre: subtract, square, add. Centres do not decay: the origin means
+ * nothing to a cluster. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_centres_spec *options = layer->options;
@@ -25,6 +33,7 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
                           (sh_init){.rule = SH_INIT_NORMAL, .scale = 1});
 }
 
+/* Distances run over whole rows, so that the input must be plain. Backward reads it again. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
@@ -32,6 +41,7 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* N, count and F. Taken from the parameter: in a trained net the option need not be looked up. */
 typedef struct sizes {
     size_t rows, centres, width;
 } sizes;
@@ -42,6 +52,7 @@ static sizes sizes_of(const sh_op *op) {
     return (sizes){op->out->count / centres, centres, (size_t)centre->dim[1]};
 }
 
+/* Rows are independent, so that the bits do not depend on the number of threads. O(N count F). */
 static sh_status forward(sh_op *op) {
     sizes s = sizes_of(op);
     const float *x = op->in[0]->data, *c = op->param[0];
@@ -54,7 +65,9 @@ static sh_status forward(sh_op *op) {
     return SH_OK;
 }
 
-/* dc_j = 2 sum over rows of dy_j (x - c_j), and dx the same with the other sign, summed over j. */
+/* Gradients of centres and input, in one thread and in the order of rows: several threads would add
+ * to the same centre. Zeros in dy are skipped, which with loss `nearest` is all but one centre of
+ * each row: O(N F). */
 static sh_status backward(sh_op *op) {
     sizes s = sizes_of(op);
     const float *x = op->in[0]->data, *c = op->param[0], *dy = op->out->grad;

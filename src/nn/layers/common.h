@@ -1,4 +1,4 @@
-/* What most layers need. */
+/* Helpers of layer files: refusing a shape, scratch, absorbed activations, initial values. */
 #ifndef SH_NN_LAYERS_COMMON_H
 #define SH_NN_LAYERS_COMMON_H
 
@@ -13,8 +13,9 @@ sh_status sh_layer_wrong_shape(const sh_layer *layer, const char *wanted);
 /* Raises the op's scratch to at least `bytes`. */
 void sh_op_scratch(sh_op *op, size_t bytes);
 
-/* Where a following relu was absorbed: the output's gradient counts where the output is positive.
- * Where another activation was: times its slope, unless who wrote the gradient did that. */
+/* Backward of an absorbed activation, in place on the output's gradient: zero where an absorbed
+ * relu gave zero; times the saved slope of another activation, unless the op that wrote the
+ * gradient has multiplied already (op->slopes_applied). */
 void sh_op_mask_relu(sh_op *op);
 
 /* kind->destroy for kernels that are one plain allocation. */

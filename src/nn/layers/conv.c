@@ -1,10 +1,22 @@
-/* 2-d convolution on (C, H, W): weight (out, in/groups, kh, kw), square kernels unless kernel_w is
- * given. Channels in multiples of 8 run on blocked activations. */
+/* 2-d convolution (cross-correlation, as all frameworks have it): x (N, C, H, W), weight w (O, C/G,
+ * kh, kw), y (N, O, H', W') for G groups. In group g, with stride s, padding p and dilation d:
+ *
+ *   y[n,o,i,j] = b_o + sum over c,u,v of w[o,c,u,v] x[n, g C/G + c, i s + u d - p, j s + v d - p]
+ *   H' = (H + 2p - d (kh - 1) - 1) / s + 1     (rounded down; W' likewise)
+ *
+ *   db_o        = sum over n,i,j of dy[n,o,i,j]
+ *   dw[o,c,u,v] = sum over n,i,j of dy[n,o,i,j] x[n, g C/G + c, i s + u d - p, j s + v d - p]
+ *   dx          = the transposed convolution of dy with w
+ *
+ * Backward reads the input (for dw) and, with an absorbed relu, the output (for the mask). Channels
+ * in multiples of 8 run on blocked activations, (N, C/8, H, W, 8): 8 floats are one AVX register,
+ * so that a kernel loads whole vectors of channels at any pixel. */
 #include "tensor/kernels/conv.h"
 
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
 
+/* stride, padding and dilation are the same in both directions; only the kernel may be oblong. */
 static const sh_option rows[] = {
     {.key = "channels",
      .type = SH_OPTION_INT,
@@ -75,6 +87,7 @@ static const sh_option rows[] = {
      .help = "standard deviation of init: normal"},
 };
 
+/* Windows that fit along one direction; 0: not even one. `reach`: pixels a dilated kernel spans. */
 static int64_t out_size(int64_t in, int64_t k, const sh_conv_spec *o) {
     int64_t reach = o->dilation * (k - 1) + 1, room = in + 2 * o->padding - reach;
     return room < 0 ? 0 : room / o->stride + 1;
@@ -82,6 +95,8 @@ static int64_t out_size(int64_t in, int64_t k, const sh_conv_spec *o) {
 
 static int64_t kernel_w(const sh_conv_spec *o) { return o->kernel_w ? o->kernel_w : o->kernel; }
 
+/* weight (O, C/G, kh, kw), bias (O). 2 flops per tap, output channel and output pixel. Fans are per
+ * group: what one output sums over, and what one input contributes to. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_conv_spec *o = layer->options;
@@ -106,6 +121,7 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
                           (sh_init){.rule = SH_INIT_CONSTANT});
 }
 
+/* The sizes as kernels name them (conv_shape.h): i input, o output; c channels, h, w. */
 static sh_conv_shape shape_of(const sh_op *op) {
     const sh_conv_spec *o = op->layer->options;
     const int64_t *x = op->in[0]->shape.dim, *y = op->out->shape.dim;
@@ -129,13 +145,16 @@ static sh_conv_shape shape_of(const sh_op *op) {
     };
 }
 
-/* Whether blocks of 8 channels respect the borders of groups, or groups are single channels, for
- * which the library has kernels of their own. */
+/* A block of 8 channels must not straddle two groups. Depthwise convolution (one channel per group)
+ * is exempt: the library has kernels of its own for it. */
 static bool blocks_fit_groups(const sh_conv_shape *s) {
     int64_t in = s->ic / s->groups, out = s->oc / s->groups;
     return s->groups == 1 || (in == 1 && out == 1) || (in % 8 == 0 && out % 8 == 0);
 }
 
+/* Chooses layouts, then kernels: blocked output where the channels allow it, blocked input only
+ * with it. The first convolution of a net reads 1 or 3 plain channels and gives blocked ones. A
+ * reorder op is put in where the producer's layout is another. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     sh_conv_shape shape = shape_of(op);
     int y_block = shape.oc % 8 == 0 && blocks_fit_groups(&shape) ? 8 : 1;
@@ -159,16 +178,20 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* Serves parameters and their gradients alike; NULL: no bias, which kernels understand. */
 static float *bias_of(float *const *params, const sh_op *op) {
     return op->layer->param_count > 1 ? params[1] : NULL;
 }
 
+/* y is written with bias and absorbed relu in one pass of the kernel. */
 static sh_status forward(sh_op *op) {
     sh_conv_forward(op->kernel, op->in[0]->data, op->param[0], bias_of(op->param, op),
                     op->out->data, op->scratch);
     return SH_OK;
 }
 
+/* dx is NULL for the first trained layer of a net, which saves a third of this layer's work in a
+ * step: forward, dw and dx cost the same. */
 static sh_status backward(sh_op *op) {
     sh_op_mask_relu(op);
     sh_conv_weight_gradient(op->kernel, op->in[0]->data, op->out->grad, op->param_grad[0],

@@ -1,11 +1,20 @@
-/* Fully connected: y (rows, out) = x (rows, in) W^T + b, W (out, in) as PyTorch has it. All leading
- * dimensions are rows, so it serves vectors (N, F) and tokens (N, T, F) alike. */
+/* Fully connected: y (rows, out) = x (rows, in) W^T + b, with W (out, in) as PyTorch has it. All
+ * leading dimensions are rows, so it serves vectors (N, F) and tokens (N, T, F) alike.
+ *
+ *   dW = dy^T x  (out, in)     db = column sums of dy  (out)     dx = dy W  (rows, in)
+ *
+ * Three products of 2 rows in out flops each, so backward costs twice forward. Backward reads the
+ * input x. With an absorbed relu it also reads the output, for the mask; with another absorbed
+ * activation y = f(z) the product saves the slopes f'(z) (rows, out) beside y, since z itself is
+ * never stored. */
 #include <stdio.h>
 
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
 #include "tensor/kernels/gemm.h"
 
+/* `tie` names the weight of an embedding, which has the shape (vocabulary, width) that this layer
+ * wants (Press, Wolf 2017): one parameter, whose gradients of both places are added. */
 static const sh_option rows[] = {
     {.key = "units",
      .type = SH_OPTION_INT,
@@ -38,6 +47,8 @@ static const sh_option rows[] = {
      .help = "use this parameter (`layer.weight`) as the weight"},
 };
 
+/* The bias does not decay. A tied weight takes decay and initial values from the layer that
+ * declares it. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     const sh_dense_spec *options = layer->options;
     const sh_shape *in = &layer->in[0];
@@ -59,11 +70,15 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
                           (sh_init){.rule = SH_INIT_CONSTANT});
 }
 
+/* The three products have transposed shapes, so that the tuner may choose another library for each.
+ */
 typedef struct kernels {
     sh_gemm forward, input_gradient, weight_gradient;
-    char text[64];
+    char text[64];  // for describe, which hands out a pointer
 } kernels;
 
+/* Products that are not wanted are not measured: an evaluating executor chooses forward alone, the
+ * first trained layer no input gradient. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
@@ -85,6 +100,8 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* Bias and absorbed activation are applied while a block of y is still in registers or cache.
+ * `saved` is NULL outside training: no slopes are written then. */
 static sh_status forward(sh_op *op) {
     const kernels *k = op->kernel;
     sh_gemm_run(&k->forward,
@@ -99,6 +116,8 @@ static sh_status forward(sh_op *op) {
     return SH_OK;
 }
 
+/* dx may be multiplied by the slopes of the op before (op->slopes_from), whose backward then skips
+ * its own pass over memory. */
 static sh_status backward(sh_op *op) {
     const kernels *k = op->kernel;
     float *dy = op->out->grad;
@@ -122,6 +141,7 @@ static sh_status backward(sh_op *op) {
     return SH_OK;
 }
 
+/* Libraries of forward / input gradient / weight gradient, as far as they exist. */
 static const char *describe(const sh_op *op) {
     kernels *k = op->kernel;
     bool trains = op->executor->training, has_dx = trains && op->in[0]->needs_grad;

@@ -1,6 +1,9 @@
-/* Dropout (Srivastava et al. 2014): in training an element survives with 1-p and is scaled by
- * 1/(1-p). The mask is a function of (seed, layer, step, sample) and is drawn again in backward, so
- * it is never stored and does not depend on how samples are spread over workers. */
+/* Dropout (Srivastava et al. 2014), inverted: y = m x / (1 - p) with m = 1 with probability 1 - p,
+ * else 0; dx = m dy / (1 - p). Scaling in training keeps the expectation, so inference is the
+ * identity.
+ *
+ * The mask is a function of (seed, layer, step, sample) and is drawn again in backward: it is never
+ * stored, and does not depend on how samples are spread over workers. */
 #include "tensor/kernels/dropout.h"
 
 #include "nn/layers/common.h"
@@ -16,6 +19,7 @@ static const sh_option rows[] = {
      .help = "part of the elements set to zero in training"},
 };
 
+/* An estimate: drawing the mask (Philox) costs more than the product with it. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
@@ -23,7 +27,8 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
-/* The streams are made anew each step; the kernel keeps one per sample. */
+/* The kernel is an array of N streams of random numbers, one per sample, which `begin` sets anew in
+ * each step. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
@@ -31,11 +36,14 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for dropout");
 }
 
+/* Evaluation, or p = 0: the layer is the identity, and draws nothing. */
 static bool is_off(const sh_op *op) {
     const sh_dropout_spec *o = op->layer->options;
     return !sh_op_step(op).training || o->p <= 0;
 }
 
+/* step.position is the epoch's index of the batch's first sample, so a sample draws the same mask
+ * on whichever worker it lands. */
 static void begin(sh_op *op) {
     if (is_off(op)) return;
     sh_step_context step = sh_op_step(op);
@@ -46,7 +54,8 @@ static void begin(sh_op *op) {
     }
 }
 
-/* Elements of one run, which begins at element `at` of the whole sample. */
+/* Masks `count` neighbouring elements, of which the first is element `at` of the whole sample.
+ * Element e takes word e % 4 of Philox block e / 4, as the kernel of whole samples does. */
 static void apply_run(const sh_rng *stream, float p, const float *from, float *to, uint64_t at,
                       size_t count) {
     int32_t threshold = sh_dropout_threshold(p);
@@ -60,7 +69,8 @@ static void apply_run(const sh_rng *stream, float p, const float *from, float *t
     }
 }
 
-/* A part of the sample takes the mask of the whole. */
+/* Tensor parallelism: a worker that holds a part of each sample draws the mask of the whole and
+ * applies its own elements of it, so that any split gives the same result. */
 static void apply_part(const sh_op *op, float p, const float *from, float *to) {
     const sh_slice *part = &op->layer->slice;
     size_t runs = sh_slice_runs(part), count = sh_slice_run_count(part);
@@ -71,6 +81,7 @@ static void apply_part(const sh_op *op, float p, const float *from, float *to) {
                   sh_slice_run_begin(part, i % runs), count);
 }
 
+/* Forward on activations, backward on gradients: the same linear map. `to` may be `from`. */
 static void apply(sh_op *op, const float *from, float *to) {
     const sh_dropout_spec *o = op->layer->options;
     size_t samples = (size_t)op->out->shape.dim[0];

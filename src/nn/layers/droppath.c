@@ -1,6 +1,12 @@
-/* Stochastic depth (Huang et al. 2016): in training the branch that ends here is skipped as a whole
- * with probability p, and scaled by 1/(1-p) when it is not. Skipped means not computed: the ops
- * that feed only this layer do not run and their parameters count as unused in the step. */
+/* Stochastic depth (Huang et al. 2016): the residual branch f that ends here is skipped as a whole
+ * with probability p, and scaled when it is not, so that the expectation is that of inference.
+ *
+ *   y = b f / (1 - p),  b = 0 with probability p, else 1     dx = b dy / (1 - p)
+ *
+ * b is one draw for the whole part of a batch that a worker computes at once, not per sample,
+ * because only then is there work to save. Skipped means not computed: the ops that feed only this
+ * layer do not run (executor_fuse.c finds them), and their parameters count as unused in the step.
+ */
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
 
@@ -14,6 +20,8 @@ static const sh_option rows[] = {
      .help = "probability that the branch is skipped in a step"},
 };
 
+/* Flops of the scaling alone. Those of the branch are counted by its own layers, as if never
+ * skipped. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
@@ -21,13 +29,16 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
-/* The kernel is one bool, "dropped in this step", which the executor reads (decide_skips). */
+/* The kernel is one bool, "dropped in this step". The executor reads it (decide_skips) to leave out
+ * the ops of the branch, so `begin` must have set it before any op of the step runs. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     (void)builder;
     op->kernel = sh_alloc(1, sizeof(bool));
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for drop-path");
 }
 
+/* The draw is a function of (seed, layer, step, shard), so a run repeats exactly. Never dropped
+ * outside training. */
 static void begin(sh_op *op) {
     const sh_droppath_spec *o = op->layer->options;
     sh_step_context step = sh_op_step(op);
@@ -37,6 +48,8 @@ static void begin(sh_op *op) {
     *(bool *)op->kernel = step.training && (double)draw < o->p;
 }
 
+/* Where dropped, `from` was not computed and may hold anything, NaN included: zeros are stored, not
+ * products with 0. */
 static void apply(const sh_op *op, const float *from, float *to) {
     const sh_droppath_spec *o = op->layer->options;
     float scale = sh_op_step(op).training ? (float)(1.0 / (1.0 - o->p)) : 1.0f;

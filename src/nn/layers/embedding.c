@@ -1,4 +1,13 @@
-/* Token embedding: (T) of int32 to (T, C), and learned positions added to (T, C). */
+/* Token embedding and learned positions, the first two layers of a language model (V words, C
+ * channels):
+ *
+ *   embedding    y[n,t] = table[token[n,t]]     (N, T) of int32 -> (N, T, C), table (V, C)
+ *                dtable[w] = sum of dy[n,t] over all places where token[n,t] = w
+ *   positions    y[n,t] = x[n,t] + position[t]  (N, T, C), position (T, C)
+ *                dposition[t] = sum over n of dy[n,t],  dx = dy
+ *
+ * The table's gradient is dense, (V, C), though a batch touches few rows of it: it lies in the
+ * block of all gradients, which optimizers and all-reduces treat alike. */
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
 #include "tensor/kernels/embed.h"
@@ -27,6 +36,9 @@ static const sh_option rows[] = {
      .help = "initial standard deviation"},
 };
 
+/* Only the data itself can be embedded: no layer gives tokens. A table may have more rows than the
+ * data has tokens (GPT-2's 50257 on smaller text), never fewer: a token would point past the end.
+ */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     const sh_embedding_spec *o = layer->options;
     if (layer->in[0].rank != 1 || !net->input.tokens || layer->inputs[0] != SH_NET_INPUT)
@@ -41,8 +53,10 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
                           (sh_init){.rule = SH_INIT_NORMAL, .scale = o->std});
 }
 
+/* C, from the output (N, T, C). */
 static size_t width_of(const sh_op *op) { return (size_t)op->out->shape.dim[2]; }
 
+/* V, from the parameter (V, C): kernels assert that every token is below it. */
 static size_t words_of(const sh_op *op) {
     return (size_t)op->executor->net->params.items[op->layer->params[0]].shape.dim[0];
 }
@@ -53,6 +67,8 @@ static sh_status forward(sh_op *op) {
     return SH_OK;
 }
 
+/* The kernel only ever adds, so the gradient is cleared first, unless something is in it: an
+ * earlier micro-batch, or the head that is tied to this table and came first in backward. */
 static sh_status backward(sh_op *op) {
     const sh_param *table = &op->executor->net->params.items[op->layer->params[0]];
     if (!sh_op_adds(op, 0)) memset(op->param_grad[0], 0, table->count * sizeof(float));
@@ -61,6 +77,7 @@ static sh_status backward(sh_op *op) {
     return SH_OK;
 }
 
+/* Backward reads the tokens again. They have no gradient, so there is no dx. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     (void)builder;
     op->needs_input = true;
@@ -82,6 +99,7 @@ const sh_layer_kind sh_layer_kind_embedding = {
     .backward = backward,
 };
 
+/* Options of `positions`. The model gpt takes their default, so they need no shared struct. */
 typedef struct positions_options {
     double std;
 } positions_options;
@@ -96,6 +114,7 @@ static const sh_option position_rows[] = {
      .help = "initial standard deviation"},
 };
 
+/* As many positions as the data has tokens per sample: longer text cannot be read later. */
 static sh_status declare_positions(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const positions_options *o = layer->options;
@@ -113,6 +132,8 @@ static sh_status forward_positions(sh_op *op) {
     return SH_OK;
 }
 
+/* Reads neither input nor output, so that forward may work in place. dx is dy: usually the same
+ * memory, copied where another op has its own. */
 static sh_status backward_positions(sh_op *op) {
     sh_embed()->position_backward(op->out->grad, (size_t)op->out->shape.dim[0],
                                   (size_t)op->out->shape.dim[1], (size_t)op->out->shape.dim[2],

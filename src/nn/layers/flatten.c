@@ -1,4 +1,6 @@
-/* Renames (C, H, W) to (C*H*W): no work, the memory is the same. */
+/* Renames (N, C, H, W) to (N, C H W): y and dx are x and dy under another shape, in the same memory
+ * (`reshapes`), so forward does no work. Order is that of plain images, c first: a blocked input is
+ * reordered before, as dense weights count on it. */
 #include "nn/layers/common.h"
 
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
@@ -18,7 +20,8 @@ static sh_status nothing(sh_op *op) {
     return SH_OK;
 }
 
-/* Only a second reader's gradient is not in place already. */
+/* dx is dy in place, but where the input has several readers: then this one's share of the gradient
+ * lies aside and is added, so it must be copied there. */
 static sh_status backward(sh_op *op) {
     if (op->dx[0] != NULL && op->dx[0] != op->out->grad)
         memcpy(op->dx[0], op->out->grad, op->out->count * sizeof(float));

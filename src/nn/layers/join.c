@@ -1,5 +1,12 @@
-/* Where branches meet: add (element-wise, any number of inputs) and concat (along the first
- * dimension of a sample: channels of images, features of vectors, the last for tokens). */
+/* Where branches meet.
+ *
+ *   add       y = x_0 + x_1 + ...          dx_k = dy
+ *   concat    y = [x_0, x_1, ...]          dx_k = its stretch of dy
+ *
+ * add is element-wise, of any number of inputs of one shape: the end of a residual branch. concat
+ * joins along the first dimension of a sample (channels of images, features of vectors), but the
+ * last for tokens (T, F). Neither backward reads inputs or outputs; add with an absorbed relu reads
+ * its output for the mask. */
 #include "nn/layers/common.h"
 #include "tensor/kernels/activation.h"
 
@@ -16,12 +23,16 @@ static sh_status declare_add(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
+/* The first input decides the layout, the others follow it, so that a sum is one loop over memory.
+ */
 static sh_status build_add(sh_op *op, sh_builder *builder) {
     for (int i = 1; i < op->in_count; i++)
         SH_TRY(sh_builder_want(builder, op, i, op->in[0]->block));
     return SH_OK;
 }
 
+/* y may be the memory of the first input. The absorbed relu is a second pass over y, but spares an
+ * op. */
 static sh_status forward_add(sh_op *op) {
     float *y = op->out->data;
     const sh_vector_kernels *v = sh_vector();
@@ -31,6 +42,8 @@ static sh_status forward_add(sh_op *op) {
     return SH_OK;
 }
 
+/* All branches get the same gradient. The first usually shares dy's memory, so that one copy is
+ * saved. */
 static sh_status backward_add(sh_op *op) {
     sh_op_mask_relu(op);
     for (int i = 0; i < op->in_count; i++)
@@ -52,9 +65,11 @@ const sh_layer_kind sh_layer_kind_add = {
     .fuses_relu = true,
 };
 
-/* A sample is (outer, its own part): outer is T for tokens and 1 otherwise. */
+/* Joining is done with N (or N T) rows: a row of the output is the rows of the inputs one after the
+ * other. `axis` is the dimension of a sample that grows. */
 static int axis_of(const sh_shape *sample) { return sample->rank == 2 ? 1 : 0; }
 
+/* All dimensions but the joined one must agree. No flops: only copies. */
 static sh_status declare_concat(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
@@ -80,11 +95,13 @@ static sh_status build_concat(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* Rows: N, or N T of tokens (N, T, F). */
 static size_t outer_of(const sh_op *op) {
     const sh_shape *shape = &op->out->shape;
     return (size_t)(shape->rank == 3 ? shape->dim[0] * shape->dim[1] : shape->dim[0]);
 }
 
+/* `row`: floats of an output row; `part`: those of one input in it; `at`: where they begin. */
 static sh_status forward_concat(sh_op *op) {
     size_t outer = outer_of(op), row = op->out->count / outer, at = 0;
     float *y = op->out->data;
@@ -97,6 +114,7 @@ static sh_status forward_concat(sh_op *op) {
     return SH_OK;
 }
 
+/* The same copies the other way; inputs that want no gradient are passed over. */
 static sh_status backward_concat(sh_op *op) {
     size_t outer = outer_of(op), row = op->out->count / outer, at = 0;
     const float *dy = op->out->grad;

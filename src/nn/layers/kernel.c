@@ -1,5 +1,15 @@
-/* The kernel of each row with each of some vectors: y_j = K(x, v_j), for rows x (features) and
- * vectors (count, features). What a support vector machine is made of, before its weights. */
+/* Kernel functions: y_j = K(x, v_j), for rows x (N, F) and vectors v (count, F); y is (N, count).
+ * With the support vectors as v and a dense layer after it, this is a support vector machine as a
+ * net (models/learned.c).
+ *
+ *   rbf           exp(-gamma |x - v|^2)         dK/dv = 2 gamma K (x - v)
+ *   linear        x.v                           dK/dv = x
+ *   polynomial    (gamma x.v + coef0)^degree    dK/dv = degree gamma (gamma x.v + coef0)^(degree-1)
+ * x
+ *
+ * dK/dx is the same with x and v exchanged. Backward reads the input and computes K again. Kernels
+ * are those of libsvm, in doubles: src/learn trains with the same formulas, and a trained model
+ * must decide as its training did. */
 #include <math.h>
 #include <string.h>
 
@@ -12,6 +22,8 @@ static const char *kernel_choice(size_t index) {
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
+/* The model `svm` sets all of these; the defaults serve run files that list the layer themselves.
+ */
 static const sh_option rows[] = {
     {.key = "count",
      .type = SH_OPTION_INT,
@@ -49,6 +61,8 @@ static const sh_option rows[] = {
      .help = "of the polynomial"},
 };
 
+/* Vectors are rows of the training data (or drawn, where only gradients train them), so that they
+ * do not decay. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_kernel_spec *options = layer->options;
@@ -60,6 +74,7 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
                           (sh_init){.rule = SH_INIT_NORMAL, .scale = 1});
 }
 
+/* Rows are read feature by feature: plain layout. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
@@ -67,6 +82,7 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* N, count and F. */
 typedef struct sizes {
     size_t rows, vectors, width;
 } sizes;
@@ -77,12 +93,15 @@ static sizes sizes_of(const sh_op *op) {
     return (sizes){op->out->count / vectors, vectors, (size_t)vector->dim[1]};
 }
 
+/* K(x, v). The name of the kernel was checked by the option table; polynomial is what remains. */
 static double value(const sh_kernel_spec *o, const float *x, const float *v, size_t width) {
     if (strcmp(o->kernel, "rbf") == 0) return exp(-o->gamma * sh_distance(x, v, width));
     if (strcmp(o->kernel, "linear") == 0) return sh_dot(x, v, width);
     return pow(o->gamma * sh_dot(x, v, width) + o->coef0, (double)o->degree);
 }
 
+/* O(N count F). Each value depends on its two rows alone: the same bits for any number of threads.
+ */
 static sh_status forward(sh_op *op) {
     sizes s = sizes_of(op);
     const sh_kernel_spec *o = op->layer->options;
@@ -95,7 +114,9 @@ static sh_status forward(sh_op *op) {
     return SH_OK;
 }
 
-/* dK/dv = along (x - v) for rbf, along x for the others; dK/dx the same with x and v exchanged. */
+/* dv_j = sum over rows of dy_j dK/dv_j; dx = sum over j of dy_j dK/dx. `by` is the scalar factor of
+ * one pair (row, vector), which multiplies x - v for rbf, and the other vector otherwise. One
+ * thread, in the order of rows, as several would add to the same vector. */
 static sh_status backward(sh_op *op) {
     sizes s = sizes_of(op);
     const sh_kernel_spec *o = op->layer->options;

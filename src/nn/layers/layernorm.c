@@ -1,4 +1,15 @@
-/* Layer normalisation (Ba et al. 2016) over the last dimension. */
+/* Layer normalisation (Ba et al. 2016) over the last dimension: every row of C features (a vector,
+ * or one token) by its own statistics, so that training and inference are the same function.
+ *
+ *   mean = sum x / C     rstd = 1 / sqrt(sum (x - mean)^2 / C + epsilon)     xhat = (x - mean) rstd
+ *   y = gamma xhat + beta
+ *
+ *   dgamma = sum over rows of dy xhat     dbeta = sum over rows of dy
+ *   g = gamma dy
+ *   dx = rstd (g - mean(g) - xhat mean(g xhat))
+ *
+ * Saved for backward are mean and rstd, two floats per row; xhat is computed again from the input.
+ */
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
 #include "tensor/kernels/norm.h"
@@ -18,6 +29,7 @@ static const sh_option rows[] = {
      .help = "add a trained bias"},
 };
 
+/* gamma "weight" (C), beta "bias" (C), neither of which decays. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_layernorm_spec *o = layer->options;
@@ -32,17 +44,22 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return sh_layer_param(layer, "bias", features, false, (sh_init){.rule = SH_INIT_CONSTANT});
 }
 
+/* C. */
 static size_t features_of(const sh_op *op) {
     const sh_shape *x = &op->in[0]->shape;
     return (size_t)x->dim[x->rank - 1];
 }
 
+/* N, or N T of tokens. */
 static size_t rows_of(const sh_op *op) { return op->in[0]->count / features_of(op); }
 
+/* Threads sum dgamma and dbeta of their own rows; 4 C floats each is what the kernel takes at best.
+ */
 static size_t scratch_floats(const sh_op *op, int threads) {
     return 4 * features_of(op) * (size_t)threads;
 }
 
+/* op->saved is (2, rows): mean, then rstd. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
@@ -53,6 +70,7 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* Serves parameters and their gradients alike; NULL: no bias. */
 static float *bias_of(float *const *params, const sh_op *op) {
     return op->layer->param_count > 1 ? params[1] : NULL;
 }
@@ -66,6 +84,9 @@ static sh_status forward(sh_op *op) {
     return SH_OK;
 }
 
+/* `adds_dx`: in a transformer the input also feeds the residual sum, whose backward came first and
+ * left its gradient in dx. The kernel adds to it in its own pass, where another layer would write
+ * aside. Where dx is not wanted it goes over dy, which is not read again. */
 static sh_status backward(sh_op *op) {
     const float *mean = op->saved;
     sh_layernorm()->backward(&(sh_layernorm_backward){

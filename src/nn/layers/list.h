@@ -2,6 +2,9 @@
 #ifndef SH_NN_LAYERS_LIST_H
 #define SH_NN_LAYERS_LIST_H
 
+/* The order is that of the registry (sh_layer_at). attention_core, centres, kernel, votes and route
+ * are parts of attention and of the learned models; they can be named in a run file like all
+ * others. */
 #define SH_LAYER_LIST(X) \
     X(dense)             \
     X(centres)           \

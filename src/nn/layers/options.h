@@ -22,30 +22,32 @@ typedef struct sh_dense_spec {
 } sh_dense_spec;
 
 typedef struct sh_centres_spec {
-    int64_t count;
+    int64_t count;  // centres: rows of the parameter `centre` (count, F)
 } sh_centres_spec;
 
 typedef struct sh_kernel_spec {
-    int64_t count;
-    char *kernel;  // rbf, linear, polynomial
-    double gamma, coef0;
+    int64_t count;        // vectors: rows of the parameter `vector` (count, F)
+    char *kernel;         // rbf, linear, polynomial
+    double gamma, coef0;  // rbf: exp(-gamma |x - v|^2); polynomial: (gamma x.v + coef0)^degree
     int64_t degree;
 } sh_kernel_spec;
 
 typedef struct sh_conv_spec {
-    int64_t channels, kernel, kernel_w, stride, padding, dilation, groups;
+    int64_t channels, kernel, kernel_w, stride, padding, dilation,
+        groups;  // kernel_w 0: square; padding on all four sides
     bool bias;
     char *init;  // he, xavier, normal
     double std;  // normal: standard deviation
 } sh_conv_spec;
 
 typedef struct sh_pool_spec {
-    int64_t kernel, stride, padding;
+    int64_t kernel, stride,
+        padding;  // square windows; stride 0: the kernel; padding at most kernel / 2
 } sh_pool_spec;
 
 typedef struct sh_batchnorm_spec {
-    double epsilon, momentum;
-    double init;  // initial weight
+    double epsilon, momentum;  // added to the variance; weight of the new batch in running values
+    double init;               // initial weight
 } sh_batchnorm_spec;
 
 typedef struct sh_layernorm_spec {
@@ -54,11 +56,11 @@ typedef struct sh_layernorm_spec {
 } sh_layernorm_spec;
 
 typedef struct sh_dropout_spec {
-    double p;
+    double p;  // probability that an element becomes 0
 } sh_dropout_spec;
 
 typedef struct sh_droppath_spec {
-    double p;
+    double p;  // probability that the whole branch is skipped in a step
 } sh_droppath_spec;
 
 typedef struct sh_embedding_spec {
@@ -69,7 +71,7 @@ typedef struct sh_embedding_spec {
 
 typedef struct sh_attention_spec {
     int64_t heads;
-    bool causal, bias;
+    bool causal, bias;   // token t sees tokens 0..t; biases of c_attn and c_proj
     double std;          // of c_attn
     double project_std;  // of c_proj
 } sh_attention_spec;
@@ -80,9 +82,11 @@ typedef struct sh_attention_core_spec {
 } sh_attention_core_spec;
 
 typedef struct sh_gelu_spec {
-    bool approximate;
+    bool approximate;  // tanh formula of GPT-2; false: erf
 } sh_gelu_spec;
 
+/* Each yields a pointer to a compound literal, which lives to the end of the enclosing block: good
+ * for a call, not to be stored. A default that differs from the option table's fails a test. */
 #define SH_DENSE(...) (&(sh_dense_spec){.bias = true, .init = "he", .std = 0.02, __VA_ARGS__})
 #define SH_CONV(...)                \
     (&(sh_conv_spec){.channels = 1, \

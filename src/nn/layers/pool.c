@@ -1,10 +1,19 @@
-/* Pooling on (C, H, W), plain or blocked: max (with an absorbed relu), average, and the mean over
- * the whole area, which ends in a vector (C). */
+/* Pooling on (N, C, H, W), plain or blocked; k x k windows.
+ *
+ *   maxpool       y = max over the window             dx = dy at the maximum, 0 elsewhere
+ *   avgpool       y = sum over the window / k^2       dx = dy / k^2 over the window
+ *   globalpool    y = mean over H W: (N, C)           dx = dy / (H W)
+ *
+ * Overlapping windows add up in dx. Padding never wins a maximum and counts as 0 in a mean. Max
+ * pooling saves the place of each maximum (one byte), so that backward reads no activation. It
+ * absorbs the relu before it: max and relu commute, and relu is cheaper on the pooled side;
+ * backward then also reads its output. */
 #include "tensor/kernels/pool.h"
 
 #include "nn/layers/common.h"
 #include "nn/layers/options.h"
 
+/* A window has at most 15 x 15 = 225 places: the saved index is a byte. */
 static const sh_option rows[] = {
     {.key = "kernel",
      .type = SH_OPTION_INT,
@@ -31,6 +40,8 @@ static const sh_option rows[] = {
 
 static int64_t stride_of(const sh_pool_spec *o) { return o->stride > 0 ? o->stride : o->kernel; }
 
+/* Padding above half the kernel would make windows of nothing but padding, whose maximum is
+ * undefined. Windows that reach over the far border are left out (rounded down). */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_pool_spec *o = layer->options;
@@ -47,6 +58,8 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
+/* The kernel data of an op: each plane of a channel, or of 8 blocked channels, is an image of its
+ * own, N C / lanes of them. Caller owns it (sh_op_free_kernel). */
 static sh_pool_shape *shape_of(sh_op *op) {
     const sh_pool_spec *o = op->layer->options;
     const int64_t *x = op->in[0]->shape.dim, *y = op->out->shape.dim;
@@ -78,17 +91,20 @@ static sh_status build_max(sh_op *op, sh_builder *builder) {
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for pooling");
 }
 
+/* Outside training `saved` is NULL, and no places are written. */
 static sh_status forward_max(sh_op *op) {
     sh_pool()->max_forward(op->kernel, op->in[0]->data, op->out->data, op->saved);
     return SH_OK;
 }
 
+/* Of equal maxima the first in row-major order takes the whole gradient. */
 static sh_status backward_max(sh_op *op) {
     if (op->dx[0] != NULL)
         sh_pool()->max_backward(op->kernel, op->out->grad, op->out->data, op->saved, op->dx[0]);
     return SH_OK;
 }
 
+/* Nothing is saved: the gradient of a mean depends on no value. */
 static sh_status build_average(sh_op *op, sh_builder *builder) {
     (void)builder;
     op->kernel = shape_of(op);
@@ -105,6 +121,7 @@ static sh_status backward_average(sh_op *op) {
     return SH_OK;
 }
 
+/* (C, H, W) to (C): what a residual net ends in before its dense layer (Lin et al. 2013). */
 static sh_status declare_global(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     if (layer->in[0].rank != 3) return sh_layer_wrong_shape(layer, "an image (C, H, W)");
@@ -120,6 +137,7 @@ static sh_status build_global(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* x->count / out->count = H W is the area. */
 static sh_status forward_global(sh_op *op) {
     const sh_value *x = op->in[0];
     sh_pool()->global_forward(op->out->count / (size_t)x->block, x->count / op->out->count,

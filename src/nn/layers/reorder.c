@@ -4,6 +4,8 @@
 
 #include "nn/layers/common.h"
 
+/* A pure permutation of N C H W floats, in `from`'s other layout; no value changes. `block`: of
+ * `to`. */
 static void convert(const sh_value *value, int block, const float *from, float *to) {
     const int64_t *d = value->shape.dim;
     size_t area = (size_t)(d[2] * d[3]);
@@ -11,11 +13,14 @@ static void convert(const sh_value *value, int block, const float *from, float *
                                                                    area, 8, to);
 }
 
+/* One read and one write of the activation; build functions ask for it only where kernels win more.
+ */
 static sh_status forward(sh_op *op) {
     convert(op->out, op->out->block, op->in[0]->data, op->out->data);
     return SH_OK;
 }
 
+/* The gradient goes back into the layout of the input. */
 static sh_status backward(sh_op *op) {
     if (op->dx[0] != NULL) convert(op->out, op->in[0]->block, op->out->grad, op->dx[0]);
     return SH_OK;

@@ -1,9 +1,15 @@
-/* One of several experts: from scores (experts) and outputs (experts * outputs), the outputs of the
- * expert with the greatest score; of equal ones the first. Scores get no gradient. */
+/* One of several experts: from scores (N, E) and the outputs of all experts (N, E O), the O outputs
+ * of the expert with the greatest score, the first of equals.
+ *
+ *   e = argmax scores[n]     y[n] = outputs[n, e]     doutputs[n, e] = dy[n], 0 elsewhere
+ *
+ * The argmax is piecewise constant, so scores get the gradient 0. Part of SVMs that train a model
+ * per part of the data (models/learned.c): scores are minus distances to the centres of parts. */
 #include <string.h>
 
 #include "nn/layers/common.h"
 
+/* The number of experts is the width of the scores; O follows from it. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_shape *scores = &layer->in[0], *outputs = &layer->in[1];
@@ -14,6 +20,7 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
+/* Backward asks the scores again which expert was taken, so that nothing is saved. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
     SH_TRY(sh_builder_want(builder, op, 1, 1));
@@ -22,6 +29,7 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* A strict comparison keeps the first of equals, and expert 0 where its score is NaN. */
 static size_t best_of(const float *scores, size_t experts) {
     size_t best = 0;
     for (size_t e = 1; e < experts; e++)
@@ -29,6 +37,7 @@ static size_t best_of(const float *scores, size_t experts) {
     return best;
 }
 
+/* N, E and O. */
 typedef struct sizes {
     size_t rows, experts, outputs;
 } sizes;
@@ -48,6 +57,7 @@ static sh_status forward(sh_op *op) {
     return SH_OK;
 }
 
+/* All of dx is written: experts that were not chosen get zeros. */
 static sh_status backward(sh_op *op) {
     sizes s = sizes_of(op);
     const float *scores = op->in[0]->data;

@@ -1,9 +1,14 @@
-/* Softmax over the last dimension, for outputs that are to be probabilities. (The cross-entropy
- * loss has its own; do not put one before it.) */
+/* Softmax over the last dimension, for outputs that are to be probabilities.
+ *
+ *   y_i = exp(x_i - max x) / sum_j exp(x_j - max x)     dx_i = y_i (dy_i - sum_j dy_j y_j)
+ *
+ * Backward needs the output alone, so forward may work in place. The cross-entropy loss has a
+ * softmax of its own: do not put this layer before it. */
 #include "tensor/kernels/softmax.h"
 
 #include "nn/layers/common.h"
 
+/* Ten flops per element: the exponential is most of it. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
@@ -18,6 +23,7 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* Classes: the length of a row that sums to 1. */
 static size_t cols_of(const sh_op *op) {
     const sh_shape *shape = &op->out->shape;
     return (size_t)shape->dim[shape->rank - 1];

@@ -1,17 +1,21 @@
-/* Votes between classes: decisions of one class against each other, (K (K - 1) / 2) in the order
- * (0,1), (0,2), ... (1,2), ..., become scores of K classes. A class has one vote for each decision
- * that it wins, and less than one vote more by how clearly it wins them all:
+/* Votes between classes: decisions of one class against each other, (N, K (K - 1) / 2) in the order
+ * (0,1), (0,2), ... (1,2), ..., become scores (N, K). A decision above 0 is for the first class of
+ * its pair. A class has one vote for each decision that it wins; ties are broken by how clearly it
+ * wins, which counts less than one vote:
  *
- *   y_k = votes + s / (3 (|s| + 1)),   s the sum of its decisions, those that it is second in
- * negated
+ *   y_k = votes_k + s_k / (3 (|s_k| + 1))
+ *   s_k = sum of the decisions of k, with the sign that is positive in favour of k
  *
- * as scikit-learn ranks classes. Votes are steps, so the gradient is that of the second part. */
+ * as scikit-learn ranks classes (_ovr_decision_function). Votes are steps, so the gradient is that
+ * of the second term:
+ *
+ *   g_k = dy_k / (3 (|s_k| + 1)^2)     dx_(a,b) = g_a - g_b */
 #include <math.h>
 #include <string.h>
 
 #include "nn/layers/common.h"
 
-/* K of K (K - 1) / 2; 0: it is none. */
+/* The number of classes K that has `pairs` = K (K - 1) / 2 pairs; 0: no K has. */
 static int64_t classes_of(int64_t pairs) {
     int64_t classes = 2;
     while (classes * (classes - 1) / 2 < pairs) classes++;
@@ -29,6 +33,8 @@ static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
+/* Backward sums the decisions again, which is cheaper than saving s (N, K). Scratch is s of one
+ * row. */
 static sh_status build(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
@@ -37,6 +43,8 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     return SH_OK;
 }
 
+/* s_k and votes of one row x (pairs); votes NULL: not wanted. A decision of exactly 0 votes for the
+ * second class. */
 static void sums_of(const float *x, size_t classes, float *sum, float *votes) {
     memset(sum, 0, classes * sizeof *sum);
     if (votes != NULL) memset(votes, 0, classes * sizeof *votes);
@@ -48,6 +56,7 @@ static void sums_of(const float *x, size_t classes, float *sum, float *votes) {
         }
 }
 
+/* Votes are counted in y itself, then the tie-breaking term is added. */
 static sh_status forward(sh_op *op) {
     size_t classes = (size_t)op->layer->out.dim[0], pairs = classes * (classes - 1) / 2;
     float *sum = op->scratch;
@@ -59,6 +68,7 @@ static sh_status forward(sh_op *op) {
     return SH_OK;
 }
 
+/* `sum` is s first, and g from the second loop on. */
 static sh_status backward(sh_op *op) {
     size_t classes = (size_t)op->layer->out.dim[0], pairs = classes * (classes - 1) / 2;
     float *sum = op->scratch;
