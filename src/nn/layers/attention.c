@@ -1,8 +1,7 @@
 /* Multi-head self-attention (Vaswani et al. 2017). `attention` expands to three layers, whose names
  * follow GPT-2:
  *
- *   x (B, T, C) ─ c_attn: dense ─▶ q|k|v (B, T, 3C) ─ core ─▶ (B, T, C) ─ c_proj: dense ─▶ (B, T,
- * C)
+ *   x (B, T, C) ─ c_attn: dense ─▶ q|k|v (B, T, 3C) ─ core ─▶ (B, T, C) ─ c_proj: dense ─▶ y
  *
  * For each of H heads, which owns D = C/H columns of q, k and v:
  *

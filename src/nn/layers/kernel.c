@@ -4,8 +4,7 @@
  *
  *   rbf           exp(-gamma |x - v|^2)         dK/dv = 2 gamma K (x - v)
  *   linear        x.v                           dK/dv = x
- *   polynomial    (gamma x.v + coef0)^degree    dK/dv = degree gamma (gamma x.v + coef0)^(degree-1)
- * x
+ *   polynomial    (gamma x.v + coef0)^degree    dK/dv = degree gamma (...)^(degree - 1) x
  *
  * dK/dx is the same with x and v exchanged. Backward reads the input and computes K again. Kernels
  * are those of libsvm, in doubles: src/learn trains with the same formulas, and a trained model

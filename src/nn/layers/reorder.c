@@ -4,8 +4,8 @@
 
 #include "nn/layers/common.h"
 
-/* A pure permutation of N C H W floats, in `from`'s other layout; no value changes. `block`: of
- * `to`. */
+/* A pure permutation of N C H W floats: no value changes. `block` is that of `to`; `from` has the
+ * other one. */
 static void convert(const sh_value *value, int block, const float *from, float *to) {
     const int64_t *d = value->shape.dim;
     size_t area = (size_t)(d[2] * d[3]);

@@ -2,6 +2,7 @@
 #ifndef SH_NN_LOSSES_LIST_H
 #define SH_NN_LOSSES_LIST_H
 
+/* `auto` chooses cross_entropy for classes and mse for values (loss.c). */
 #define SH_LOSS_LIST(X) \
     X(cross_entropy)    \
     X(mse)              \

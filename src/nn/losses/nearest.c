@@ -1,9 +1,13 @@
 /* The loss of k-means: minus the greatest output, which of the layer `centres` is the squared
- * distance to the nearest centre. Targets are not looked at. */
+ * distance to the nearest centre. The sum over all rows is the inertia. Targets are not looked at,
+ * and `correct` is unknown (-1).
+ *
+ *   loss = -max_j y_j     dy_j = -1 at the first greatest output, else 0 */
 #include <string.h>
 
 #include "nn/loss.h"
 
+/* `gradient` may be the prediction itself: each row is read before it is overwritten. */
 static sh_loss_result nearest(const sh_loss *loss, const float *prediction, const void *target,
                               int64_t rows, int64_t width, double scale, float *gradient) {
     (void)loss;

@@ -1,8 +1,14 @@
-/* Losses on float targets: squared error, binary cross-entropy, Huber. Each is the mean over a
- * row's elements, summed over rows. */
+/* Losses on float targets t (rows, width). Each is the mean over a row's elements, summed over
+ * rows, so that a model with more outputs does not train with larger steps.
+ *
+ *   mse      (p - t)^2                                       dp = 2 (p - t)
+ *   bce      -t log s(p) - (1 - t) log(1 - s(p))             dp = s(p) - t,  s the sigmoid
+ *   huber    d^2 / 2 for |d| <= delta, d = p - t             dp = d
+ *            delta (|d| - delta / 2) beyond                  dp = delta sign(d) */
 #include "nn/loss.h"
 #include "tensor/kernels/loss.h"
 
+/* A value is neither right nor wrong: `correct` is unknown (-1). */
 static sh_loss_result row_means(double sum, int64_t rows, int64_t width) {
     return (sh_loss_result){.sum = sum / (double)width, .counted = rows, .correct = -1};
 }
@@ -15,6 +21,7 @@ static sh_loss_result mse(const sh_loss *loss, const float *prediction, const vo
     return row_means(sum, rows, width);
 }
 
+/* Of logits: a sigmoid layer before it would be applied twice. */
 static sh_loss_result bce(const sh_loss *loss, const float *prediction, const void *target,
                           int64_t rows, int64_t width, double scale, float *gradient) {
     (void)loss;

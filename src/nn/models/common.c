@@ -6,6 +6,7 @@
 
 enum { NAME_ROOM = 2 * SH_LAYER_NAME };  // a name that is too long stays so, and is refused
 
+/* Returns SH_NET_INPUT after a failure: a valid index, so that callers may pass it on unchecked. */
 static int add_layer(sh_net_spec *net, sh_status *status, const sh_layer_kind *kind,
                      const int *inputs, int input_count, const void *options, const char *name,
                      va_list arguments) {
@@ -17,6 +18,7 @@ static int add_layer(sh_net_spec *net, sh_status *status, const sh_layer_kind *k
     return index;
 }
 
+/* No inputs (NULL) means the layer added last, as sh_net_spec_add has it. */
 int sh_model_layer(sh_net_spec *net, sh_status *status, const sh_layer_kind *kind, int input,
                    const void *options, const char *name, ...) {
     va_list arguments;

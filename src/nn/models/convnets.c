@@ -1,5 +1,21 @@
-/* Plain convolutional networks: LeNet in the size of the FedAvg and TensorFlow tutorials, AlexNet
- * (Krizhevsky 2014, single tower) and VGG-11 (Simonyan, Zisserman 2014). */
+/* Plain convolutional networks: chains of layers without branches.
+ *
+ *   lenet     conv 5x5x32 ─ relu ─ pool 2 ─ conv 5x5x64 ─ relu ─ pool 2 ─ fc 1024 ─ relu ─ fc
+ *             LeNet (LeCun et al. 1998) in the size of the TensorFlow tutorial; hidden: 512 is the
+ *             CNN of FedAvg (McMahan et al. 2017), with 1663370 parameters on 28 x 28 images.
+ *
+ *   alexnet   conv 11x11x64 /4 ─ pool ─ conv 5x5x192 ─ pool ─ conv 384 ─ conv 256 ─ conv 256 ─ pool
+ *             ─ classifier. The single tower of Krizhevsky 2014, not the two of 2012, and without
+ *             local response normalisation; as in torchvision, 61100840 parameters at 224 x 224.
+ *
+ *   vgg11     64 M 128 M 256 256 M 512 512 M 512 512 M ─ classifier, M a pooling by 2, all kernels
+ *             3 x 3 (configuration A of Simonyan, Zisserman 2014).
+ *
+ *   classifier: [dropout] fc 4096 relu [dropout] fc 4096 relu fc
+ *
+ * Differences from the papers: weights start by Glorot's or He's rule; there is no adaptive
+ * pooling, so fc1 has as many columns as the last image has values, and a small image makes a small
+ * model. */
 #include "nn/models/common.h"
 
 typedef struct lenet_options {
@@ -7,6 +23,7 @@ typedef struct lenet_options {
     double dropout;
 } lenet_options;
 
+/* Without dropout by default, as in the experiments of FedAvg. */
 static const sh_option lenet_rows[] = {
     {.key = "hidden",
      .type = SH_OPTION_INT,
@@ -24,6 +41,8 @@ static const sh_option lenet_rows[] = {
      .help = "before the last layer"},
 };
 
+/* Padding 2 keeps the size under a 5 x 5 kernel: (28, 28) -> pool (14, 14) -> pool (7, 7), so fc1
+ * reads 64 7 7 = 3136 values. */
 static sh_status describe_lenet(sh_net_spec *net, const void *options) {
     const lenet_options *o = options;
     sh_status status = SH_OK;
@@ -55,10 +74,12 @@ const sh_model_kind sh_model_kind_lenet = {
     .typical = {.sample = {.rank = 3, .dim = {1, 28, 28}}, .outputs = 10},
 };
 
+/* Options of alexnet and vgg11. */
 typedef struct dropout_options {
     double dropout;
 } dropout_options;
 
+/* 0.5 as in both papers; 0 leaves the layers out altogether. */
 static const sh_option dropout_rows[] = {
     {.key = "dropout",
      .type = SH_OPTION_REAL,
@@ -69,17 +90,21 @@ static const sh_option dropout_rows[] = {
      .help = "before the dense layers"},
 };
 
+/* The executor absorbs the relu into the convolution, or into a pooling that follows it. */
 static void conv_relu(sh_net_spec *net, sh_status *status, int index, const sh_conv_spec *options) {
     sh_model_layer(net, status, &sh_layer_kind_conv, SH_AFTER, options, "conv%d", index);
     sh_model_layer(net, status, &sh_layer_kind_relu, SH_AFTER, NULL, "relu%d", index);
 }
 
+/* alexnet pools 3 x 3 windows with stride 2, which overlap (Krizhevsky et al. 2012); vgg11 2 x 2.
+ */
 static void pool(sh_net_spec *net, sh_status *status, int index, int kernel) {
     sh_model_layer(net, status, &sh_layer_kind_maxpool, SH_AFTER,
                    SH_POOL(.kernel = kernel, .stride = 2), "pool%d", index);
 }
 
-/* Two hidden layers of 4096 and the classes, as both nets end. */
+/* Two hidden layers of 4096 and the classes. Dropout stands before fc1 and fc2, as in AlexNet;
+ * VGG's paper has it after them. */
 static void classifier(sh_net_spec *net, sh_status *status, char *init, double dropout) {
     sh_model_layer(net, status, &sh_layer_kind_flatten, SH_AFTER, NULL, "flatten");
     for (int i = 1; i <= 2; i++) {
@@ -93,6 +118,8 @@ static void classifier(sh_net_spec *net, sh_status *status, char *init, double d
     sh_model_layer(net, status, &sh_layer_kind_dense, SH_AFTER, SH_DENSE(.init = "xavier"), "fc3");
 }
 
+/* (3, 224, 224) -> conv1 (64, 55, 55) -> 27 -> conv2 (192, 27, 27) -> 13 -> conv5 (256, 13, 13) ->
+ * (256, 6, 6): fc1 reads 9216 values. */
 static sh_status describe_alexnet(sh_net_spec *net, const void *options) {
     const dropout_options *o = options;
     sh_status status = SH_OK;
@@ -110,6 +137,8 @@ static sh_status describe_alexnet(sh_net_spec *net, const void *options) {
     return status;
 }
 
+/* Five poolings halve the image: 224 -> 7, so fc1 reads 25088 values, and 32 -> 1, so 512. Smaller
+ * images than 32 x 32 have no pixel left. In `channels`, 0 is a pooling. */
 static sh_status describe_vgg11(sh_net_spec *net, const void *options) {
     const dropout_options *o = options;
     static const int channels[] = {64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0};

@@ -1,5 +1,21 @@
-/* GPT-2 (Radford et al. 2019): pre-norm blocks, learned positions, GELU, initial deviation 0.02 and
- * 0.02/sqrt(2 layers) on the projections back into the stream. Names follow GPT-2's. */
+/* GPT-2 (Radford et al. 2019), a decoder-only transformer with pre-norm blocks. B samples, T
+ * tokens, C width, L blocks, V words; x is the residual stream:
+ *
+ *   tokens (B, T) ─ wte ─ wpe ─ [drop] ─▶ x (B, T, C) ─ h.0 ─ ... ─ h.L-1 ─ ln_f ─ lm_head ─▶
+ *                                                                        scores (B, T, V)
+ *
+ *   block    x ─┬─ ln_1 ─ attn ─ [dropout] ─ + ─┬─ ln_2 ─ c_fc ─ gelu ─ c_proj ─ [dropout] ─ + ─▶
+ *               └────────────────────────────┘  └────────────────────────────────────────────┘
+ *                                                         (B, T, 4C)
+ *
+ * Weights start with deviation 0.02, the two projections back into the stream with 0.02 / sqrt(2
+ * L): 2 L of them are summed, and the stream's variance would grow with depth otherwise.
+ * Parameters: V C + T C + L (12 C^2 + 13 C) + 2 C, with the head tied to wte; for gpt2 with T =
+ * 1024 that is 124439808.
+ *
+ * Differences: no dropout on the attention weights; `gpt` has exact GELU by default, `gpt2` the
+ * tanh formula; T is that of the data, not always 1024. Names follow GPT-2's, but weights are (out,
+ * in) as everywhere in Shoal, where GPT-2's own files have (in, out). */
 #include <math.h>
 #include "nn/models/common.h"
 
@@ -9,6 +25,8 @@ typedef struct gpt_options {
     bool bias, tied, approximate;
 } gpt_options;
 
+/* Both models have the same options with other defaults, so that either can be made the other.
+ * `bias: false` is nanoGPT's variant; biases matter little here and cost time. */
 #define GPT_ROWS(default_layers, default_heads, default_width, default_words, default_tanh) \
     {.key = "layers",                                                                       \
      .type = SH_OPTION_INT,                                                                 \
@@ -61,9 +79,11 @@ typedef struct gpt_options {
          .initial = default_tanh,                                                           \
          .help = "GELU by tanh, as GPT-2 has it"},
 
+/* gpt: the size of nanoGPT's character model. gpt2: the smallest of the GPT-2 family ("124M"). */
 static const sh_option rows[] = {GPT_ROWS("6", "6", "384", "0", "false")};
 static const sh_option gpt2_rows[] = {GPT_ROWS("12", "12", "768", "50257", "true")};
 
+/* A model being described: the first failure stays in `status`. */
 typedef struct builder {
     sh_net_spec *net;
     sh_status status;
@@ -71,22 +91,27 @@ typedef struct builder {
     double project_std;
 } builder;
 
-/* A layer of block `block`, named as in GPT-2. */
+/* Adds layer transformer.h.BLOCK.PART, the name that GPT-2 checkpoints have. Returns its index. */
 static int layer(builder *b, int block, const char *part, const sh_layer_kind *kind, int input,
                  const void *options) {
     return sh_model_layer(b->net, &b->status, kind, input, options, "transformer.h.%d.%s", block,
                           part);
 }
 
+/* Without dropout there is no layer, not one that does nothing: fewer ops, and fusions reach
+ * further. */
 static int dropout(builder *b, int block, const char *part, int input) {
     if (b->o->dropout <= 0) return input;
     return layer(b, block, part, &sh_layer_kind_dropout, input, SH_DROPOUT(.p = b->o->dropout));
 }
 
+/* `a` is the branch, whose memory the sum may take; `other` the stream. */
 static int add(builder *b, int block, const char *part, int a, int other) {
     return sh_model_add(b->net, &b->status, a, other, "transformer.h.%d.%s", block, part);
 }
 
+/* Adds one block; takes and returns the layer index of the residual stream. Pre-norm: the norm is
+ * in the branch, so that the stream itself is only ever added to. */
 static int add_block(builder *b, int block, int stream) {
     const gpt_options *o = b->o;
     const sh_layernorm_spec *norm = SH_LAYERNORM(.bias = o->bias);
@@ -108,6 +133,8 @@ static int add_block(builder *b, int block, int stream) {
     return add(b, block, "add_2", at, stream);
 }
 
+/* The head has no bias and, unless `tied` is off, no weight of its own (Press, Wolf 2017): V C
+ * floats less, 31 % of GPT-2 124M. Its gradient and the embedding's are added in one place. */
 static sh_status describe(sh_net_spec *net, const void *options) {
     const gpt_options *o = options;
     if (!net->input.tokens) return SH_FAIL(SH_E_USAGE, "a GPT wants text data");
@@ -129,6 +156,7 @@ static sh_status describe(sh_net_spec *net, const void *options) {
     return b.status;
 }
 
+/* Typical: 256 tokens of 65 characters, the size of tiny Shakespeare. */
 const sh_model_kind sh_model_kind_gpt = {
     .name = "gpt",
     .help = "decoder-only transformer of any size",
@@ -138,6 +166,7 @@ const sh_model_kind sh_model_kind_gpt = {
     .typical = {.sample = {.rank = 1, .dim = {256}}, .tokens = true, .outputs = 65},
 };
 
+/* Typical: the context of GPT-2 and its byte-pair vocabulary. */
 const sh_model_kind sh_model_kind_gpt2 = {
     .name = "gpt2",
     .help = "GPT-2 124M: 12 layers, 12 heads, 768 wide, 50257 tokens, tied head",

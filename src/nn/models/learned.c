@@ -1,10 +1,18 @@
-/* k-means, the linear models and the support vector machine as nets of a few layers. Which learner
- * fills in its parameters is the option `solver`; `sgd` is the gradients that every net learns by.
- */
+/* k-means, the linear models and the support vector machine as nets of a few layers, so that
+ * evaluation, prediction, checkpoints and export need nothing of their own:
+ *
+ *   kmeans                  [flatten] ─ centres                                    (N, k)
+ *   linear, logistic, l2svm [flatten] ─ dense                                      (N, outputs)
+ *   svm                     [flatten] ─ kernel ─ dense ─ [route] ─ [votes]         (N, classes)
+ *                                 └──── centres ──────────┘
+ *
+ * Who fills in the parameters is the option `solver`: a learner of src/learn, or `sgd`, which
+ * trains the net by gradients like any other. */
 #include "nn/models/learned.h"
 
 #include "nn/models/common.h"
 
+/* Images are rows of pixels to all of these models. */
 static void flatten(sh_net_spec *net, sh_status *status) {
     if (net->input.sample.rank > 1)
         sh_model_layer(net, status, &sh_layer_kind_flatten, SH_AFTER, NULL, "flatten");
@@ -12,17 +20,24 @@ static void flatten(sh_net_spec *net, sh_status *status) {
 
 /* ---- k-means ---- */
 
+/* Bahmani et al. 2012 (k-means||, few passes over the data), Arthur and Vassilvitskii 2007
+ * (k-means++, one exchange per centre), rows drawn at random, or centres from a file. */
 static const char *seeds_choice(size_t index) {
     static const char *const names[] = {"k-means||", "k-means++", "random", "given"};
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
+/* lloyd and plain give the same bits; lloyd keeps bounds (Hamerly 2010) that spare most distances.
+ * minibatch (Sculley 2010) trades inertia for cheap steps. */
 static const char *kmeans_solver(size_t index) {
     static const char *const names[] = {"lloyd", "plain", "minibatch", "sgd"};
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
 #define AT(field) .at = offsetof(sh_kmeans_model, field)
+/* oversample and rounds act with k-means|| alone, centres with seeds given, batch with solver
+ * minibatch. A limit in this table is the least or greatest value that the code can take, not
+ * advice. */
 static const sh_option kmeans_rows[] = {
     {.key = "k",
      .type = SH_OPTION_INT,
@@ -86,6 +101,8 @@ static const sh_option kmeans_rows[] = {
 };
 #undef AT
 
+/* One layer: the greatest output is the nearest centre. Loss `nearest` makes the mean loss the
+ * inertia per row. */
 static sh_status describe_kmeans(sh_net_spec *net, const void *options) {
     const sh_kmeans_model *o = options;
     sh_status status = SH_OK;
@@ -108,6 +125,8 @@ const sh_model_kind sh_model_kind_kmeans = {
 
 /* ---- Linear models ---- */
 
+/* y = W x + b, with one row of W per class or target value. The loss makes the model: mse for least
+ * squares, cross-entropy for logistic regression, hinge for the SVM. */
 static sh_status describe_single(sh_net_spec *net, const void *options) {
     (void)options;
     sh_status status = SH_OK;
@@ -116,12 +135,17 @@ static sh_status describe_single(sh_net_spec *net, const void *options) {
     return status;
 }
 
+/* gram: normal equations, one pass and F^2 memory, which squares the condition number. tsqr: QR of
+ * stacked parts, twice the flops, for ill-conditioned data. auto looks at the condition number.
+ * newton needs products with the data alone, so it serves wide sparse data. */
 static const char *linear_solver(size_t index) {
     static const char *const names[] = {"sgd", "auto", "gram", "tsqr", "newton"};
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
 #define AT(field) .at = offsetof(sh_linear_model, field)
+/* Penalties default to 0: plain least squares. sgd has weight decay of its own, in the optimizer.
+ */
 static const sh_option linear_rows[] = {
     {.key = "solver",
      .type = SH_OPTION_STRING,
@@ -176,6 +200,8 @@ const sh_model_kind sh_model_kind_linear = {
 };
 
 #define AT(field) .at = offsetof(sh_separator_model, field)
+/* The rows that logistic and l2svm share after their `solver`. c and tolerance mean what they mean
+ * in LIBLINEAR, so that its users find the same model; here the intercept is never penalised. */
 #define SEPARATOR_ROWS                                                                             \
     {.key = "c",                                                                                   \
      .type = SH_OPTION_REAL,                                                                       \
@@ -201,11 +227,15 @@ const sh_model_kind sh_model_kind_linear = {
         .most = 1 << 30, .help = "newton: steps of the trust region, at most"                      \
     }
 
+/* sgd is the default of logistic, newton that of l2svm: cross-entropy is a loss that nets have, and
+ * the squared hinge is not. */
 static const char *logistic_solver(size_t index) {
     static const char *const names[] = {"sgd", "newton"};
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
+/* newton minimises 1/2 |w|^2 + c sum log(1 + exp(-y w.x)) for two classes, the multinomial
+ * likelihood for more. */
 static const sh_option logistic_rows[] = {
     {.key = "solver",
      .type = SH_OPTION_STRING,
@@ -231,6 +261,7 @@ static const char *l2svm_solver(size_t index) {
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
+/* newton minimises 1/2 |w|^2 + c sum max(0, 1 - y w.x)^2. With sgd the loss is the plain hinge. */
 static const sh_option l2svm_rows[] = {
     {.key = "solver",
      .type = SH_OPTION_STRING,
@@ -255,18 +286,23 @@ const sh_model_kind sh_model_kind_l2svm = {
 
 /* ---- Support vector machine ---- */
 
+/* smo is exact (Fan, Chen, Lin 2005). The others are the ladder of CA-SVM (You et al. 2015): from
+ * cascade to ca-random each sends less and gives up more of the whole problem (docs/svm.md). */
 static const char *svm_solver(size_t index) {
     static const char *const names[] = {"auto", "smo",    "cascade", "dc",       "dc-filter",
                                         "cp",   "ca-bkm", "ca-fcfs", "ca-random"};
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
+/* The names of the layer `kernel`, which computes them (layers/kernel.c). */
 static const char *svm_kernel(size_t index) {
     static const char *const names[] = {"rbf", "linear", "polynomial"};
     return index < SH_COUNT(names) ? names[index] : NULL;
 }
 
 #define AT(field) .at = offsetof(sh_svm_spec, field)
+/* `vectors` and `experts` are sizes of the net, not wishes: training sets them, and a checkpoint
+ * brings them back, so that the loaded net has the trained shape. */
 static const sh_option svm_rows[] = {
     {.key = "solver",
      .type = SH_OPTION_STRING,
@@ -358,13 +394,17 @@ static const sh_option svm_rows[] = {
 };
 #undef AT
 
-/* One decision between each two classes, or a value; with experts those of the nearest centre. */
+/* `kernel` gives K(x, v_j) of all support vectors; `decision` weighs them: one decision for each
+ * pair of classes (one against one, as libsvm), or one value in regression. With E experts there
+ * are E times as many, of which `route` takes those of the part whose centre is nearest. `votes`
+ * turns decisions into scores of classes. */
 static sh_status describe_svm(sh_net_spec *net, const void *options) {
     const sh_svm_spec *o = options;
     sh_status status = SH_OK;
     flatten(net, &status);
     SH_TRY(status);
     int input = sh_net_spec_last(net);
+    // Regression has one output. Kernels read the flattened sample, `width` features.
     int64_t classes = net->input.outputs, pairs = classes > 1 ? classes * (classes - 1) / 2 : 1;
     int64_t width = (int64_t)sh_shape_count(&net->input.sample);
     sh_kernel_spec kernel = {.count = o->vectors,
@@ -386,6 +426,7 @@ static sh_status describe_svm(sh_net_spec *net, const void *options) {
     return status;
 }
 
+/* The loss only evaluates: every solver minimises its own objective. */
 const sh_model_kind sh_model_kind_svm = {
     .name = "svm",
     .help = "support vector machine with a kernel (kernel: rbf, c: 1)",

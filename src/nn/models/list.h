@@ -2,6 +2,7 @@
 #ifndef SH_NN_MODELS_LIST_H
 #define SH_NN_MODELS_LIST_H
 
+/* First the models that learners of src/learn can train (learned.c), then nets. */
 #define SH_MODEL_LIST(X) \
     X(linear)            \
     X(logistic)          \

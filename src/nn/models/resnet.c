@@ -1,5 +1,19 @@
-/* Residual networks (He et al. 2015): basic blocks for 18 and 34, bottlenecks for 50. Images below
- * 64 pixels get a 3x3 stem without pooling, as is usual for CIFAR; names follow torchvision. */
+/* Residual networks (He et al. 2015). Every block adds a branch to its input, which thereby reaches
+ * any depth, and backward any layer, by additions alone:
+ *
+ *   basic (18, 34)      x ─ conv 3x3 ─ bn ─ relu ─ conv 3x3 ─ bn ─ [droppath] ─ + ─ relu ─▶
+ *                       └──────────────── shortcut ─────────────────────────────┘
+ *
+ *   bottleneck (50)     x ─ conv 1x1 ─ bn ─ relu ─ conv 3x3 ─ bn ─ relu ─ conv 1x1, 4 C ─ + ─
+ *
+ *   net                 stem ─ layer1 64 ─ layer2 128 /2 ─ layer3 256 /2 ─ layer4 512 /2 ─ fc
+ *
+ * The shortcut is x itself, or a 1x1 convolution with batchnorm where the shape changes (the
+ * paper's option B). Names and shapes of parameters follow torchvision.
+ *
+ * Differences from the paper: a bottleneck strides in its 3x3 convolution, as torchvision does
+ * ("v1.5"), not in the first 1x1; images below 64 pixels get a 3x3 stem without pooling, as is
+ * usual for CIFAR; zero_init and droppath are options. */
 #include "nn/models/common.h"
 
 typedef struct resnet_options {
@@ -7,6 +21,8 @@ typedef struct resnet_options {
     double droppath;
 } resnet_options;
 
+/* zero_init: the last batchnorm of every branch starts with gamma = 0, so that the block starts as
+ * the identity (Goyal et al. 2017). droppath: Huang et al. 2016, whose rate rises with depth. */
 static const sh_option rows[] = {
     {.key = "zero_init",
      .type = SH_OPTION_BOOL,
@@ -30,7 +46,9 @@ typedef struct builder {
     int block, block_count;  // over the whole net
 } builder;
 
-/* conv without bias and batchnorm. Returns the last layer's index. */
+/* A convolution and its batchnorm. The convolution has no bias, which the batchnorm would subtract
+ * again with the mean; padding keeps the image size at stride 1. `zero`: gamma starts at 0. Returns
+ * the last layer's index. */
 static int conv_norm(builder *b, const char *conv, const char *norm, int input,
                      const sh_conv_spec *options, bool zero) {
     sh_conv_spec own = *options;
@@ -42,6 +60,7 @@ static int conv_norm(builder *b, const char *conv, const char *norm, int input,
                           SH_BATCHNORM(.init = zero ? 0 : 1), "%s%s", b->prefix, norm);
 }
 
+/* The relu is a layer of its own here and part of the batchnorm in the executor. */
 static int conv_norm_relu(builder *b, const char *conv, const char *norm, int input,
                           const sh_conv_spec *options) {
     int at = conv_norm(b, conv, norm, input, options, false);
@@ -49,6 +68,9 @@ static int conv_norm_relu(builder *b, const char *conv, const char *norm, int in
                           norm);
 }
 
+/* The residual branch. Only its first 3x3 convolution strides. A bottleneck works at `channels` and
+ * gives four times as many, so that the costly 3x3 is narrow. No relu at the end: it comes after
+ * the sum. */
 static int branch(builder *b, int input, int channels, int stride, bool bottleneck) {
     bool zero = b->options->zero_init;
     const sh_conv_spec *wide = SH_CONV(.channels = channels, .kernel = 3, .stride = stride);
@@ -61,6 +83,8 @@ static int branch(builder *b, int input, int channels, int stride, bool bottlene
     return conv_norm(b, "conv3", "bn3", at, SH_CONV(.channels = 4 * channels, .kernel = 1), zero);
 }
 
+/* A block: the shortcut, the branch, their sum, relu. The drop rate of block b of n is droppath b /
+ * n. The shortcut is described before the branch, as its index must be known for the sum. */
 static int block(builder *b, int input, int channels, int stride, bool bottleneck) {
     int outputs = bottleneck ? 4 * channels : channels, shortcut = input;
     if (b->status != SH_OK) return input;
@@ -76,6 +100,9 @@ static int block(builder *b, int input, int channels, int stride, bool bottlenec
     return sh_model_layer(b->net, &b->status, &sh_layer_kind_relu, at, NULL, "%srelu", b->prefix);
 }
 
+/* (3, H, W) -> (64, H/4, W/4): a 7x7 convolution and a pooling, both with stride 2. On small images
+ * that would leave the four stages, which halve three times, next to no pixels: there it is one 3x3
+ * convolution, (64, H, W). */
 static int stem(builder *b) {
     bool small = b->net->input.sample.dim[1] < 64;
     b->prefix = "";
@@ -87,6 +114,9 @@ static int stem(builder *b) {
                           SH_POOL(.kernel = 3, .stride = 2, .padding = 1), "maxpool");
 }
 
+/* `counts`: blocks of each of the four stages. A stage doubles the channels and halves the image in
+ * its first block, but for stage 1. The global mean serves any image size, so fc has 512 columns
+ * (2048 with bottlenecks) whatever the data. */
 static sh_status describe(sh_net_spec *net, const void *options, const int counts[4],
                           bool bottleneck) {
     if (net->input.sample.rank != 3) return SH_FAIL(SH_E_SHAPE, "a ResNet wants images (C, H, W)");
@@ -107,6 +137,8 @@ static sh_status describe(sh_net_spec *net, const void *options, const int count
     return b.status;
 }
 
+/* One row per depth. Layers with weights give the name: 2 per basic block or 3 per bottleneck, the
+ * stem, fc. */
 #define RESNET(id, text, bottleneck, ...)                                       \
     static sh_status describe_##id(sh_net_spec *net, const void *options) {     \
         return describe(net, options, (const int[4]){__VA_ARGS__}, bottleneck); \
