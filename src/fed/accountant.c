@@ -1,3 +1,5 @@
+/* Renyi accountant of the subsampled Gaussian mechanism (Mironov, Talwar, Zhang 2019). Moments are
+ * sums over binomial coefficients that overflow doubles, so that all sums are of logarithms. */
 #include "fed/accountant.h"
 
 #include <math.h>
@@ -5,6 +7,8 @@
 
 #include "base/status.h"
 
+/* Dense where the best order usually lies, sparse above: small budgets are best converted at high
+ * orders. */
 double sh_fed_order(size_t index) {
     static const double large[] = {128, 256, 512, 1024};
     SH_ASSERT(index < SH_FED_ORDERS);
@@ -13,7 +17,7 @@ double sh_fed_order(size_t index) {
     return large[index - 152];
 }
 
-/* log(e^a + e^b) and log(e^a - e^b), a >= b. */
+/* log(e^a + e^b); below, log(e^a - e^b) for a >= b. Minus infinity stands for log 0. */
 static double log_add(double a, double b) {
     double high = a > b ? a : b, low = a > b ? b : a;
     return isinf(low) && low < 0 ? high : high + log1p(exp(low - high));
@@ -60,6 +64,8 @@ static double log_moment_any(double q, double s, double a) {
     }
 }
 
+/* rate 1 is the plain Gaussian mechanism, whose divergence has a closed form. No noise: no privacy.
+ */
 double sh_fed_gaussian_rdp(double rate, double multiplier, double order) {
     SH_ASSERT(order > 1 && rate >= 0 && rate <= 1);
     if (rate == 0) return 0;
@@ -95,12 +101,15 @@ double sh_fed_accountant_epsilon(const sh_fed_accountant *accountant, double del
     return least > 0 ? least : 0;
 }
 
+/* Epsilon of `rounds` equal rounds, from nothing. */
 static double spent_with(double multiplier, double delta, double rate, double rounds) {
     sh_fed_accountant accountant = {0};
     sh_fed_accountant_add(&accountant, rate, multiplier, rounds);
     return sh_fed_accountant_epsilon(&accountant, delta);
 }
 
+/* Epsilon falls with the noise: doubling finds an upper bound, 60 halvings narrow it. The upper end
+ * is returned: never too little noise. */
 double sh_fed_noise_for(double epsilon, double delta, double rate, double rounds) {
     double low = 1e-2, high = 1e-2;
     while (spent_with(high, delta, rate, rounds) > epsilon) {

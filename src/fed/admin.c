@@ -8,6 +8,8 @@
 #include "base/text.h"
 #include "fed/privacy.h"
 
+/* The line holds all that a client needs to trust the server: address, one-time token, fingerprint.
+ */
 sh_status sh_fed_invitation(sh_fed_store *store, int64_t unix_s, double hours,
                             char line_out[SH_FED_LINE]) {
     char url[300], fingerprint[80], token[SH_FED_TOKEN];
@@ -22,6 +24,7 @@ sh_status sh_fed_invitation(sh_fed_store *store, int64_t unix_s, double hours,
     return SH_OK;
 }
 
+/* Works while the server runs: both are processes on one SQLite database. */
 sh_status sh_fed_invite(const char *folder, int64_t count, double hours,
                         void (*line)(void *user, const char *line), void *user) {
     sh_fed_store *store = NULL;
@@ -36,6 +39,7 @@ sh_status sh_fed_invite(const char *folder, int64_t count, double hours,
     return status;
 }
 
+/* The running server looks for revocations once a second (serve.c). */
 sh_status sh_fed_revoke(const char *folder, int64_t client) {
     sh_fed_store *store = NULL;
     SH_TRY(sh_fed_store_open(folder, false, &store));
@@ -45,11 +49,12 @@ sh_status sh_fed_revoke(const char *folder, int64_t client) {
 }
 
 typedef struct printing {
-    FILE *file;
+    FILE *file;  // NULL: count only
     bool json;
     int64_t rows, revoked, closed;
 } printing;
 
+/* UTC, so that logs of servers in several places compare. */
 static void print_day(FILE *file, int64_t unix_s) {
     char text[32] = "";
     time_t time_s = (time_t)unix_s;
@@ -58,6 +63,7 @@ static void print_day(FILE *file, int64_t unix_s) {
     fputs(text, file);
 }
 
+/* One JSON object per line, or one line of text. */
 static void print_client(void *self, const sh_fed_client_row *client) {
     printing *p = self;
     p->rows++;
@@ -92,6 +98,7 @@ static void count_round(void *self, const sh_fed_round_row *round) {
     p->closed = round->round;
 }
 
+/* A round without a loss (secure or private aggregation) prints null, as NaN is no JSON. */
 static void print_round(void *self, const sh_fed_round_row *round) {
     printing *p = self;
     if (p->json) {
@@ -113,6 +120,7 @@ static void print_round(void *self, const sh_fed_round_row *round) {
     fputc('\n', p->file);
 }
 
+/* Charges are kept one by one, so that epsilon can be computed for any delta. */
 static void add_charge(void *self, double rate, double noise) {
     sh_fed_accountant_add(self, rate, noise, 1);
 }
@@ -132,6 +140,7 @@ static sh_status spent_privacy(sh_fed_store *store, double *epsilon_out, double 
     return SH_OK;
 }
 
+/* Reads only what is durable: the open round is in the memory of the server. */
 static sh_status print_status(sh_fed_store *store, bool json, FILE *file) {
     char url[300], rounds[32];
     printing seen = {0}, shown = {.file = file, .json = json};

@@ -1,3 +1,5 @@
+/* Little-endian numbers in a growing buffer, and a reader that checks every length. Both remember
+ * the first failure, so that callers check once at the end. */
 #include "fed/bytes.h"
 
 #include <string.h>
@@ -7,6 +9,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "floats are copied as they lie in memory");
 
+/* After a failure nothing is appended: a message is whole or not sent. */
 void sh_fed_put(sh_fed_writer *writer, const void *data, size_t bytes) {
     void *memory = writer->data;
     if (writer->failed || bytes == 0) return;
@@ -25,6 +28,7 @@ void sh_fed_put_number(sh_fed_writer *writer, uint64_t value, int bytes) {
     sh_fed_put(writer, digits, (size_t)bytes);
 }
 
+/* The bits of the double, so that NaN and infinity arrive as they were sent. */
 void sh_fed_put_real(sh_fed_writer *writer, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -46,6 +50,7 @@ void sh_fed_writer_fini(sh_fed_writer *writer) {
     *writer = (sh_fed_writer){0};
 }
 
+/* The only place that moves a reader: a length beyond the end fails here, whoever asked. */
 const void *sh_fed_take(sh_fed_reader *reader, size_t bytes) {
     if (reader->failed || bytes > reader->left) {
         reader->failed = true;
@@ -71,6 +76,7 @@ double sh_fed_take_real(sh_fed_reader *reader) {
     return value;
 }
 
+/* A zero inside the text would hide what follows it from every C function. */
 void sh_fed_take_text(sh_fed_reader *reader, char *text_out, size_t size) {
     size_t length = (size_t)sh_fed_take_number(reader, 4);
     const char *text = length < size ? sh_fed_take(reader, length) : NULL;
@@ -83,6 +89,7 @@ void sh_fed_take_text(sh_fed_reader *reader, char *text_out, size_t size) {
     text_out[length] = '\0';
 }
 
+/* A count whose bytes overflow size_t asks for more than there can be, and fails as too short. */
 void sh_fed_take_floats(sh_fed_reader *reader, float *values_out, size_t count) {
     const void *values = count <= SIZE_MAX / sizeof(float)
                              ? sh_fed_take(reader, count * sizeof(float))

@@ -1,9 +1,13 @@
+/* The client's state machine (client.h): every event sets the next step and the time before which
+ * it is not taken. No clock, network or file, so that tests drive it through any order of events.
+ */
 #include "fed/client.h"
 
 #include <string.h>
 
 enum { FIRST_PAUSE_MS = 500, DOUBLINGS_MOST = 7 };  // up to 64 s
 
+/* The stream of jitter is the client's own: equal streams would keep clients in step. */
 void sh_fed_client_init(sh_fed_client *client, uint64_t seed, uint64_t name) {
     *client =
         (sh_fed_client){.step = SH_FED_ASK, .rng = sh_rng_stream(seed, SH_RNG_FED_RETRY, 0, name)};
@@ -21,6 +25,8 @@ static int64_t jittered(sh_fed_client *client, int64_t pause_ms) {
            (int64_t)((double)pause_ms * 0.5 * (double)sh_rng_uniform(&client->rng));
 }
 
+/* Served once a task says that the held update's round was counted. Dropped once the server is past
+ * that round and would not take it late; pending while it may still count. */
 static sh_fed_fate fate_of_held(sh_fed_client *client, const sh_fed_task *task) {
     if (!client->holds) return SH_FED_PENDING;
     if (task->counted >= client->held_round) {
@@ -63,12 +69,14 @@ sh_fed_fate sh_fed_client_on_task(sh_fed_client *client, int64_t now_ms, const s
     return fate;
 }
 
+/* An event that does not belong to the step at hand comes late, and is ignored. */
 void sh_fed_client_on_model(sh_fed_client *client, int64_t now_ms) {
     if (client->step != SH_FED_FETCH) return;
     client->failures = 0;
     go(client, SH_FED_LEARN, now_ms);
 }
 
+/* From here on the update survives failures: it is held until its fate is known. */
 void sh_fed_client_on_trained(sh_fed_client *client, int64_t now_ms) {
     if (client->step != SH_FED_LEARN) return;
     client->holds = true;
@@ -91,6 +99,7 @@ sh_fed_fate sh_fed_client_on_receipt(sh_fed_client *client, int64_t now_ms,
     return SH_FED_PENDING;  // the next task tells whether the round closed with it
 }
 
+/* Exponential back-off: 0.5 s, 1 s, 2 s, ... 64 s, with jitter. */
 void sh_fed_client_on_failure(sh_fed_client *client, int64_t now_ms) {
     int doublings = client->failures < DOUBLINGS_MOST ? client->failures : DOUBLINGS_MOST;
     int64_t pause = (int64_t)FIRST_PAUSE_MS << doublings;

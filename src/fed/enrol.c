@@ -1,3 +1,6 @@
+/* Enrolment: pinning the server's authority by the fingerprint of the join line, making a key, and
+ * having it signed for the one-time token. Secrets are overwritten before their memory is freed,
+ * and files are readable by their owner alone (secret.c). */
 #include "fed/enrol.h"
 
 #include <stdio.h>
@@ -20,6 +23,8 @@ void sh_fed_identity_fini(sh_fed_identity *identity) {
     *identity = (sh_fed_identity){0};
 }
 
+/* Codes from 500 on are the server's trouble (SH_E_IO: try again), others the request's. Shows the
+ * first line of the answer at most, as it comes from outside. */
 static sh_status refused(const sh_http_answer *answer, const char *what) {
     char shown[200];
     snprintf(shown, sizeof shown, "%.*s", (int)strcspn((const char *)answer->data, "\n"),
@@ -28,6 +33,7 @@ static sh_status refused(const sh_http_answer *answer, const char *what) {
                    what, answer->code, shown);
 }
 
+/* 200 with a body is the only good answer of the requests here. */
 static sh_status expect(const sh_http_answer *answer, const char *what) {
     if (answer->code == 200 && answer->data != NULL) return SH_OK;
     if (answer->data == NULL)
@@ -35,6 +41,8 @@ static sh_status expect(const sh_http_answer *answer, const char *what) {
     return refused(answer, what);
 }
 
+/* The fingerprint came by a channel that the user trusts, which makes the certificate trustworthy.
+ */
 static sh_status check_fingerprint(const char *certificate, const char *ca) {
     char own[SH_FINGERPRINT];
     if (strncmp(ca, "sha256:", 7) != 0 || strlen(ca) != 7 + SH_FINGERPRINT - 1) {
@@ -66,6 +74,7 @@ static sh_status fetch_authority(const char *path, const sh_http_session_options
     return status;
 }
 
+/* Pinned at the first time. Later --ca may be left out, and must agree where it is given. */
 static sh_status take_authority(const char *path, const sh_http_session_options *server,
                                 const char *ca) {
     char *text = NULL;
@@ -118,6 +127,8 @@ static sh_status pending_request(const char *path, char **text_out) {
     return sh_secret_write(path, *text_out);
 }
 
+/* request.pem is removed only after client.pem is on disk, so that a crash in between can repeat
+ * the request. */
 static sh_status join(const char *folder, const sh_fed_identity *identity,
                       const sh_http_session_options *server, const char *token) {
     char *path = sh_path_join(folder, "request.pem"), *text = NULL;
@@ -173,6 +184,7 @@ sh_status sh_fed_enrol(const char *folder, const sh_http_session_options *server
     return status;
 }
 
+/* Under the old certificate, with a new key. Does nothing while more than RENEW_S are left. */
 sh_status sh_fed_renew(const sh_fed_identity *identity, sh_http_session *session) {
     char *text = NULL, *key = NULL, *request = NULL;
     int64_t expires = 0;

@@ -1,3 +1,5 @@
+/* Sums of updates in 128-bit fixed point (units of 2^-40): any order of arrival gives the same
+ * bits. */
 #include "fed/exact_sum.h"
 
 #include <math.h>
@@ -5,6 +7,7 @@
 
 #include "base/memory.h"
 
+/* 16 bytes per value, four times the update itself. */
 sh_status sh_fed_sum_init(sh_fed_sum *sum, size_t count) {
     sum->total = sh_alloc(count, sizeof *sum->total);
     sum->count = count;
@@ -18,6 +21,8 @@ void sh_fed_sum_fini(sh_fed_sum *sum) {
 
 void sh_fed_sum_clear(sh_fed_sum *sum) { memset(sum->total, 0, sum->count * sizeof *sum->total); }
 
+/* Before anything is added: a NaN or an overflow, once rounded to an integer, would spoil the sum
+ * for good. */
 sh_status sh_fed_sum_check(const float *values, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (fabsf(values[i]) < SH_FED_VALUE_MOST) continue;  // false for NaN
@@ -27,6 +32,8 @@ sh_status sh_fed_sum_check(const float *values, size_t count) {
     return SH_OK;
 }
 
+/* `scale` divides by steps or clips to a norm; it is applied before the one rounding of each value.
+ */
 void sh_fed_sum_add(sh_fed_sum *sum, size_t first, const float *values, size_t count, double scale,
                     uint64_t weight) {
     SH_ASSERT(first + count <= sum->count && weight <= SH_FED_WEIGHT_MOST);

@@ -1,4 +1,6 @@
-/* shoal join: a client that trains on its own data, step by step as its state machine says. */
+/* shoal join: a client that trains on its own data, step by step as its state machine says
+ * (client.h). One thread. A network failure is retried until the server has been silent for
+ * `patience_ms`; everything else ends the program. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 #include "fed/shared_config.h"
 #include "run/need.h"
 
+/* Updates refused in a row, after which the client gives up: its data or options do not fit. */
 enum { REFUSALS_MOST = 3 };
 
 static int64_t now_ms(void) { return sh_clock_now_ns(&sh_clock_real) / 1000000; }
@@ -70,6 +73,8 @@ static sh_status open_run(sh_fed_joining *j, const sh_config *config) {
     return SH_OK;
 }
 
+/* The schedule of learning rates counts rounds, whose number only the server knows: INT32_MAX
+ * stands for it. */
 static sh_status make_room(sh_fed_joining *j) {
     j->params = j->run->model.net->params.total;
     j->count = sh_fed_count(j->run);
@@ -80,6 +85,7 @@ static sh_status make_room(sh_fed_joining *j) {
     return sh_fed_local_prepare(j->run, INT32_MAX);
 }
 
+/* Raw floats (params) in native order: a private file of this machine. */
 static char *control_path(const sh_fed_joining *j) {
     return sh_path_join(j->folder, "control.f32");
 }
@@ -114,6 +120,7 @@ static sh_status keep_control(sh_fed_joining *j) {
     return status;
 }
 
+/* Only a counted update changes the control variates: server and client must agree on them. */
 static sh_status note_fate(sh_fed_joining *j, sh_fed_fate fate) {
     if (fate == SH_FED_DROPPED) j->result.dropped++;
     if (fate != SH_FED_SERVED) return SH_OK;
@@ -122,6 +129,7 @@ static sh_status note_fate(sh_fed_joining *j, sh_fed_fate fate) {
     return j->control != NULL ? keep_control(j) : SH_OK;
 }
 
+/* A task of two vectors means scaffold, which needs the control variates of earlier sessions. */
 static sh_status ask(sh_fed_joining *j) {
     sh_fed_task task;
     SH_TRY(sh_fed_join_ask(j, &task));
@@ -136,6 +144,7 @@ static sh_status fetch(sh_fed_joining *j) {
     return SH_OK;
 }
 
+/* Reports a round as a step of the run. */
 static void tell(const sh_fed_joining *j, const sh_fed_trained *trained) {
     shoal_progress progress = {.step = (int64_t)j->client.task.round,
                                .epoch = 1,
@@ -147,6 +156,8 @@ static void tell(const sh_fed_joining *j, const sh_fed_trained *trained) {
     if (j->hooks->progress != NULL) j->hooks->progress(j->hooks->user, &progress);
 }
 
+/* The received model is evaluated before training, so that accuracies of clients are of one model.
+ */
 static sh_status learn(sh_fed_joining *j) {
     const sh_fed_task *task = &j->client.task;
     sh_fed_local_options options = {.epochs = j->run->config.epochs,
@@ -177,6 +188,7 @@ static sh_status learn(sh_fed_joining *j) {
     return SH_OK;
 }
 
+/* A refusal is a verdict about the update, not a failure of the network: it is not retried. */
 static sh_status send_update(sh_fed_joining *j) {
     sh_fed_receipt receipt;
     SH_TRY(sh_fed_join_send(j, &receipt));
@@ -190,6 +202,7 @@ static sh_status send_update(sh_fed_joining *j) {
     return note_fate(j, sh_fed_client_on_receipt(&j->client, now_ms(), &receipt));
 }
 
+/* One step of the state machine; each calls back what came of it. */
 static sh_status step(sh_fed_joining *j) {
     switch (j->client.step) {
         case SH_FED_ASK:
@@ -205,6 +218,7 @@ static sh_status step(sh_fed_joining *j) {
     }
 }
 
+/* SH_E_IO goes back to asking, with a growing pause; the held update stays. */
 static sh_status loop(sh_fed_joining *j) {
     while (j->client.step != SH_FED_FINISH) {
         if (!wait_until(j, j->client.at_ms)) return SH_FAIL(SH_E_INTERRUPTED, "stopped");
@@ -260,6 +274,7 @@ static sh_status make_personal(sh_fed_joining *j, sh_fed_personalise way) {
     return status;
 }
 
+/* A certificate that cannot be renewed is a warning: it may be valid for days yet. */
 static sh_status join(sh_fed_joining *j, const sh_config *config,
                       const shoal_fed_join_options *options) {
     sh_http_session_options server = {

@@ -1,3 +1,5 @@
+/* The requests of a client, one function each (docs/federated-protocol.md). Transfers that were cut
+ * go on: downloads by byte ranges, uploads by chunks that the server says it has. */
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +24,7 @@ static sh_status judge(const sh_http_answer *answer, const char *what) {
     return answer->code == 400 ? SH_FAIL(SH_E_FORMAT, "%s is refused%s", what, shown) : SH_E_IO;
 }
 
+/* The text is handed over by taking it out of the answer, without a copy. */
 sh_status sh_fed_join_text(sh_fed_joining *j, const char *path, char **text_out) {
     sh_http_answer answer = {0};
     sh_status status = sh_http_session_ask(j->session, "GET", path, NULL, 0, 0, TEXT_MOST, &answer);
@@ -36,6 +39,7 @@ sh_status sh_fed_join_text(sh_fed_joining *j, const char *path, char **text_out)
     return status;
 }
 
+/* A task also tells the server that this client is present. */
 sh_status sh_fed_join_ask(sh_fed_joining *j, sh_fed_task *task_out) {
     sh_http_answer answer = {0};
     sh_status status =
@@ -46,6 +50,7 @@ sh_status sh_fed_join_ask(sh_fed_joining *j, sh_fed_task *task_out) {
     return status;
 }
 
+/* Appends to what earlier, interrupted downloads brought. */
 static sh_status keep_part(sh_fed_joining *j, const sh_http_answer *part) {
     void *data = j->model.data;
     if (part->bytes == 0) return SH_OK;
@@ -56,6 +61,7 @@ static sh_status keep_part(sh_fed_joining *j, const sh_http_answer *part) {
     return SH_OK;
 }
 
+/* By the hash of the task: a wrong or mixed download is thrown away and fetched again. */
 static sh_status check_model(sh_fed_joining *j) {
     size_t bytes = j->vectors * j->count * sizeof(float);
     unsigned char hash[SH_FED_HASH];
@@ -92,12 +98,14 @@ sh_status sh_fed_join_fetch(sh_fed_joining *j) {
     return status == SH_OK ? check_model(j) : status;
 }
 
+/* An update message and the hash that names it in every path. */
 typedef struct sending {
     sh_fed_writer message;
     unsigned char hash[SH_FED_HASH];
     char hex[2 * SH_FED_HASH + 1];
 } sending;
 
+/* Chunks are named by place and hash, so that sending one twice does no harm. */
 static sh_status put_chunk(sh_fed_joining *j, const sending *s, size_t index) {
     size_t at = index * SH_FED_CHUNK, left = s->message.bytes - at;
     size_t bytes = left < SH_FED_CHUNK ? left : SH_FED_CHUNK;
@@ -131,6 +139,7 @@ static sh_status have(sh_fed_joining *j, const sending *s, size_t *chunks_out) {
     return status;
 }
 
+/* Asks the server to judge the complete update; the answer is a receipt. */
 static sh_status finish(sh_fed_joining *j, const sending *s, sh_fed_receipt *receipt_out) {
     char path[32 + 2 * SH_FED_HASH];
     sh_http_answer answer = {0};
@@ -142,6 +151,7 @@ static sh_status finish(sh_fed_joining *j, const sending *s, sh_fed_receipt *rec
     return status;
 }
 
+/* The attempt is the newest task's: a held update also serves a round that began again. */
 sh_status sh_fed_join_send(sh_fed_joining *j, sh_fed_receipt *receipt_out) {
     sending s = {0};
     size_t index = 0;

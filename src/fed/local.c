@@ -1,3 +1,5 @@
+/* Local training of a federated client, shared by real and simulated ones. Optimizer slots start at
+ * zero in each round: a client keeps no state between rounds but scaffold's control variates. */
 #include "fed/local.h"
 
 #include <math.h>
@@ -6,6 +8,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
+/* Rounds take the place of steps in the schedule. */
 sh_status sh_fed_local_prepare(shoal_run *run, int64_t rounds) {
     SH_TRY(sh_run_make_optimizer(run));
     run->length = (sh_length){.steps = rounds, .steps_per_epoch = rounds, .eval_every = 1};
@@ -14,6 +17,7 @@ sh_status sh_fed_local_prepare(shoal_run *run, int64_t rounds) {
                             run->config.batch, rounds, 1);
 }
 
+/* A federated vector is parameters, then states. */
 void sh_fed_local_set(shoal_run *run, const float *model) {
     size_t params = run->model.net->params.total, states = run->model.net->states.total;
     memcpy(run->model.blocks.weights, model, params * sizeof *model);
@@ -27,7 +31,8 @@ void sh_fed_local_get(const shoal_run *run, float *model_out) {
         memcpy(model_out + params, run->model.blocks.states, states * sizeof *model_out);
 }
 
-/* FedProx adds the gradient of its pull; SCAFFOLD the difference of the control variates. */
+/* FedProx adds the gradient of amount / 2 |w - received|^2; SCAFFOLD adds c - c_i, the difference
+ * of the control variates of server and client. */
 static void correct_gradient(shoal_run *run, const sh_fed_local_options *options,
                              const float *model) {
     size_t params = run->model.net->params.total;
@@ -41,6 +46,8 @@ static void correct_gradient(shoal_run *run, const sh_fed_local_options *options
         gradients[i] += options->server_control[i] - options->own_control[i];
 }
 
+/* Clips values in place; the norm by a factor that the optimizer multiplies in. After the
+ * corrections. */
 static double clip(shoal_run *run) {
     size_t params = run->model.net->params.total;
     float *gradients = run->model.blocks.gradients;
@@ -63,6 +70,7 @@ static sh_status find_frozen(const shoal_run *run, bool **frozen_out) {
     return SH_OK;
 }
 
+/* Gradient of the mean loss of one batch, corrections, clipping, the run's optimizer. */
 static sh_status take_step(shoal_run *run, const sh_batch *batch,
                            const sh_fed_local_options *options, const float *model,
                            const bool *frozen, double lr, int64_t step, sh_loss_result *total) {
@@ -117,6 +125,8 @@ static double effective_steps(const shoal_run *run, int64_t steps) {
     return (tau - m * (1 - pow(m, tau)) / (1 - m)) / (1 - m);
 }
 
+/* The order of samples is a function of (seed, client, round); a client with few samples has one
+ * batch. */
 static sh_loader_options loader_options(const shoal_run *run, const sh_dataset *data,
                                         const sh_fed_local_options *options) {
     sh_rng rng = sh_rng_stream((uint64_t)run->config.seed, SH_RNG_FED_LOCAL,
@@ -144,6 +154,7 @@ static void take_difference(const shoal_run *run, const sh_fed_local_options *op
             -options->server_control[i] - (float)((double)update_out[i] / moved);
 }
 
+/* The learning rate is that of the round: schedules run over rounds, not over local steps. */
 sh_status sh_fed_local_train(shoal_run *run, const sh_dataset *data,
                              const sh_fed_local_options *options, const float *model,
                              float *update_out, sh_fed_trained *trained_out) {

@@ -1,14 +1,19 @@
+/* Writing and reading of the three messages. Readers check the header, then every field, then that
+ * nothing is left; values are checked for range before anybody uses them. */
 #include "fed/message.h"
 
 #include <math.h>
 #include <string.h>
 
-static const char magic[4] = {'S', 'F', 'E', 'D'};
+static const char magic[4] = {'S', 'F', 'E', 'D'};  // first bytes of every message
 
-enum { UPDATE_HEAD = 8 + 4 + SH_FED_HASH + 8 + 3 * 8 + 4 + 8 };
+enum {
+    UPDATE_HEAD = 8 + 4 + SH_FED_HASH + 8 + 3 * 8 + 4 + 8
+};  // bytes of an update's body before its values
 
 enum { HOLDS = 1, TAKES_LATE = 2 };  // bits of a task's flags
 
+/* Magic (4), version (2), kind (2), bytes of the body (4). */
 static void put_header(sh_fed_writer *writer, sh_fed_kind kind, size_t body_bytes) {
     sh_fed_put(writer, magic, sizeof magic);
     sh_fed_put_number(writer, SH_FED_VERSION, 2);
@@ -33,6 +38,8 @@ size_t sh_fed_update_bytes(size_t values) {
     return SH_FED_HEADER + UPDATE_HEAD + values * sizeof(float);
 }
 
+/* Values are little-endian floats (vectors, count) at the end, so that they can be read into place.
+ */
 void sh_fed_write_update(sh_fed_writer *writer, const sh_fed_update *update) {
     size_t values = update->vectors * update->count;
     put_header(writer, SH_FED_UPDATE, UPDATE_HEAD + values * sizeof(float));
@@ -79,6 +86,7 @@ static sh_status open_message(const void *data, size_t bytes, sh_fed_kind kind,
     return SH_OK;
 }
 
+/* A message with bytes left over is as wrong as one that is too short. */
 static sh_status close_message(const sh_fed_reader *reader, const char *what) {
     if (sh_fed_reader_ends(reader)) return SH_OK;
     return SH_FAIL(SH_E_FORMAT, "a message of another length than %s has", what);
@@ -89,6 +97,7 @@ static void take_hash(sh_fed_reader *reader, unsigned char hash_out[SH_FED_HASH]
     if (hash != NULL) memcpy(hash_out, hash, SH_FED_HASH);
 }
 
+/* Enumerations and flags are checked after the body has been read whole. */
 sh_status sh_fed_read_task(const void *data, size_t bytes, sh_fed_task *task_out) {
     sh_fed_reader reader;
     sh_fed_task task = {0};
@@ -118,6 +127,7 @@ sh_status sh_fed_read_task(const void *data, size_t bytes, sh_fed_task *task_out
     return SH_OK;
 }
 
+/* Before any value is copied: sizes come from outside, and products of them must not overflow. */
 static sh_status check_update(const sh_fed_update *update, size_t left, size_t room) {
     if (update->vectors < 1 || update->vectors > SH_FED_VECTORS_MOST)
         return SH_FAIL(SH_E_FORMAT, "an update of %u vectors", update->vectors);

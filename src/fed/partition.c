@@ -1,3 +1,6 @@
+/* Dealing the training data of one machine to simulated clients: evenly, by shards of classes
+ * (McMahan et al. 2017), or by Dirichlet proportions (Hsu et al. 2019). Everything is drawn from
+ * the seed, so that a simulation can be repeated exactly. */
 #include "fed/partition.h"
 
 #include <math.h>
@@ -10,6 +13,7 @@
 
 enum { USE_ORDER, USE_SHARDS, USE_DIRICHLET, USE_FILL };  // streams of one seed
 
+/* A partition being made; `out` has room for the order of all samples. */
 typedef struct dealer {
     const sh_dataset *train;
     size_t count, classes;
@@ -22,6 +26,7 @@ static sh_rng stream(const dealer *d, uint32_t use) {
     return sh_rng_stream(d->seed, SH_RNG_FED_PARTITION, use, 0);
 }
 
+/* Labels only: features need not be read to deal. */
 static sh_status read_labels(dealer *d, const char *how) {
     const sh_data_info *info = &d->train->info;
     if (info->target != SH_TARGET_CLASS)
@@ -37,6 +42,7 @@ static sh_status read_labels(dealer *d, const char *how) {
     return SH_OK;
 }
 
+/* A shuffle cut into stretches whose sizes differ by at most one. */
 static void deal_evenly(dealer *d) {
     sh_rng rng = stream(d, USE_ORDER);
     sh_rng_shuffle(&rng, d->out->order, d->count);
@@ -60,6 +66,7 @@ static sh_status sort_by_class(dealer *d, uint32_t *sorted_out, size_t *starts_o
     return SH_OK;
 }
 
+/* `each` shards per client, drawn from a shuffled deck: a client sees few classes. */
 static sh_status deal_shards(dealer *d, const uint32_t *sorted, size_t each) {
     size_t shards = each * d->out->clients, at = 0;
     if (shards > d->count) {
@@ -98,7 +105,8 @@ static double draw_gamma(sh_rng *rng, double a) {
     }
 }
 
-/* Where each client's part of each class ends: (classes, clients) samples. */
+/* Samples of each class for each client, counts (classes, clients): gamma draws divided by their
+ * sum are Dirichlet proportions. Rounding cumulative sums makes the counts add up to the class. */
 static void draw_counts(dealer *d, double concentration, const size_t *starts, double *weights,
                         size_t *counts_out) {
     sh_rng rng = stream(d, USE_DIRICHLET);
@@ -117,7 +125,8 @@ static void draw_counts(dealer *d, double concentration, const size_t *starts, d
     }
 }
 
-/* Takes a sample from the client that has most for each that has none. */
+/* Takes a sample from the largest (class, client) count for each client that has none: nobody can
+ * train on nothing. */
 static void fill_empty(size_t *counts, size_t classes, size_t clients) {
     for (size_t c = 0; c < clients; c++) {
         size_t own = 0, most = 0, from = 0;
@@ -133,6 +142,7 @@ static void fill_empty(size_t *counts, size_t classes, size_t clients) {
     }
 }
 
+/* `starts` moves on as samples of a class are dealt. */
 static sh_status deal_dirichlet(dealer *d, const uint32_t *sorted, size_t *starts,
                                 double concentration) {
     size_t clients = d->out->clients, at = 0;
@@ -198,6 +208,7 @@ static sh_status refuse(const char *how) {
     return sh_error_hint("iid, shards:S with a whole S from 1, or dirichlet:A with A from 0.01");
 }
 
+/* Reads "iid", "shards:S" or "dirichlet:A"; small A makes clients unlike each other. */
 static sh_status deal(dealer *d, const char *how) {
     char *end = NULL;
     bool shards = strncmp(how, "shards:", 7) == 0, dirichlet = strncmp(how, "dirichlet:", 10) == 0;
@@ -248,6 +259,8 @@ void sh_fed_partition_fini(sh_fed_partition *partition) {
     *partition = (sh_fed_partition){0};
 }
 
+/* A view on the shared data: no sample is copied, and normalisation is that of all training data.
+ */
 sh_status sh_fed_partition_open(const sh_fed_partition *partition, const sh_data *data,
                                 size_t client, size_t first, size_t count,
                                 sh_dataset **dataset_out) {

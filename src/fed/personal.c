@@ -1,3 +1,5 @@
+/* Personal models: the shared one, fine-tuned on the client's own data without the corrections of
+ * the federated rule, which would pull it back. */
 #include "fed/personal.h"
 
 #include <math.h>
@@ -17,6 +19,7 @@ sh_status sh_fed_personalise_parse(const char *text, sh_fed_personalise *way_out
     return SH_OK;
 }
 
+/* Accuracy on held-out data that neither training has seen. */
 static sh_status measure(shoal_run *run, const sh_dataset *held_out, double *accuracy_out) {
     shoal_result result = {.accuracy = NAN};
     if (held_out != NULL) SH_TRY(sh_run_evaluate(run, held_out, &result));

@@ -1,3 +1,6 @@
+/* Central differential privacy: parsing a budget, clipping, Gaussian noise and the draw of clients.
+ * Noise comes from ChaCha20 under a secret key, not from the run's seed: who could repeat it could
+ * take it off. */
 #include "fed/privacy.h"
 
 #include <math.h>
@@ -7,13 +10,15 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-enum { FOR_NOISE = 1, FOR_DRAWS = 2, PIECE = 1024 };
+enum { FOR_NOISE = 1, FOR_DRAWS = 2, PIECE = 1024 };  // uses of the key; numbers drawn at a time
 
 static sh_status fail_text(const char *text) {
     SH_FAIL(SH_E_USAGE, "'%.80s' is no privacy budget", text);
     return sh_error_hint("for example --private epsilon=8,delta=1e-5,clip=1");
 }
 
+/* Sets one of the numbers by name. 0 stands for "not given" before, so that all limits exclude it.
+ */
 static sh_status take(sh_fed_privacy *p, const char *name, size_t length, double value) {
     const struct {
         const char *name;
@@ -34,6 +39,7 @@ static sh_status take(sh_fed_privacy *p, const char *name, size_t length, double
     return sh_error_hint("epsilon, delta, clip and noise");
 }
 
+/* Without noise=, the least noise that lets all rounds stay within epsilon. */
 sh_status sh_fed_privacy_parse(const char *text, double rate, int64_t rounds,
                                sh_fed_privacy *privacy_out) {
     sh_fed_privacy p = {.on = true, .clip = 1};
@@ -62,6 +68,7 @@ sh_status sh_fed_privacy_draw_key(sh_fed_privacy *privacy) {
     return SH_OK;
 }
 
+/* For simulations: the noise follows from the seed, and hides nothing. serve.c draws a real key. */
 void sh_fed_privacy_seed_key(sh_fed_privacy *privacy, uint64_t seed) {
     memset(privacy->key, 0, sizeof privacy->key);
     memcpy(privacy->key, &seed, sizeof seed);
@@ -101,6 +108,8 @@ static void normals(const uint64_t *bits, size_t count, double *out) {
     }
 }
 
+/* Rounded to the units of the sum, so that noise and updates are added as integers, in any order.
+ */
 sh_status sh_fed_privacy_add_noise(const sh_fed_privacy *privacy, uint64_t round, uint32_t attempt,
                                    uint64_t weight, sh_fed_sum *sum) {
     uint64_t bits[PIECE];
@@ -121,6 +130,7 @@ sh_status sh_fed_privacy_add_noise(const sh_fed_privacy *privacy, uint64_t round
     return SH_OK;
 }
 
+/* Poisson sampling: independent draws, whose secrecy the accountant relies on. */
 bool sh_fed_privacy_draws(const sh_fed_privacy *privacy, uint64_t round, uint32_t attempt,
                           size_t client, double rate) {
     uint64_t bits;

@@ -1,7 +1,10 @@
+/* Stochastic rounding of updates to integers for secure aggregation: E[level] = value / step, so
+ * that the error of a mean over n clients falls as 1 / sqrt(n). */
 #include "fed/quantise.h"
 
 #include <math.h>
 
+/* Negative levels wrap modulo 2^32, as masks do; the sum is read back as signed. */
 void sh_fed_quantise(const float *values, size_t count, double clip, sh_rng *rng, uint32_t *out) {
     const double steps = SH_FED_LEVELS / clip;
     for (size_t i = 0; i < count; i++) {

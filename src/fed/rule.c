@@ -1,3 +1,4 @@
+/* The registry of aggregation rules, and the parsing of "name" or "name:number". */
 #include "fed/rule.h"
 
 #include <math.h>
@@ -27,6 +28,7 @@ static const char *name_for_nearest(const void *names, size_t index) {
     return sh_fed_rule_name_at(index);
 }
 
+/* `text` is not terminated at `length`: a colon may follow. */
 static const sh_fed_rule *find(const char *text, size_t length) {
     for (size_t i = 0; i < SH_COUNT(rules); i++)
         if (strlen(rules[i]->name) == length && memcmp(rules[i]->name, text, length) == 0)
@@ -34,6 +36,7 @@ static const sh_fed_rule *find(const char *text, size_t length) {
     return NULL;
 }
 
+/* Suggests the nearest name. */
 static sh_status refuse(const char *text, size_t length) {
     char name[SH_FED_RULE_TEXT];
     snprintf(name, sizeof name, "%.*s", (int)(length < 40 ? length : 40), text);
@@ -43,6 +46,7 @@ static sh_status refuse(const char *text, size_t length) {
     return sh_error_hint("shoal list rules");
 }
 
+/* NaN fails both comparisons, and is refused with them. */
 static sh_status take_amount(const char *text, const char *number, const sh_fed_rule *rule,
                              double *amount_out) {
     if (rule->amount == NULL) {
@@ -61,6 +65,7 @@ static sh_status take_amount(const char *text, const char *number, const sh_fed_
     return SH_OK;
 }
 
+/* Moments and tau start at the values of Reddi et al. 2021. */
 sh_status sh_fed_rule_parse(const char *text, sh_fed_rule_options *options_out) {
     size_t length = strcspn(text, ":");
     const sh_fed_rule *rule = find(text, length);

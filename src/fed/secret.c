@@ -1,3 +1,5 @@
+/* Files that only their owner may read. Created with mode 0600 under a temporary name, never made
+ * private afterwards, so that there is no moment at which another user can open them. */
 #include "fed/secret.h"
 
 #include <errno.h>
@@ -9,6 +11,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 
+/* Synced before the rename: a crash leaves the old file or the new one. */
 static bool write_all(int fd, const char *text) {
     for (size_t left = strlen(text); left > 0;) {
         ssize_t written = write(fd, text, left);
@@ -20,6 +23,7 @@ static bool write_all(int fd, const char *text) {
     return fsync(fd) == 0;
 }
 
+/* O_EXCL and O_NOFOLLOW refuse a file or link that somebody else put in the way. */
 sh_status sh_secret_write(const char *path, const char *text) {
     char *temporary = sh_format("%s.tmp", path);
     if (temporary == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a path");
@@ -38,6 +42,7 @@ sh_status sh_secret_write(const char *path, const char *text) {
     return status;
 }
 
+/* Below 1 MiB: keys and certificates are some kilobytes, and anything larger is a mistake. */
 sh_status sh_secret_read(const char *path, char **text_out) {
     sh_mapped file;
     SH_TRY(sh_file_map(path, &file));

@@ -1,10 +1,20 @@
+/* The client of secure aggregation (secure.h). The order of steps is enforced, every list from the
+ * server is checked against the one before, and a broken rule ends the client's part: a server that
+ * lies about who is there must not get shares that unmask a single client. */
 #include <sodium.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "fed/secure_internal.h"
 
-typedef enum stage { ADVERTISE, SHARE, MASK, CONSENT, UNMASK, DONE } stage;
+typedef enum stage {
+    ADVERTISE,
+    SHARE,
+    MASK,
+    CONSENT,
+    UNMASK,
+    DONE
+} stage;  // in this order, each once
 
 typedef struct shares {
     sh_secret_share key, seed;  // of another client's mask key and seed
@@ -23,11 +33,13 @@ struct sh_secure_client {
     shares *held;                 // (clients) of those in `shared`
 };
 
+/* Ends the client's part in the protocol for good. */
 static sh_status broken(sh_secure_client *client, const char *what, size_t number) {
     client->stage = DONE;
     return SH_FAIL(SH_E_PEER, "secure aggregation: %s (client %zu)", what, number);
 }
 
+/* A repeated step could reveal both kinds of share of one client, so each works once. */
 static sh_status enter(sh_secure_client *client, stage wanted) {
     if (client->stage != wanted) return broken(client, "a step out of order", client->number);
     client->stage = wanted + 1;
@@ -47,6 +59,7 @@ static void derive(const sh_secure_client *client, const char *use, void *out, s
     sodium_memzero(key, sizeof key);
 }
 
+/* The threshold is more than half of the clients: two disjoint groups cannot both reach it. */
 sh_status sh_secure_client_create(const sh_secure_terms *terms, size_t number,
                                   const unsigned char seed[SH_SECURE_KEY],
                                   const unsigned char signing[64], sh_secure_client **client_out) {
@@ -79,6 +92,7 @@ sh_status sh_secure_client_create(const sh_secure_terms *terms, size_t number,
     return SH_OK;
 }
 
+/* Overwrites shares and keys before the memory is given back. */
 void sh_secure_client_destroy(sh_secure_client *client) {
     if (client == NULL) return;
     if (client->held != NULL)
@@ -91,6 +105,8 @@ void sh_secure_client_destroy(sh_secure_client *client) {
     sh_free(client);
 }
 
+/* The signature binds the keys to the job and the client's number: nobody can replay them
+ * elsewhere. */
 sh_status sh_secure_client_advertise(sh_secure_client *client, sh_secure_advert *advert_out) {
     unsigned char text[SH_SECURE_HASH];
     SH_TRY(enter(client, ADVERTISE));
@@ -137,6 +153,7 @@ static sh_status seal_key(const sh_secure_client *client, size_t from, size_t to
                               client->context, from, to, key_out);
 }
 
+/* A zero nonce is safe, as the key serves one message only. */
 static sh_status seal(sh_secure_client *client, size_t to, const shares *both,
                       sh_secure_sealed *sealed_out) {
     static const unsigned char nonce[crypto_aead_xchacha20poly1305_ietf_NPUBBYTES];
@@ -167,6 +184,7 @@ static sh_status split_secrets(sh_secure_client *client, sh_secret_share *key_sh
     return SH_OK;
 }
 
+/* The own shares are kept in the clear: they never leave. */
 static sh_status seal_all(sh_secure_client *client, const sh_secret_share *key_shares,
                           const sh_secret_share *seed_shares, sh_secure_sealed *sealed_out) {
     for (size_t v = 0; v < client->terms.clients; v++) {
@@ -179,6 +197,7 @@ static sh_status seal_all(sh_secure_client *client, const sh_secret_share *key_s
     return SH_OK;
 }
 
+/* Step 1. Any `threshold` shares restore a secret, fewer tell nothing. */
 sh_status sh_secure_client_share(sh_secure_client *client, const bool *there,
                                  const sh_secure_advert *adverts, sh_secure_sealed *sealed_out) {
     size_t n = client->terms.clients;
@@ -198,6 +217,7 @@ sh_status sh_secure_client_share(sh_secure_client *client, const bool *there,
     return status;
 }
 
+/* Authenticated with the context, so that shares of another round do not open. */
 static sh_status open_sealed(sh_secure_client *client, size_t from,
                              const sh_secure_sealed *sealed) {
     static const unsigned char nonce[crypto_aead_xchacha20poly1305_ietf_NPUBBYTES];
@@ -213,12 +233,15 @@ static sh_status open_sealed(sh_secure_client *client, size_t from,
     return SH_OK;
 }
 
+/* Lists may only shrink from step to step. */
 static bool is_part(const bool *part, const bool *whole, size_t clients) {
     for (size_t i = 0; i < clients; i++)
         if (part[i] && !whole[i]) return false;
     return true;
 }
 
+/* Step 2. The lower-numbered of a pair adds the pair's mask, the other subtracts it, and the sum of
+ * both is without; the own seed's mask hides the update if pair keys are revealed. */
 sh_status sh_secure_client_mask(sh_secure_client *client, const bool *there,
                                 const sh_secure_sealed *sealed, uint32_t *values) {
     size_t n = client->terms.clients, own = client->number;
@@ -243,6 +266,8 @@ sh_status sh_secure_client_mask(sh_secure_client *client, const bool *there,
     return SH_OK;
 }
 
+/* Step 3. Signing the list is what stops a server from showing different lists to different
+ * clients. */
 sh_status sh_secure_client_consent(sh_secure_client *client, const bool *came,
                                    unsigned char signature_out[SH_SECURE_SIGNATURE]) {
     size_t n = client->terms.clients;
@@ -257,6 +282,8 @@ sh_status sh_secure_client_consent(sh_secure_client *client, const bool *came,
     return SH_OK;
 }
 
+/* Step 4. Of a client that came the seed's share, of one that dropped out the key's; both together
+ * would unmask its update. */
 sh_status sh_secure_client_unmask(sh_secure_client *client, const bool *agreed,
                                   const unsigned char (*signatures)[SH_SECURE_SIGNATURE],
                                   sh_secure_reveal *reveals_out) {

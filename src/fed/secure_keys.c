@@ -1,3 +1,5 @@
+/* Hashes, keys and masks of secure aggregation: BLAKE2b over unambiguous encodings (numbers in 8
+ * bytes, texts behind their length), X25519 for pairs, ChaCha20 as the generator of masks. */
 #include <sodium.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ static void begin(crypto_generichash_state *state, const char *use) {
     put(state, use, strlen(use));
 }
 
+/* Client and server must agree on all of these, or their keys differ and nothing unmasks. */
 static void put_terms(crypto_generichash_state *state, const sh_secure_terms *terms) {
     put(state, terms->job, SH_SECURE_HASH);
     put_number(state, terms->clients);
@@ -41,6 +44,8 @@ void sh_secure_context(const sh_secure_terms *terms, const bool *there,
     crypto_generichash_final(&state, context_out, SH_SECURE_HASH);
 }
 
+/* Both ends compute the same key, as the numbers are in order of low and high. A point of low order
+ * would make the secret predictable. */
 sh_status sh_secure_pair_key(const unsigned char secret[SH_SECURE_KEY],
                              const unsigned char other[SH_SECURE_KEY], const char *use,
                              const unsigned char context[SH_SECURE_HASH], size_t low, size_t high,
@@ -59,6 +64,8 @@ sh_status sh_secure_pair_key(const unsigned char secret[SH_SECURE_KEY],
     return SH_OK;
 }
 
+/* The nonce counts pieces, so that a mask of any length needs little memory. Arithmetic is modulo
+ * 2^32. */
 void sh_secure_add_mask(const unsigned char key[SH_SECURE_KEY], bool subtracts, uint32_t *values,
                         size_t count) {
     enum { PIECE = 1024 };

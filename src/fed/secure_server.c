@@ -1,10 +1,13 @@
+/* The server's end of secure aggregation: from revealed shares it rebuilds the seeds of those who
+ * came and the mask keys of those who dropped out, and takes their masks off the sum. It never
+ * learns both of one client. */
 #include <sodium.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "fed/secure_internal.h"
 
-typedef struct unmasking {
+typedef struct unmasking {  // works on a copy of the sum
     const sh_secure_terms *terms;
     const sh_secure_advert *adverts;
     const bool *shared, *came;
@@ -60,6 +63,7 @@ static sh_status take_pairs_off(const unmasking *u, size_t of) {
     return SH_OK;
 }
 
+/* O(dropped x clients x count) for pair masks: dropping out is what costs. */
 static sh_status take_all_off(const unmasking *u) {
     for (size_t i = 0; i < u->terms->clients; i++) {
         if (u->came[i])
@@ -70,6 +74,7 @@ static sh_status take_all_off(const unmasking *u) {
     return SH_OK;
 }
 
+/* The caller's sum changes only when every mask is off. */
 sh_status sh_secure_unmask(const sh_secure_terms *terms, const sh_secure_advert *adverts,
                            const bool *there, const bool *shared, const bool *came,
                            sh_secure_reveal *const *reveals, uint32_t *sum) {

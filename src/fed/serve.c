@@ -1,5 +1,6 @@
 /* shoal fed serve: the process around the server's state machine. The HTTPS threads answer clients
- * under one lock; the main task lets time pass, evaluates and writes. */
+ * under one lock; the main task lets time pass, evaluates and writes. A server that is started
+ * again on its folder goes on with the last closed round. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +17,15 @@
 #include "fed/shared_config.h"
 #include "run/need.h"
 
-enum { TICK_MS = 50, LINGER_MS = 60000, REVOKED_MS = 1000, UPLOAD_IDLE_MS = 300000 };
+enum {
+    TICK_MS = 50,
+    LINGER_MS = 60000,
+    REVOKED_MS = 1000,
+    UPLOAD_IDLE_MS = 300000
+};  // pace of the main loop; patience at the end; looks for revocations; stalled uploads
 
-/* sh_fed_commit, called under the lock by whichever thread closed the round. */
+/* sh_fed_commit, called under the lock by whichever thread closed the round. Durable first, then
+ * told and handed out: no client can learn of a round that a crash would undo. */
 static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_report *report) {
     sh_fed_serving *s = self;
     SH_TRY(sh_fed_store_commit(s->store, server, s->params, report, sh_fed_unix_s()));
@@ -30,7 +37,7 @@ static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_re
     return sh_fed_hand_out(s);
 }
 
-/* sh_fed_charge, likewise. */
+/* sh_fed_charge, under the lock: the budget is charged on disk before the sum is used. */
 static sh_status charge(void *self, uint64_t round, double rate, double noise) {
     sh_fed_serving *s = self;
     return sh_fed_store_charge(s->store, round, rate, noise);
@@ -84,6 +91,7 @@ static sh_status read_listen(const char *text, char address_out[64], uint16_t *p
     return SH_OK;
 }
 
+/* The certificate names every way in which this host is likely to be addressed. */
 static sh_status start_http(sh_fed_serving *s, char host_out[256]) {
     char address[64] = "", own[256] = "localhost";
     uint16_t port = 0;
@@ -109,6 +117,7 @@ static sh_status start_http(sh_fed_serving *s, char host_out[256]) {
     return status;
 }
 
+/* Kept in the store for `shoal fed invite`, which runs as another process. */
 static sh_status tell_address(sh_fed_serving *s, const char *host) {
     char url[300], fingerprint[SH_FINGERPRINT];
     bool six = strchr(host, ':') != NULL;
@@ -143,6 +152,8 @@ static sh_status invite(sh_fed_serving *s) {
     return status;
 }
 
+/* Attempts begin above those of all earlier processes, so that an update for a lost attempt is
+ * recognised. */
 static sh_status make_server(sh_fed_serving *s) {
     int64_t boots;
     SH_TRY(sh_fed_store_boot(s->store, &boots));
@@ -190,6 +201,7 @@ static sh_status open_folder(sh_fed_serving *s) {
     return take_authority(s);
 }
 
+/* A folder that goes on keeps its metrics, as a resumed run does. */
 static sh_status begin_files(sh_fed_serving *s) {
     shoal_run *run = s->run;
     run->at.step = (int64_t)sh_fed_server_view(s->server, 0).closed;
@@ -200,6 +212,7 @@ static sh_status begin_files(sh_fed_serving *s) {
     return status;
 }
 
+/* HTTPS starts after the store and the state machine: clients never meet half a server. */
 static sh_status begin(sh_fed_serving *s) {
     shoal_run *run = s->run;
     char host[256];
@@ -223,6 +236,7 @@ static sh_status begin(sh_fed_serving *s) {
     return invite(s);
 }
 
+/* Clients are numbered from 1 in the store, from 0 in the state machine. */
 static void take_revoked(void *self, const sh_fed_client_row *client) {
     sh_fed_serving *s = self;
     bool known = (size_t)client->number <= sh_fed_server_clients(s->server);
@@ -279,11 +293,13 @@ static sh_status loop(sh_fed_serving *s) {
     }
 }
 
+/* The model of the last round, as a training run saves its own. */
 static sh_status save(sh_fed_serving *s) {
     sh_fed_local_set(s->run, sh_fed_server_model(s->server));
     return sh_run_save(s->run);
 }
 
+/* HTTPS stops before the model is saved, so that no thread touches the state any more. */
 static sh_status serve(sh_fed_serving *s) {
     SH_TRY(begin(s));
     sh_status status = loop(s);
@@ -307,6 +323,7 @@ static void fini(sh_fed_serving *s) {
     pthread_mutex_destroy(&s->lock);
 }
 
+/* A client counts as present for ten polls and five seconds after its last request. */
 shoal_status shoal_fed_serve(const shoal_config *config, const shoal_hooks *hooks,
                              const shoal_fed_serve_options *options, char **folder_out) {
     SHOAL_NEED(config);

@@ -1,3 +1,5 @@
+/* What the main task of a federated server does about closed rounds: metrics, evaluation, progress.
+ * The model is copied under the lock and evaluated outside it, so that clients do not wait. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -13,6 +15,7 @@ static double seconds(const shoal_run *run) {
     return (double)(sh_run_now(run) - run->stats.start_ns) * 1e-9;
 }
 
+/* Accuracies of clients come last, and are left out where no client holds data out. */
 static sh_status write_round(const sh_fed_serving *s, const sh_fed_report *report) {
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = (int64_t)report->round},
@@ -33,6 +36,7 @@ static sh_status write_round(const sh_fed_serving *s, const sh_fed_report *repor
     return sh_metrics_write(s->run->files.metrics, "step", fields, count);
 }
 
+/* On the server's own test data, if it has any. */
 static sh_status evaluate(sh_fed_serving *s, const float *model, int64_t round) {
     shoal_run *run = s->run;
     sh_fed_local_set(run, model);

@@ -16,6 +16,7 @@ static bool starts(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
+/* Asked before a body is received: strangers may send a join request and nothing else. */
 size_t sh_fed_body_most(void *self, const char *method, const char *path, const char *client) {
     (void)self;
     bool posts = strcmp(method, "POST") == 0;
@@ -26,6 +27,7 @@ size_t sh_fed_body_most(void *self, const char *method, const char *path, const 
     return 0;
 }
 
+/* A constant text, which the reply borrows. */
 static void say(sh_http_reply *reply, int code, const char *text) {
     reply->code = code;
     reply->type = "text/plain; charset=utf-8";
@@ -73,6 +75,7 @@ static void refuse(sh_http_reply *reply, int code) {
     reply->code = code;
 }
 
+/* Exactly 64 hexadecimal digits; `end_out` is what follows. */
 static bool read_hash(const char *hex, unsigned char hash_out[SH_FED_HASH], const char **end_out) {
     size_t bytes = 0;
     const char *end;
@@ -103,6 +106,8 @@ static bool read_client(const char *name, size_t *client_out) {
     return *end == '\0' && number >= 1;
 }
 
+/* The name in the certificate is the server's choice; what the request says of itself is ignored.
+ */
 static sh_status sign(sh_fed_serving *s, const char *request, int64_t number, char **pem_out) {
     char name[SH_FED_NAME];
     snprintf(name, sizeof name, "client-%lld", (long long)number);
@@ -151,6 +156,7 @@ static void answer_renew(sh_fed_serving *s, const sh_http_request *request, size
         give(reply, "application/x-pem-file", pem, strlen(pem));
 }
 
+/* A failure here is the store's or memory's, never the client's: it ends the server. */
 static void answer_task(sh_fed_serving *s, size_t client, sh_http_reply *reply) {
     sh_fed_task task;
     sh_fed_writer writer = {0};
@@ -162,6 +168,7 @@ static void answer_task(sh_fed_serving *s, size_t client, sh_http_reply *reply) 
     give_message(reply, &writer);
 }
 
+/* The last download frees the bytes, after newer models have replaced them. */
 void sh_fed_release_handout(void *self) {
     sh_fed_handout *handout = self;
     sh_fed_serving *s = handout->owner;
@@ -173,6 +180,7 @@ void sh_fed_release_handout(void *self) {
     sh_free(handout);
 }
 
+/* A copy: the state machine changes its model in place, while downloads of the old one go on. */
 sh_status sh_fed_hand_out(sh_fed_serving *s) {
     sh_fed_handout *old = s->handout, *next = sh_alloc(1, sizeof *next);
     size_t values = sh_fed_server_values(s->server);
@@ -193,6 +201,8 @@ sh_status sh_fed_hand_out(sh_fed_serving *s) {
     return SH_OK;
 }
 
+/* By hash, so that a client never gets another model than its task named. Ranges let a cut download
+ * go on. */
 static void answer_model(sh_fed_serving *s, const char *hash, sh_http_reply *reply) {
     if (s->handout == NULL || strcmp(hash, s->handout->hash) != 0) {
         say(reply, 404, "this is not the newest model: ask for a task\n");
@@ -260,6 +270,7 @@ static void take_update(sh_fed_serving *s, size_t client, const unsigned char wh
     give_message(reply, &writer);
 }
 
+/* PUT a chunk, GET how many are there, POST to have the whole judged. */
 static void answer_update(sh_fed_serving *s, const sh_http_request *request, size_t client,
                           sh_http_reply *reply) {
     unsigned char whole[SH_FED_HASH];
@@ -303,6 +314,7 @@ static void answer_known(sh_fed_serving *s, const sh_http_request *request, size
         say(reply, 404, "no such path\n");
 }
 
+/* From the least trusted to the most: public paths, unknown clients, revoked ones, known ones. */
 static void handle_locked(sh_fed_serving *s, const sh_http_request *request, sh_http_reply *reply) {
     size_t client = 0;
     bool gets = strcmp(request->method, "GET") == 0;
@@ -321,6 +333,7 @@ static void handle_locked(sh_fed_serving *s, const sh_http_request *request, sh_
         answer_known(s, request, client, reply);
 }
 
+/* One lock for everything that requests and the main task share. */
 void sh_fed_handle(void *self, const sh_http_request *request, sh_http_reply *reply) {
     sh_fed_serving *s = self;
     pthread_mutex_lock(&s->lock);

@@ -1,9 +1,13 @@
+/* The server's state machine: memory, restoring, answers to questions. Rounds open and close in
+ * server_round.c, updates are judged in server_take.c. No clock, file or thread: time is an
+ * argument. */
 #include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "fed/server_internal.h"
 
+/* 16 bytes per value for the sum, 4 each for model, mean and every slot of the rule. */
 static sh_status take_memory(sh_fed_server *server) {
     size_t values = server->vectors * server->count;
     server->model = sh_alloc(values, sizeof(float));
@@ -17,6 +21,7 @@ static sh_status take_memory(sh_fed_server *server) {
     return sh_fed_sum_init(&server->open.sum, values);
 }
 
+/* fedbuff takes updates of any age that the ring of hashes still knows. */
 sh_status sh_fed_server_create(const sh_fed_options *options, size_t params, size_t count,
                                sh_fed_commit commit, void *self, sh_fed_server **server_out) {
     SH_ASSERT(params <= count && count > 0 && options->rule.rule != NULL);
@@ -52,6 +57,7 @@ void sh_fed_server_destroy(sh_fed_server *server) {
     sh_free(server);
 }
 
+/* A new client is absent until it asks for the first time. */
 int64_t sh_fed_server_add(sh_fed_server *server) {
     void *members = server->members;
     if (server->member_count >= SH_FED_CLIENTS_MOST ||
@@ -87,6 +93,7 @@ void sh_fed_server_restore_hash(sh_fed_server *server, uint64_t round,
     server->known[round % (SH_FED_LATE_MOST + 1)] = true;
 }
 
+/* The usual case reuses the cost of a round, which takes a sum over all orders. */
 void sh_fed_server_restore_charge(sh_fed_server *server, double rate, double noise) {
     const sh_fed_privacy *privacy = &server->options.privacy;
     if (privacy->on && rate == sh_fed_rate(server) && noise == privacy->noise)
@@ -95,11 +102,13 @@ void sh_fed_server_restore_charge(sh_fed_server *server, double rate, double noi
         sh_fed_accountant_add(&server->spent, rate, noise, 1);
 }
 
+/* After restoring, before the first question: the model has its hash from here on. */
 void sh_fed_server_begin(sh_fed_server *server) {
     server->over = server->round > (uint64_t)server->options.rounds;
     sh_fed_hash_model(server);
 }
 
+/* fedbuff asks whoever has nothing in the open buffer; other rules those who were selected. */
 static bool trains(const sh_fed_server *server, const sh_fed_member *member) {
     if (!server->open.collecting || member->folded || member->revoked) return false;
     return sh_fed_buffered(server) || member->selected;
@@ -110,6 +119,7 @@ void sh_fed_server_heard(sh_fed_server *server, int64_t now_ms, size_t client) {
     server->members[client].seen_ms = now_ms;
 }
 
+/* Time passes first, so that the answer is of the state at `now_ms`. */
 sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client,
                             sh_fed_task *task_out) {
     SH_ASSERT(client < server->member_count);
@@ -148,6 +158,7 @@ size_t sh_fed_count_present(const sh_fed_server *server, int64_t now_ms) {
     return present;
 }
 
+/* Present clients that the server should not leave without an answer. */
 static size_t count_untold(const sh_fed_server *server, int64_t now_ms) {
     size_t untold = 0;
     for (size_t i = 0; i < server->member_count; i++)

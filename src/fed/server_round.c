@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "fed/server_internal.h"
 
+/* The hash names the model in tasks, updates and downloads. */
 void sh_fed_hash_model(sh_fed_server *server) {
     crypto_hash_sha256(sh_fed_hash_of(server, server->round), (const unsigned char *)server->model,
                        server->vectors * server->count * sizeof(float));
@@ -30,6 +31,7 @@ static void clear_round(sh_fed_server *server) {
     server->open.collecting = false;
 }
 
+/* Rounded up, but for the error of a product such as 0.1 x 30. */
 static size_t at_most(double wanted, size_t most) {
     return wanted >= (double)most ? most : (size_t)ceil(wanted - 1e-9);
 }
@@ -85,6 +87,7 @@ static bool is_spent(const sh_fed_server *server) {
     return sh_fed_accountant_epsilon(&after, privacy->delta) > privacy->epsilon * (1 + 1e-12);
 }
 
+/* No budget for another round ends the training, with the last model. */
 static sh_status open_round(sh_fed_server *server, int64_t now_ms) {
     size_t present = sh_fed_count_present(server, now_ms);
     if (present < (size_t)server->options.clients_min) return SH_OK;
@@ -106,12 +109,14 @@ static sh_status open_round(sh_fed_server *server, int64_t now_ms) {
     return SH_OK;
 }
 
+/* A new attempt: updates of the old one are recognised by its number. */
 static void restart_round(sh_fed_server *server) {
     clear_round(server);
     server->attempt++;
     server->restarted++;
 }
 
+/* Losses and accuracies are weighted by samples. */
 static sh_fed_report report_of(const sh_fed_server *server, int64_t now_ms) {
     sh_fed_report report = {.round = server->round,
                             .attempt = server->attempt,
@@ -174,6 +179,7 @@ static sh_status combine(sh_fed_server *server) {
     return status;
 }
 
+/* `share` is of all known clients, present or not, as scaffold has N. */
 static void apply(sh_fed_server *server) {
     const sh_fed_rule_options *rule = &server->options.rule;
     sh_fed_closing closing = {
@@ -208,7 +214,7 @@ static sh_status close_round(sh_fed_server *server, int64_t now_ms) {
     return server->commit(server->self, server, &report);
 }
 
-/* Those who are asked, were not heard and are gone for good. */
+/* Whether nobody who was asked can still answer: each has, or is revoked. */
 static bool all_have_answered(const sh_fed_server *server) {
     for (size_t i = 0; i < server->member_count; i++) {
         const sh_fed_member *member = &server->members[i];
@@ -217,12 +223,15 @@ static bool all_have_answered(const sh_fed_server *server) {
     return true;
 }
 
+/* With a quorum, nobody is waited for who cannot answer any more. */
 static bool is_full(const sh_fed_server *server) {
     if (server->open.folded >= server->open.target) return true;
     return !sh_fed_buffered(server) && server->open.folded > 0 && all_have_answered(server) &&
            (double)server->open.folded >= server->options.quorum * (double)server->open.target;
 }
 
+/* The only function that opens, closes or restarts a round; called at every event. fedbuff has no
+ * deadline. */
 sh_status sh_fed_advance(sh_fed_server *server, int64_t now_ms) {
     SH_TRY(server->failed);
     if (server->over) return SH_OK;

@@ -24,6 +24,7 @@ static sh_fed_verdict judge_open(sh_fed_server *server, const sh_fed_member *mem
     return SH_FED_COUNTED;
 }
 
+/* A late update must be of a round whose model hash is still known, and of that model. */
 static sh_fed_verdict judge_closed(sh_fed_server *server, const sh_fed_update *update,
                                    const char **reason_out) {
     uint64_t age = server->round - update->round;
@@ -92,6 +93,7 @@ static sh_status hold(sh_fed_server *server, sh_fed_member *member, const sh_fed
     return SH_OK;
 }
 
+/* Adds the update to the sum with its weight and marks the client as counted in this round. */
 static sh_status fold(sh_fed_server *server, sh_fed_member *member, const sh_fed_update *update) {
     uint64_t weight = weight_of(server, update);
     bool per_step = server->options.rule.rule->per_step;
@@ -123,6 +125,8 @@ static sh_status fold(sh_fed_server *server, sh_fed_member *member, const sh_fed
     return SH_OK;
 }
 
+/* Values are checked last, as that takes a pass over all of them. The last update of a round closes
+ * it at once. */
 sh_status sh_fed_server_take(sh_fed_server *server, int64_t now_ms, size_t client,
                              const sh_fed_update *update, sh_fed_receipt *receipt_out) {
     SH_ASSERT(client < server->member_count);
@@ -146,6 +150,7 @@ sh_status sh_fed_server_take(sh_fed_server *server, int64_t now_ms, size_t clien
     return SH_OK;
 }
 
+/* Secure aggregation tells no samples, losses or steps of a client: each has weight 1. */
 void sh_fed_server_take_sum(sh_fed_server *server, const bool *came, const int32_t *sum,
                             double unit) {
     const uint64_t weight = (uint64_t)1 << 16;

@@ -1,7 +1,9 @@
+/* Public options of federated training: defaults, limits, and combinations that cannot work. */
 #include "fed/settings.h"
 
 #include <math.h>
 
+/* 0 and NaN both mean "not set" in the public structs. */
 static double or_initial(double given, double initial) {
     return given == 0 || isnan(given) ? initial : given;
 }
@@ -53,6 +55,7 @@ static sh_status check_secure(const sh_fed_settings *settings) {
     return sh_error_hint("leave one of them out");
 }
 
+/* Once, before anything is opened. */
 static sh_status check(const sh_fed_settings *settings) {
     const sh_fed_options *server = &settings->server;
     if (server->clients_min < 1 || server->clients_min > (int64_t)settings->clients) {
@@ -76,6 +79,8 @@ static sh_status check(const sh_fed_settings *settings) {
     return check_part("server-tau", server->rule.tau, 1e-12, 1e3);
 }
 
+/* An hour each for deadline and presence: simulated time, in which clients answer at once; serve.c
+ * sets its own. */
 sh_status sh_fed_settings_make(const shoal_fed_options *options, uint64_t seed,
                                sh_fed_settings *settings_out) {
     if (options->clients < 0 || options->clients > SH_FED_CLIENTS_MOST)

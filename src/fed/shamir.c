@@ -1,9 +1,12 @@
+/* Shamir's secret sharing (1979) modulo p = 2^31 + 11. Products of two residues fit in 64 bits, and
+ * every 31-bit limb is a residue. */
 #include "fed/shamir.h"
 
 #include <string.h>
 
 static uint64_t times(uint64_t a, uint64_t b) { return a * b % SH_SHAMIR_PRIME; }
 
+/* Fermat: a^(p - 2) = 1 / a modulo a prime p. */
 static uint64_t inverse(uint64_t a) {  // a^(p - 2)
     uint64_t result = 1;
     for (uint64_t power = SH_SHAMIR_PRIME - 2; power > 0; power >>= 1) {
@@ -24,6 +27,8 @@ static uint32_t limb_of(const unsigned char secret[SH_SECRET], int k) {
     return limb;
 }
 
+/* Horner's rule at x = 1 .. count; the limb is the value at 0, the random words are the other
+ * coefficients. */
 void sh_shamir_split(const unsigned char secret[SH_SECRET], size_t threshold, size_t count,
                      const uint64_t *random, sh_secret_share *shares_out) {
     SH_ASSERT(threshold >= 1 && threshold <= count);
@@ -39,6 +44,7 @@ void sh_shamir_split(const unsigned char secret[SH_SECRET], size_t threshold, si
     }
 }
 
+/* Lagrange at 0: sum of y_i prod over j != i of x_j / (x_j - x_i). O(count^2). */
 sh_status sh_shamir_interpolate(const uint32_t *numbers, const uint32_t *values, size_t count,
                                 uint64_t *value_out) {
     uint64_t sum = 0;
@@ -59,6 +65,8 @@ sh_status sh_shamir_interpolate(const uint32_t *numbers, const uint32_t *values,
     return SH_OK;
 }
 
+/* A limb beyond 31 bits, or bits beyond the secret, cannot come from a split: some share is wrong.
+ */
 static sh_status put_limb(unsigned char secret[SH_SECRET], int k, uint64_t limb) {
     for (int bit = 0; bit < 32; bit++) {
         int at = 31 * k + bit;
@@ -70,6 +78,7 @@ static sh_status put_limb(unsigned char secret[SH_SECRET], int k, uint64_t limb)
     return SH_OK;
 }
 
+/* The output is written only if all limbs fit. */
 sh_status sh_shamir_join(const uint32_t *numbers, const sh_secret_share *shares, size_t count,
                          unsigned char secret_out[SH_SECRET]) {
     uint32_t values[4096];

@@ -1,3 +1,6 @@
+/* The options that a federated server decides for its clients, as the text of a run file. The list
+ * in `exchange` is the whole list: what is not in it never leaves a machine, nor can a server set
+ * it. */
 #include "fed/shared_config.h"
 
 #include "base/memory.h"
@@ -27,6 +30,7 @@ static void exchange(sh_config *a, sh_config *b) {
 #undef EXCHANGE
 }
 
+/* Exchanged into an initial config, so that no other option is printed with its value. */
 sh_status sh_fed_config_print(const sh_config *config, int64_t epochs, int64_t steps,
                               char **text_out) {
     sh_config shared, copy;
@@ -44,6 +48,7 @@ sh_status sh_fed_config_print(const sh_config *config, int64_t epochs, int64_t s
     return status;
 }
 
+/* Parsed as any run file, so that options of a server meet the same limits. */
 sh_status sh_fed_config_take(const char *text, size_t bytes, sh_config *mine) {
     sh_config theirs;
     sh_node *node = NULL;

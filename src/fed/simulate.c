@@ -6,6 +6,7 @@
 #include "fed/simulate_internal.h"
 #include "run/need.h"
 
+/* Options that mean something only to a run of its own workers. */
 static sh_status check_config(const sh_config *config) {
     const char *other = NULL;
     if (config->workers > 1) other = "several workers (-n)";
@@ -43,6 +44,7 @@ static sh_status make_flights(sh_fed_simulation *s) {
     return complete ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for updates under way");
 }
 
+/* Control variates themselves are allocated for a client when it is first asked. */
 static sh_status make_room(sh_fed_simulation *s) {
     s->values = sh_alloc(sh_fed_server_values(s->server), sizeof *s->values);
     s->controls = sh_alloc(s->settings.clients, sizeof *s->controls);
@@ -67,6 +69,7 @@ static void fini(sh_fed_simulation *s) {
     sh_fed_partition_fini(&s->partition);
 }
 
+/* The folder is opened last: a wrong option leaves no trace on disk. */
 static sh_status begin(sh_fed_simulation *s) {
     shoal_run *run = s->run;
     run->stats.start_ns = run->stats.loop_ns = sh_run_now(run);
@@ -91,6 +94,8 @@ static sh_status begin(sh_fed_simulation *s) {
     return SH_OK;
 }
 
+/* Each call lets virtual time pass, until the server says that it is over or the target is reached.
+ */
 static sh_status train(sh_fed_simulation *s) {
     SH_TRY(begin(s));
     while (!sh_fed_server_view(s->server, s->now_ms).over && !s->reached) {
@@ -104,6 +109,7 @@ static sh_status train(sh_fed_simulation *s) {
     return sh_fed_simulate_end(s);
 }
 
+/* One process, one model in memory: clients train one after the other on it. */
 shoal_status shoal_fed_simulate(const shoal_config *config, const shoal_hooks *hooks,
                                 const shoal_fed_options *options, char **folder_out,
                                 shoal_fed_result *result_out) {

@@ -1,3 +1,5 @@
+/* What comes of a closed round in a simulation: control variates settle, the new model is
+ * evaluated, metrics are written. */
 #include <math.h>
 #include <string.h>
 
@@ -21,6 +23,7 @@ static void settle_controls(sh_fed_simulation *s, const sh_fed_report *report) {
     }
 }
 
+/* train_s leaves evaluation out, so that rules are compared by what training costs. */
 static sh_status write_round(sh_fed_simulation *s, const sh_fed_report *report) {
     shoal_run *run = s->run;
     const sh_metric fields[] = {
@@ -43,6 +46,7 @@ static sh_status write_round(sh_fed_simulation *s, const sh_fed_report *report) 
     return sh_metrics_write(run->files.metrics, "step", fields, count);
 }
 
+/* Ends the simulation once the accuracy reaches --target. */
 static sh_status evaluate(sh_fed_simulation *s, const sh_fed_report *report) {
     shoal_run *run = s->run;
     int64_t begin = sh_run_now(run);
@@ -108,6 +112,7 @@ sh_status sh_fed_simulate_report(void *self, const sh_fed_server *server,
     return sh_run_save(run);
 }
 
+/* Saves the last model, whose file is that of any run. */
 sh_status sh_fed_simulate_end(sh_fed_simulation *s) {
     shoal_run *run = s->run;
     if (s->settings.personalise != SH_FED_SHARED_ONLY) SH_TRY(sh_fed_simulate_personal(s));

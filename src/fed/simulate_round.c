@@ -1,3 +1,5 @@
+/* Rounds of simulated clients in virtual time. Dropout, durations and choices are drawn from the
+ * seed, so that a simulation repeats exactly. */
 #include <math.h>
 #include <string.h>
 
@@ -6,6 +8,7 @@
 
 enum { DRAW_DROPOUT = 1, DRAW_TIME, DRAW_CLIENT };  // streams of one seed
 
+/* `use` keeps the streams of one seed apart, `at` is the round or the event. */
 static sh_rng draw(const sh_fed_simulation *s, uint32_t use, uint64_t at) {
     return sh_rng_stream((uint64_t)s->run->config.seed, SH_RNG_FED_SELECT, use << 28, at);
 }
@@ -33,6 +36,7 @@ static sh_status test_received(sh_fed_simulation *s, size_t client, const float 
     return status;
 }
 
+/* Zero at first (alloc clears), as in the paper. NULL: the rule has none. */
 static sh_status control_of(sh_fed_simulation *s, size_t client, const float **control_out) {
     *control_out = NULL;
     if (!s->settings.server.rule.rule->controls) return SH_OK;
@@ -44,6 +48,7 @@ static sh_status control_of(sh_fed_simulation *s, size_t client, const float **c
     return SH_OK;
 }
 
+/* Scaffold's server control variates follow the model in its second vector. */
 static sh_status train_on(sh_fed_simulation *s, const sh_dataset *data, const sh_fed_task *task,
                           size_t client, float *values_out, sh_fed_trained *trained_out) {
     const float *model = sh_fed_server_model(s->server), *control;
@@ -58,6 +63,7 @@ static sh_status train_on(sh_fed_simulation *s, const sh_dataset *data, const sh
     return sh_fed_local_train(s->run, data, &options, model, values_out, trained_out);
 }
 
+/* Bytes are counted as HTTPS would carry them: the model there, the message back. */
 sh_status sh_fed_simulate_train(sh_fed_simulation *s, const sh_fed_task *task, size_t client,
                                 float *values_out, sh_fed_update *update_out) {
     size_t held = held_out(s, client), size = sh_fed_partition_size(&s->partition, client);
@@ -96,6 +102,7 @@ static sh_status keep_change(sh_fed_simulation *s, size_t client, const sh_fed_u
     return SH_OK;
 }
 
+/* A refused update is an error here: simulated clients are honest, so it diverged. */
 static sh_status deliver(sh_fed_simulation *s, size_t client, const sh_fed_update *update) {
     sh_fed_receipt receipt;
     SH_TRY(keep_change(s, client, update));
@@ -108,12 +115,14 @@ static sh_status deliver(sh_fed_simulation *s, size_t client, const sh_fed_updat
     return SH_OK;
 }
 
+/* A function of (seed, round, attempt, client): another try of a round draws anew. */
 static bool drops_out(const sh_fed_simulation *s, const sh_fed_task *task, size_t client) {
     sh_rng rng = draw(s, DRAW_DROPOUT, task->round * 1000003 + task->attempt);
     rng.next = client;
     return (double)sh_rng_uniform(&rng) < s->settings.dropout;
 }
 
+/* A round that did not close by answers closes, or begins again, by its deadline. */
 sh_status sh_fed_simulate_round(sh_fed_simulation *s) {
     uint64_t closed = sh_fed_server_view(s->server, s->now_ms).closed;
     s->now_ms++;
@@ -153,6 +162,8 @@ static sh_status begin_flight(sh_fed_simulation *s, sh_fed_flight *flight, uint6
     return SH_OK;
 }
 
+/* An event-driven step: free places begin to train, the earliest update arrives, the clock moves
+ * there. */
 sh_status sh_fed_simulate_arrival(sh_fed_simulation *s) {
     sh_fed_flight *first = NULL;
     for (size_t c = 0; c < s->settings.clients; c++) sh_fed_server_heard(s->server, s->now_ms, c);
@@ -173,6 +184,7 @@ sh_status sh_fed_simulate_arrival(sh_fed_simulation *s) {
     return deliver(s, first->client, &first->update);
 }
 
+/* The first part of a client's samples is held out, the rest trained on, as in rounds. */
 static sh_status personalise_one(sh_fed_simulation *s, size_t client, sh_fed_personal *out) {
     size_t held = held_out(s, client), size = sh_fed_partition_size(&s->partition, client);
     sh_fed_local_options options = {.epochs = s->settings.local_epochs,
@@ -190,6 +202,7 @@ static sh_status personalise_one(sh_fed_simulation *s, size_t client, sh_fed_per
     return status;
 }
 
+/* Means over clients are weighted by held-out samples. */
 sh_status sh_fed_simulate_personal(sh_fed_simulation *s) {
     double shared = 0, personal = 0, weights = 0;
     for (size_t c = 0; c < s->settings.clients; c++) {

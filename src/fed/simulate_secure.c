@@ -8,7 +8,7 @@
 #include "fed/secure.h"
 #include "fed/simulate_internal.h"
 
-enum { STEPS = 5, DRAW_SECURE = 4 };
+enum { STEPS = 5, DRAW_SECURE = 4 };  // of the protocol (secure.h); a stream of draws
 
 /* A round's clients, numbered 0 to n - 1 in the order of the server's. */
 typedef struct party {
@@ -29,6 +29,7 @@ typedef struct party {
 
 enum { THERE, SHARED, CAME, AGREED, REVEALED };
 
+/* Seeds of simulated clients: functions of the run's seed. Real ones are drawn from the system. */
 static void put_name(unsigned char out[SH_SECURE_KEY], const party *p, const char *use, size_t id) {
     crypto_generichash_state state;
     uint64_t name[] = {(uint64_t)p->s->run->config.seed, id, p->task.round, p->task.attempt};
@@ -138,7 +139,8 @@ static sh_status reveal(party *p, size_t i) {
                                    p->reveals[i]);
 }
 
-/* SH_E_PEER: too few stayed for the threshold. */
+/* All clients take one step before any takes the next, as the protocol has it. SH_E_PEER: too few
+ * stayed for the threshold. */
 static sh_status run_steps(party *p) {
     SH_TRY(begin(p));
     for (size_t i = 0; i < p->n; i++)
@@ -156,6 +158,7 @@ static sh_status run_steps(party *p) {
                             p->flags[CAME], p->reveals, p->sum);
 }
 
+/* The server's state machine learns the sum and who came, and nothing else. */
 static sh_status give_sum(party *p) {
     bool *came = sh_alloc(p->s->settings.clients, sizeof *came);
     if (came == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a round");

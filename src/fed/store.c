@@ -1,3 +1,5 @@
+/* The store of a federated server on SQLite. Statements are short and prepared anew, as they run
+ * once per request or round. Values are bound, never printed into SQL. */
 #include "fed/store.h"
 
 #include <math.h>
@@ -15,6 +17,8 @@ struct sh_fed_store {
     char *path;
 };
 
+/* WAL lets `shoal fed status` read while the server writes; FULL syncs every commit. Tokens and
+ * requests are kept as hashes. `model` has one row, the newest. */
 static const char schema[] =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
     "CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value TEXT NOT NULL);"
@@ -32,6 +36,7 @@ static const char schema[] =
     " round INTEGER NOT NULL, params INTEGER NOT NULL, weights BLOB NOT NULL, slot0 BLOB,"
     " slot1 BLOB);";
 
+/* The message of SQLite, with the file it is about. */
 static sh_status fail(const sh_fed_store *store) {
     SH_FAIL(SH_E_IO, "'%s': %s", store->path, sqlite3_errmsg(store->db));
     return sh_error_hint("is the disk full, or the file of another program?");
@@ -41,6 +46,7 @@ static sh_status run(sh_fed_store *store, const char *sql) {
     return sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK ? SH_OK : fail(store);
 }
 
+/* Waits up to 10 s for another process that writes. */
 sh_status sh_fed_store_open(const char *folder, bool create, sh_fed_store **store_out) {
     sh_fed_store *store = sh_alloc(1, sizeof *store);
     if (store == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a store");
@@ -107,6 +113,7 @@ sh_status sh_fed_store_get(sh_fed_store *store, const char *name, char *value_ou
     return SH_OK;
 }
 
+/* Numbers processes on this store; attempts are numbered by it (serve.c). */
 sh_status sh_fed_store_boot(sh_fed_store *store, int64_t *boots_out) {
     char text[32];
     SH_TRY(sh_fed_store_get(store, "boots", text, sizeof text));
@@ -130,6 +137,7 @@ static sh_status take_floats(sqlite3_stmt *statement, int column, float *values,
     return SH_OK;
 }
 
+/* Nothing to restore before the first round has closed. */
 static sh_status restore_model(sh_fed_store *store, sh_fed_server *server, size_t params) {
     sqlite3_stmt *statement;
     SH_TRY(prepare(store, "SELECT round, weights, slot0, slot1 FROM model", &statement));
@@ -145,6 +153,7 @@ static sh_status restore_model(sh_fed_store *store, sh_fed_server *server, size_
     return status;
 }
 
+/* So that late updates of earlier rounds are still recognised after a restart. */
 static sh_status restore_hashes(sh_fed_store *store, sh_fed_server *server) {
     sqlite3_stmt *statement;
     SH_TRY(prepare(store, "SELECT round, hash FROM hashes ORDER BY round", &statement));
@@ -185,6 +194,7 @@ typedef struct restoring {
     sh_status status;
 } restoring;
 
+/* Numbers of clients are places in the state machine: a gap would mix clients up. */
 static void restore_client(void *self, const sh_fed_client_row *row) {
     restoring *r = self;
     int64_t index = sh_fed_server_add(r->server);
@@ -206,6 +216,7 @@ sh_status sh_fed_store_restore(sh_fed_store *store, sh_fed_server *server, size_
     return r.status;
 }
 
+/* Slots that the rule does not have stay NULL. */
 static sh_status write_model(sh_fed_store *store, sh_fed_server *server, size_t params,
                              const sh_fed_report *report) {
     sqlite3_stmt *statement;
@@ -222,6 +233,7 @@ static sh_status write_model(sh_fed_store *store, sh_fed_server *server, size_t 
     return finish(store, statement);
 }
 
+/* Also the hash of the new model, and forgets those too old to be taken. */
 static sh_status write_round(sh_fed_store *store, const sh_fed_server *server,
                              const sh_fed_report *report, int64_t unix_s) {
     sqlite3_stmt *statement;
@@ -242,6 +254,7 @@ static sh_status write_round(sh_fed_store *store, const sh_fed_server *server,
     return finish(store, statement);
 }
 
+/* Only rows whose number rose change; one statement serves all clients. */
 static sh_status write_counted(sh_fed_store *store, const sh_fed_server *server) {
     sqlite3_stmt *statement;
     SH_TRY(prepare(store,
@@ -275,6 +288,7 @@ static void hash_text(const char *text, unsigned char hash_out[SH_FED_HASH]) {
     crypto_hash_sha256(hash_out, (const unsigned char *)text, strlen(text));
 }
 
+/* 128 random bits; the database has only their hash, so that reading it lets nobody in. */
 sh_status sh_fed_store_invite(sh_fed_store *store, int64_t unix_s, int64_t seconds,
                               char token_out[SH_FED_TOKEN]) {
     unsigned char drawn[16], hash[SH_FED_HASH];
@@ -325,6 +339,7 @@ static sh_status find_invitation(sh_fed_store *store, const unsigned char token[
     return SH_OK;
 }
 
+/* Inside the transaction of sh_fed_store_redeem: a token makes one client. */
 static sh_status use_invitation(sh_fed_store *store, const unsigned char token[SH_FED_HASH],
                                 const unsigned char request[SH_FED_HASH], int64_t unix_s,
                                 int64_t *client_out) {
@@ -342,6 +357,8 @@ static sh_status use_invitation(sh_fed_store *store, const unsigned char token[S
     return finish(store, statement);
 }
 
+/* BEGIN IMMEDIATE takes the write lock before the token is looked at: two requests cannot both use
+ * it. */
 sh_status sh_fed_store_redeem(sh_fed_store *store, const char *token, const char *request,
                               int64_t unix_s, int64_t *client_out) {
     unsigned char token_hash[SH_FED_HASH], request_hash[SH_FED_HASH];
@@ -387,6 +404,7 @@ sh_status sh_fed_store_clients(sh_fed_store *store,
     return SH_OK;
 }
 
+/* The row stays: numbers are never given again. */
 sh_status sh_fed_store_revoke(sh_fed_store *store, int64_t number) {
     sqlite3_stmt *statement;
     SH_TRY(prepare(store, "UPDATE clients SET revoked = 1 WHERE number = ?1", &statement));

@@ -1,3 +1,5 @@
+/* Updates while they arrive in chunks. All sizes are checked before memory is taken; the budget
+ * over all clients bounds what strangers with certificates can make the server allocate. */
 #include "fed/upload.h"
 
 #include <sodium.h>
@@ -13,12 +15,14 @@ struct sh_fed_upload {
     unsigned char *data;  // (total)
 };
 
+/* NULL where the client's upload is of another message. */
 static sh_fed_upload *find(const sh_fed_uploads *uploads, size_t client,
                            const unsigned char whole[SH_FED_HASH]) {
     sh_fed_upload *upload = client < uploads->clients ? uploads->items[client] : NULL;
     return upload != NULL && memcmp(upload->whole, whole, SH_FED_HASH) == 0 ? upload : NULL;
 }
 
+/* Grows by 64 clients at a time; places of clients that never send stay NULL. */
 static sh_status make_room(sh_fed_uploads *uploads, size_t client) {
     if (client < uploads->clients) return SH_OK;
     size_t clients = client + 64;
@@ -30,6 +34,7 @@ static sh_status make_room(sh_fed_uploads *uploads, size_t client) {
     return SH_OK;
 }
 
+/* One upload per client: a new message drops the old one, whose bytes leave the budget first. */
 static sh_status begin(sh_fed_uploads *uploads, size_t client, const sh_fed_chunk *chunk,
                        sh_fed_upload **upload_out) {
     SH_TRY(make_room(uploads, client));
@@ -59,6 +64,7 @@ static size_t chunk_bytes(const sh_fed_chunk *chunk) {
     return left < SH_FED_CHUNK ? left : SH_FED_CHUNK;
 }
 
+/* Of the chunk alone, by what it says of itself. */
 static sh_status check(const sh_fed_uploads *uploads, const sh_fed_chunk *chunk) {
     unsigned char hash[SH_FED_HASH];
     if (chunk->total == 0 || chunk->total > uploads->each_most)
@@ -84,6 +90,7 @@ sh_status sh_fed_uploads_put(sh_fed_uploads *uploads, size_t client, int64_t now
     return SH_OK;
 }
 
+/* A client that goes on sends from this chunk on. */
 size_t sh_fed_uploads_have(const sh_fed_uploads *uploads, size_t client,
                            const unsigned char whole[SH_FED_HASH]) {
     const sh_fed_upload *upload = find(uploads, client, whole);
@@ -118,6 +125,7 @@ void sh_fed_uploads_drop(sh_fed_uploads *uploads, size_t client) {
     uploads->items[client] = NULL;
 }
 
+/* A client that went away must not hold memory. */
 void sh_fed_uploads_expire(sh_fed_uploads *uploads, int64_t before_ms) {
     for (size_t c = 0; c < uploads->clients; c++)
         if (uploads->items[c] != NULL && uploads->items[c]->touched_ms < before_ms)

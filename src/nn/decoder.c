@@ -1,3 +1,6 @@
+/* One token at a time through a net of text. Each layer is a stage that computes one row; attention
+ * appends the token's key and value to those of earlier tokens (the KV cache of transformers).
+ * Memory: 2 T C floats per attention layer, allocated once. */
 #include "nn/decoder.h"
 
 #include <math.h>
@@ -27,22 +30,26 @@ struct sh_decoder {
     int32_t token;
 };
 
+/* Weights are read at each token: the caller may have changed them in between. */
 static const float *param(const sh_decoder *d, const stage *s, int index) {
     return d->weights + d->net->params.items[s->layer->params[index]].offset;
 }
 
 /* ---- layers ---- */
 
+/* y (C) is a row of the table (V, C). */
 static void run_embedding(sh_decoder *d, const stage *s, const float *const *x, float *y) {
     (void)x;
     memcpy(y, param(d, s, 0) + d->token * s->width, (size_t)s->width * sizeof *y);
 }
 
+/* The position of the token is the number of tokens read before it. */
 static void run_positions(sh_decoder *d, const stage *s, const float *const *x, float *y) {
     const float *position = param(d, s, 0) + d->read * s->width;
     for (int64_t i = 0; i < s->width; i++) y[i] = x[0][i] + position[i];
 }
 
+/* The kernel of training with one row; mean and rstd are of no further use. */
 static void run_layernorm(sh_decoder *d, const stage *s, const float *const *x, float *y) {
     const sh_layernorm_spec *o = s->layer->options;
     float mean, rstd;
@@ -66,8 +73,10 @@ static void run_dense(sh_decoder *d, const stage *s, const float *const *x, floa
     }
 }
 
-/* One head of attention: the token's query against the keys of all tokens so far, itself included.
- */
+/* One head of attention: softmax(q K^T / sqrt(D)) V for one query (D) against the keys and values
+ * (seen, D) of all tokens so far, itself included. Later tokens do not exist yet, which is the
+ * causal mask. The greatest score is subtracted before the exponential, against overflow. O(seen
+ * D). */
 static void attend(const sh_decoder *d, const stage *s, const float *query, int64_t first,
                    int64_t part, float *y) {
     int64_t seen = d->read + 1;
@@ -87,7 +96,8 @@ static void attend(const sh_decoder *d, const stage *s, const float *query, int6
     }
 }
 
-/* x: query, key and value side by side, each one head after the other. */
+/* All heads for one token: x (3C) is q|k|v, each one head after the other. Key and value are stored
+ * before any head reads them. */
 static void run_attention(sh_decoder *d, const stage *s, const float *const *x, float *y) {
     const sh_attention_core_spec *o = s->layer->options;
     int64_t part = s->width / o->heads;
@@ -105,6 +115,7 @@ static void run_add(sh_decoder *d, const stage *s, const float *const *x, float 
         for (int64_t i = 0; i < s->width; i++) y[i] += x[k][i];
 }
 
+/* Features of the inputs one after the other, as tokens are joined. */
 static void run_concat(sh_decoder *d, const stage *s, const float *const *x, float *y) {
     (void)d;
     for (int k = 0; k < s->layer->input_count; k++) {
@@ -114,6 +125,7 @@ static void run_concat(sh_decoder *d, const stage *s, const float *const *x, flo
     }
 }
 
+/* dropout and droppath are the identity in inference. */
 static void run_nothing(sh_decoder *d, const stage *s, const float *const *x, float *y) {
     (void)d;
     memcpy(y, x[0], (size_t)s->width * sizeof *y);
@@ -163,6 +175,7 @@ static const struct {
 
 /* ---- making one ---- */
 
+/* Full attention reads later tokens, so that one more token would change all earlier outputs. */
 static sh_status find_run(const sh_layer *layer, stage *stage_out) {
     for (size_t i = 0; i < SH_COUNT(table); i++)
         if (table[i].kind == layer->kind) stage_out->run = table[i].run;
@@ -179,11 +192,13 @@ static sh_status find_run(const sh_layer *layer, stage *stage_out) {
     return SH_OK;
 }
 
+/* Row (C), and of attention also keys and values (T, C) each. */
 static size_t stage_floats(const sh_decoder *d, const stage *s) {
     bool keeps = s->layer->kind == &sh_layer_kind_attention_core;
     return (size_t)(s->width * (keeps ? 1 + 2 * d->room : 1));
 }
 
+/* Layers other than attention have no keys and values; their pointers are never read. */
 static void place(const sh_decoder *d, stage *s, float **at) {
     s->row = *at;
     s->keys = s->row + s->width;
@@ -191,6 +206,7 @@ static void place(const sh_decoder *d, stage *s, float **at) {
     *at += stage_floats(d, s);
 }
 
+/* One allocation: scores (T), then the stages in order. */
 static sh_status make_stages(sh_decoder *d) {
     size_t floats = (size_t)d->room;
     for (size_t i = 0; i < d->net->layer_count; i++) {
@@ -235,8 +251,10 @@ void sh_decoder_destroy(sh_decoder *decoder) {
 
 int64_t sh_decoder_room(const sh_decoder *decoder) { return decoder->room - decoder->read; }
 
+/* Keys and values need not be cleared: only those of tokens read are looked at. */
 void sh_decoder_restart(sh_decoder *decoder) { decoder->read = 0; }
 
+/* Layers are in topological order, so that every input row is of this token. */
 void sh_decoder_read(sh_decoder *decoder, int32_t token, const float **scores_out) {
     SH_ASSERT(decoder->read < decoder->room);
     SH_ASSERT(token >= 0 && token < decoder->net->input.outputs);

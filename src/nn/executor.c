@@ -51,6 +51,7 @@ static sh_status add_op(sh_executor *executor, sh_op *op) {
     return SH_OK;
 }
 
+/* flight and guard are -1 until executor_memory.c and executor_fuse.c find them. */
 static sh_op *new_op(sh_executor *executor, const sh_layer *layer, const sh_layer_kind *kind) {
     sh_op *op = sh_alloc(1, sizeof *op);
     if (op == NULL) return NULL;
@@ -63,6 +64,8 @@ static sh_op *new_op(sh_executor *executor, const sh_layer *layer, const sh_laye
 
 extern const sh_layer_kind sh_layer_kind_reorder;
 
+/* The reorder op belongs to no layer. It reads an activation, never tokens, and passes gradients
+ * on. */
 static sh_status add_reorder(sh_executor *executor, sh_value *from, int block, sh_value **to_out) {
     sh_value *to;
     SH_TRY(add_value(executor, from->shape, false, &to));
@@ -78,6 +81,8 @@ static sh_status add_reorder(sh_executor *executor, sh_value *from, int block, s
     return SH_OK;
 }
 
+/* Each reader that wants the other layout gets a reorder of its own; most values have one reader.
+ */
 sh_status sh_builder_want(sh_builder *builder, sh_op *op, int index, int block) {
     sh_value *value = op->in[index];
     if (value->block == block) return SH_OK;
@@ -90,6 +95,8 @@ static sh_value **value_of(const sh_builder *builder, int layer) {
     return &builder->of_layer[layer + 1];
 }
 
+/* One layer becomes one op, or none: the value of an absorbed activation is that of the layer that
+ * absorbed it. Gradients are needed from the first trained layer on. */
 static sh_status plan_layer(sh_builder *builder, const sh_layer *layer) {
     sh_executor *executor = builder->executor;
     if (sh_builder_is_absorbed(builder, layer)) {
@@ -141,11 +148,13 @@ static void order_param_writers(sh_executor *executor, int *writers) {
     }
 }
 
+/* Reorders count as readers, as they are ops; absorbed layers do not. */
 static void count_readers(sh_executor *executor) {
     for (size_t i = 0; i < executor->op_count; i++)
         for (int k = 0; k < executor->ops[i]->in_count; k++) executor->ops[i]->in[k]->readers++;
 }
 
+/* A branch that ends nowhere is a mistake in the model, and would be trained by nothing. */
 static sh_status check_used(const sh_executor *executor) {
     for (size_t i = 0; i < executor->op_count; i++) {
         const sh_op *op = executor->ops[i];
@@ -217,6 +226,7 @@ static sh_status add_input(sh_builder *builder, int layer) {
     return SH_OK;
 }
 
+/* Arrays have room for every layer below the border, though few cross it. */
 static sh_status add_inputs(sh_builder *builder) {
     sh_executor *executor = builder->executor;
     executor->inputs.items =
@@ -258,6 +268,7 @@ static sh_status order_params(sh_executor *executor) {
     return SH_OK;
 }
 
+/* In this order: ops must exist before readers are counted, and both before memory is assigned. */
 static sh_status plan_all(sh_builder *builder) {
     sh_executor *executor = builder->executor;
     const sh_net *net = executor->net;
@@ -279,6 +290,7 @@ static sh_status plan_all(sh_builder *builder) {
     return sh_executor_assign_memory(executor);
 }
 
+/* A net that holds only a range of its layers (a stage of a pipeline) bounds the executor's. */
 static void set_options(sh_executor *executor, const sh_net *net,
                         const sh_executor_options *options) {
     bool all = options->first == 0 && options->last == 0;

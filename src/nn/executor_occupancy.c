@@ -1,3 +1,6 @@
+/* A segment tree over times, whose nodes hold sorted ranges of addresses. Taking an interval of
+ * times touches O(log times) nodes; finding repeats a walk over them until no range is in the way.
+ */
 #include "nn/executor_occupancy.h"
 
 #include <stdbool.h>
@@ -32,6 +35,8 @@ static size_t first_behind(const ranges *r, size_t offset) {
     return low;
 }
 
+/* Merges with every range that it overlaps or touches, so that sets stay sorted, disjoint and
+ * small. */
 static sh_status add_range(ranges *r, range added) {
     size_t first = first_behind(r, added.begin), last = first;
     if (first > 0 && r->items[first - 1].end == added.begin) first--;
@@ -45,6 +50,7 @@ static sh_status add_range(ranges *r, range added) {
     return SH_OK;
 }
 
+/* Nodes start zeroed: empty sets. A power of two makes children computable. */
 sh_status sh_occupancy_init(sh_occupancy *occupancy, int times) {
     occupancy->times = 1;
     while (occupancy->times < times) occupancy->times *= 2;
@@ -73,6 +79,7 @@ static visit visit_all(const sh_occupancy *occupancy, int start, int end) {
     return (visit){.start = start, .end = end, .at = 1, .low = 0, .span = occupancy->times};
 }
 
+/* The interval of the life and that of the node: disjoint; or the node within the life. */
 static bool is_outside(const visit *v) { return v->end < v->low || v->start >= v->low + v->span; }
 static bool is_whole(const visit *v) {
     return v->start <= v->low && v->end >= v->low + v->span - 1;
@@ -86,6 +93,7 @@ static visit child(const visit *v, int side) {
     return c;
 }
 
+/* `some` on the way down, `whole` where the node lies within the life and the descent ends. */
 static sh_status take(sh_occupancy *occupancy, const visit *v, range taken) {
     if (is_outside(v)) return SH_OK;
     SH_TRY(add_range(&occupancy->nodes[v->at].some, taken));
@@ -104,6 +112,7 @@ sh_status sh_occupancy_take(sh_occupancy *occupancy, int start, int end, size_t 
     return take(occupancy, &all, (range){offset, offset + bytes});
 }
 
+/* The lowest offset from `offset` on where `bytes` are free of this set alone. */
 static size_t past_ranges(const ranges *r, size_t offset, size_t bytes) {
     for (size_t i = first_behind(r, offset); i < r->count; i++) {
         if (r->items[i].begin >= offset + bytes) break;

@@ -16,6 +16,7 @@ static void *at(const places *in, const sh_executor *executor, int index) {
     return (char *)(buffer->lent ? in->gradients : in->memory) + buffer->offset;
 }
 
+/* dx points at the input's gradient, or aside where an earlier reader has written that already. */
 static void bind_op(sh_executor *executor, sh_op *op, const sh_blocks *blocks, const places *in) {
     op->scratch = in->memory;
     op->saved = at(in, executor, op->buffers.saved);
@@ -58,6 +59,8 @@ static void decide_skips(sh_executor *executor) {
     }
 }
 
+/* Inputs are used where they lie, without a copy. Draws of the step (dropout, paths) are made here,
+ * before any op runs. */
 static void start_step(sh_executor *executor, const sh_step_context *step,
                        const void *const *inputs) {
     executor->step = *step;
@@ -77,6 +80,7 @@ static void start_step(sh_executor *executor, const sh_step_context *step,
     if (any_guard) decide_skips(executor);
 }
 
+/* Once true it stays so for the step: the results are incomplete from then on. */
 static bool stops(sh_executor *executor) {
     if (executor->step.stops == NULL) return false;
     executor->stopped = executor->stopped || executor->step.stops(executor->step.stops_self);
@@ -85,6 +89,7 @@ static bool stops(sh_executor *executor) {
 
 /* ---- Exchanges under way ---- */
 
+/* Called between kernels, so that exchanges under way advance while the main task computes. */
 static void progress(const sh_executor *executor) {
     for (size_t i = 0; i < executor->flying.count; i++) {
         sh_op *op = executor->flying.ops[i];
@@ -92,6 +97,7 @@ static void progress(const sh_executor *executor) {
     }
 }
 
+/* Runs one phase of an op as an event of the trace. A failed phase leaves no event. */
 static sh_status timed(sh_executor *executor, sh_op *op, const char *phase,
                        sh_status (*run)(sh_op *op)) {
     int64_t begin = sh_trace_begin(executor->trace);
@@ -202,6 +208,8 @@ typedef struct listener {
     void *user;
 } listener;
 
+/* A parameter is ready when the last op that writes its gradient is done: tied weights wait for
+ * all. */
 static void tell(const sh_op *op, const listener *to) {
     if (to->ready == NULL || op->layer == NULL) return;
     for (int k = 0; k < op->layer->param_count; k++)

@@ -100,7 +100,7 @@ struct sh_layer_kind {
     bool reshapes;      // forward and backward only rename the shape: output and input share memory
     bool drops_branch;  // skips the ops that only it reads; its kernel is one bool: skipped now
     bool fuses_relu;    // a following relu can be absorbed (op->relu)
-    bool fuses_activation;  // a following layer that has `curve` likewise (op->activation)
+    bool fuses_activation;  // a following layer with `activation` likewise (op->activation)
     bool applies_slopes;    // backward multiplies dx[0] by what op->slopes_from keeps
     bool adds_dx;           // backward adds to dx[0] where dx_added[0] says so
     /* The activation that this layer is, whose slope can be kept in the place of its input; NULL:

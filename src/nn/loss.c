@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+/* An option that has no effect on this loss is an error, unless it has its initial value. */
 static sh_status check_options(const sh_loss *loss) {
     // Where nobody sets them; the option table of a run says the same.
     static const sh_loss_options initial = {.smoothing = 0, .ignore_index = -100, .delta = 1};
@@ -16,6 +17,8 @@ static sh_status check_options(const sh_loss *loss) {
     return sh_error_hint("leave 'loss.%s' (--%s) out, or choose another loss", other, other);
 }
 
+/* Class losses index scores by the target; value losses subtract it: neither can read the other
+ * kind. */
 static sh_status check_targets(const sh_loss *loss, const sh_data_info *data) {
     bool classes = data->target == SH_TARGET_CLASS || data->target == SH_TARGET_TOKENS;
     if (loss->kind->any_target || loss->kind->classes == classes) return SH_OK;
@@ -32,6 +35,8 @@ static sh_status check_targets(const sh_loss *loss, const sh_data_info *data) {
         "no class");
 }
 
+/* Tokens want scores per token (T, V), other targets one row per sample. More outputs than classes
+ * are allowed (a vocabulary that is rounded up), fewer are not. */
 sh_status sh_loss_init(sh_loss *loss, const sh_loss_options *options, const sh_data_info *data,
                        const sh_shape *output) {
     bool classes = data->target == SH_TARGET_CLASS || data->target == SH_TARGET_TOKENS;

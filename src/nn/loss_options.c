@@ -5,6 +5,7 @@ static const char *loss_choice(size_t index) {
     return index == 0 ? "auto" : sh_loss_name_at(index - 1);
 }
 
+/* Initial values are repeated in loss.c (check_options), which refuses options that do nothing. */
 static const sh_option rows[] = {
     SH_TEXT_ROW(sh_loss_options, name, "loss.name", "auto",
                 "auto: cross-entropy for classes, mse for values", .flag = "loss-name",

@@ -1,3 +1,6 @@
+/* Building a net: every parameter gets its range of one block, in the order of layers, and its
+ * initial values, which are a function of (seed, name, element) alone. So any worker can draw any
+ * part of any parameter, and a split net starts as the whole one. */
 #include "nn/net.h"
 
 #include <math.h>
@@ -17,6 +20,7 @@ static sh_status place_param(sh_net *net, sh_param_spec *spec, size_t *index_out
     return SH_OK;
 }
 
+/* States have a block of their own: optimizers and all-reduces of gradients do not touch it. */
 static sh_status place_layer(sh_net *net, sh_layer *layer) {
     for (int k = 0; k < layer->param_count; k++)
         SH_TRY(place_param(net, &layer->param_specs[k], &layer->params[k]));
@@ -32,6 +36,8 @@ sh_status sh_net_build(sh_net_spec *spec, sh_net **net_out) {
     return sh_net_build_range(spec, 0, (int)spec->layer_count, net_out);
 }
 
+/* Layers outside [first, last) stay in the list, for their shapes and connections, without
+ * parameters. */
 sh_status sh_net_build_range(sh_net_spec *spec, int first, int last, sh_net **net_out) {
     SH_ASSERT(0 <= first && first <= last && (size_t)last <= spec->layer_count);
     sh_net *net = sh_alloc(1, sizeof *net);
@@ -58,6 +64,7 @@ sh_status sh_net_build_range(sh_net_spec *spec, int first, int last, sh_net **ne
     return status;
 }
 
+/* A failed sh_net_spec_read has freed what it made. */
 sh_status sh_net_from_node(const sh_node *node, const sh_net_input *input, sh_net **net_out) {
     sh_net_spec spec;
     SH_TRY(sh_net_spec_read(node, input, &spec));
@@ -77,7 +84,8 @@ const sh_shape *sh_net_output(const sh_net *net) {
     return net->layer_count > 0 ? &net->layers[net->layer_count - 1]->out : &net->input.sample;
 }
 
-/* Elements [first, first + count) of the whole parameter. */
+/* Elements [first, first + count) of the whole parameter by its rule. Deviations are computed in
+ * doubles and rounded once, so that every part of a parameter has the bits of the whole. */
 static void draw(const sh_param_spec *spec, uint64_t seed, size_t first, size_t count,
                  float *values_out) {
     const sh_init *init = &spec->init;
@@ -103,6 +111,7 @@ static void draw(const sh_param_spec *spec, uint64_t seed, size_t first, size_t 
     for (size_t i = 0; i < count; i++) values_out[i] = (float)(deviation * (double)values_out[i]);
 }
 
+/* A slice is runs of neighbouring elements of the whole: each is drawn at its place there. */
 void sh_param_spec_init(const sh_param_spec *spec, uint64_t seed, size_t first, size_t count,
                         float *values_out) {
     if (!sh_slice_is_split(&spec->slice)) {
@@ -119,6 +128,7 @@ void sh_param_spec_init(const sh_param_spec *spec, uint64_t seed, size_t first, 
     }
 }
 
+/* A tied parameter is drawn by the layer that declares it. */
 static void init_layer(const sh_net *net, const sh_layer *layer, uint64_t seed, float *weights,
                        float *states) {
     for (int k = 0; k < layer->param_count; k++) {
@@ -133,6 +143,8 @@ static void init_layer(const sh_net *net, const sh_layer *layer, uint64_t seed, 
     }
 }
 
+/* Layers differ in size by orders of magnitude, hence the dynamic schedule; draws depend on names,
+ * not on threads. */
 void sh_net_init(const sh_net *net, uint64_t seed, float *weights, float *states) {
 #pragma omp parallel for schedule(dynamic)
     for (int i = net->first; i < net->last; i++)

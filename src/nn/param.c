@@ -1,3 +1,5 @@
+/* The list of parameters (or states) of a net, as ranges of one block, and the arithmetic of
+ * slices, the parts that workers of a split net hold. */
 #include "nn/param.h"
 
 #include <stdio.h>
@@ -9,6 +11,8 @@ static const char *name_at(const void *items, size_t at) {
     return ((const sh_param *)items)[at].name;
 }
 
+/* No padding between ranges: the whole block is one array, which optimizers, all-reduces and
+ * checkpoints treat as such. */
 sh_status sh_param_list_add(sh_param_list *list, const char *name, sh_shape shape, bool decays,
                             size_t *index_out) {
     if (strlen(name) >= SH_PARAM_NAME)
@@ -41,6 +45,7 @@ void sh_param_list_fini(sh_param_list *list) {
     *list = (sh_param_list){0};
 }
 
+/* Only the split dimension shrinks: by `groups` stretches of (end - begin). */
 sh_shape sh_slice_shape(const sh_slice *part, const sh_shape *whole) {
     sh_shape shape = *whole;
     if (sh_slice_is_split(part)) shape.dim[part->dim] = part->groups * (part->end - part->begin);
@@ -63,6 +68,7 @@ size_t sh_slice_run_count(const sh_slice *part) {
            extent(&part->whole, part->dim + 1, part->whole.rank);
 }
 
+/* Runs are numbered by (outer index, group); each group is a stretch of dim / groups elements. */
 size_t sh_slice_run_begin(const sh_slice *part, size_t index) {
     size_t inner = extent(&part->whole, part->dim + 1, part->whole.rank);
     size_t stretch = (size_t)(part->whole.dim[part->dim] / part->groups);

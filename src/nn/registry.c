@@ -8,6 +8,8 @@
 #include "nn/models/list.h"
 #include "nn/spec.h"
 
+/* A table per list, ended by NULL, so that a linear search needs no count. Tens of rows: no index.
+ */
 #define ROW(name) &sh_layer_kind_##name,
 static const sh_layer_kind *const layers[] = {SH_LAYER_LIST(ROW) NULL};
 #undef ROW

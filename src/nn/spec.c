@@ -1,3 +1,6 @@
+/* Describing a net: adding layers in topological order, with names, connections, shapes and
+ * parameters checked as each is added. Nothing here has memory for values; sh_net_build (net.c)
+ * gives it. */
 #include "nn/spec.h"
 
 #include <stdio.h>
@@ -5,6 +8,7 @@
 
 #include "base/memory.h"
 
+/* Options may own strings, which their table knows how to free. */
 static void layer_destroy(sh_layer *layer) {
     if (layer == NULL) return;
     if (layer->options != NULL) sh_options_fini(layer->kind->options, layer->options);
@@ -30,12 +34,14 @@ static const char *group_name_at(const void *groups, size_t at) {
     return ((const sh_layer_group *)groups)[at].name;
 }
 
+/* O(1) by hash index, as descriptions of thousands of layers ask for every `from`. */
 int sh_net_spec_find(const sh_net_spec *net, const char *name) {
     if (strcmp(name, "input") == 0) return SH_NET_INPUT;
     size_t at = sh_index_find(&net->by_name, net->layers, layer_name_at, name);
     return at != SH_INDEX_NONE ? (int)at : SH_NOT_FOUND;
 }
 
+/* A layer goes before a group of the same name, which would be ambiguous otherwise. */
 int sh_net_spec_find_group(const sh_net_spec *net, const char *name) {
     int found = sh_net_spec_find(net, name);
     if (found != SH_NOT_FOUND) return found;
@@ -43,6 +49,8 @@ int sh_net_spec_find_group(const sh_net_spec *net, const char *name) {
     return at != SH_INDEX_NONE ? net->groups[at].last : SH_NOT_FOUND;
 }
 
+/* Every prefix of a dotted name is a group: "h.0.attn.core" belongs to "h", "h.0" and "h.0.attn".
+ * Reading a group means reading the layer of it that was added last. */
 static sh_status enter_group(sh_net_spec *net, const char *name, size_t length, int layer) {
     char group[SH_LAYER_NAME];
     snprintf(group, sizeof group, "%.*s", (int)length, name);
@@ -96,6 +104,8 @@ static sh_status copy_options(const sh_layer_kind *kind, const void *options, vo
     return SH_OK;
 }
 
+/* Inputs are earlier layers, so that a net has no cycles by construction. Tokens are indices, on
+ * which only an embedding can compute. */
 static sh_status connect(const sh_net_spec *net, sh_layer *layer, const int *inputs,
                          int input_count) {
     const sh_layer_kind *kind = layer->kind;
@@ -114,6 +124,7 @@ static sh_status connect(const sh_net_spec *net, sh_layer *layer, const int *inp
     return SH_OK;
 }
 
+/* Names are unique because parameters, checkpoints and random streams are named by them. */
 static sh_status check_name(const sh_net_spec *net, const char *name) {
     if (name[0] == '\0' || strlen(name) >= SH_LAYER_NAME)
         return SH_FAIL(SH_E_USAGE, "layer name '%.80s' must have 1 to %d characters", name,
@@ -123,6 +134,7 @@ static sh_status check_name(const sh_net_spec *net, const char *name) {
     return SH_OK;
 }
 
+/* The limit of 2^31 values of a sample keeps products with the batch size far from overflow. */
 static sh_status check_output(const sh_layer *layer) {
     size_t count;
     if (!sh_shape_count_checked(&layer->out, &count) || count == 0 || count > (size_t)1 << 31)
@@ -140,6 +152,7 @@ static sh_status describe(const sh_net_spec *net, sh_layer *layer, const int *in
     return check_output(layer);
 }
 
+/* The expanding kind gets options of its own to read; the layers it adds copy theirs. */
 static sh_status expand(sh_net_spec *net, const sh_layer_kind *kind, const char *name,
                         const int *inputs, int input_count, const void *options) {
     void *own = NULL;
@@ -150,6 +163,7 @@ static sh_status expand(sh_net_spec *net, const sh_layer_kind *kind, const char 
     return status;
 }
 
+/* The layer enters the list last, so that a failure leaves the description as it was. */
 sh_status sh_net_spec_add(sh_net_spec *net, const sh_layer_kind *kind, const char *name,
                           const int *inputs, int input_count, const void *options, int *index_out) {
     int before = sh_net_spec_last(net);
@@ -178,6 +192,8 @@ sh_status sh_net_spec_add(sh_net_spec *net, const sh_layer_kind *kind, const cha
     return SH_OK;
 }
 
+/* "LAYER.name", as PyTorch names them. Room is certain: layer names are shorter than SH_LAYER_NAME.
+ */
 static sh_status name_param(const sh_layer *layer, const char *name, sh_param_spec *spec) {
     int length = snprintf(spec->name, sizeof spec->name, "%s.%s", layer->name, name);
     SH_ASSERT(length > 0 && (size_t)length < sizeof spec->name);
@@ -195,6 +211,7 @@ sh_status sh_layer_param(sh_layer *layer, const char *name, sh_shape shape, bool
     return name_param(layer, name, spec);
 }
 
+/* A state is constant at first: it has no gradient, and no rule for drawing. */
 sh_status sh_layer_state(sh_layer *layer, const char *name, sh_shape shape, float initial) {
     SH_ASSERT(layer->state_count < SH_LAYER_PARAMS_MOST);
     sh_param_spec *spec = &layer->state_specs[layer->state_count++];
@@ -217,6 +234,8 @@ static const sh_param_spec *find_param(const sh_net_spec *net, const char *full_
     return NULL;
 }
 
+/* Copies the declaration, initial rule and decay included, so that a range of the net that holds
+ * only this layer can draw the same values. */
 sh_status sh_layer_share(const sh_net_spec *net, sh_layer *layer, const char *full_name,
                          sh_shape shape) {
     const sh_param_spec *param = find_param(net, full_name);

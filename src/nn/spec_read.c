@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "nn/spec.h"
 
+/* Names in the form that sh_nearest takes, to suggest what a misspelt one meant. */
 static const char *model_name(const void *names, size_t index) {
     (void)names;
     return sh_model_name_at(index);
@@ -21,6 +22,7 @@ static const char *layer_name(const void *names, size_t index) {
     return sh_layer_name_at(index);
 }
 
+/* "there is no layer 'dens'", with the nearest name as a hint. */
 static sh_status unknown(const sh_node *at, const char *what, const char *name,
                          const char *(*names)(const void *, size_t)) {
     SH_FAIL_AT(at, SH_E_USAGE, "there is no %s '%s'", what, name);
@@ -81,6 +83,7 @@ static sh_status read_options(sh_option_table table, size_t bytes, const sh_node
     return SH_OK;
 }
 
+/* `name` is the only key of a model's map that is not an option of it. */
 static sh_status read_model(sh_net_spec *net, const sh_node *node, const char *name) {
     const sh_model_kind *kind = sh_model_find(name);
     if (kind == NULL) return unknown(node, "model", name, model_name);
@@ -94,11 +97,13 @@ static sh_status read_model(sh_net_spec *net, const sh_node *node, const char *n
     return place_error(node, status);
 }
 
+/* For sh_nearest: what `from` could have meant. */
 static const char *earlier_name(const void *net, size_t index) {
     const sh_net_spec *n = net;
     return index < n->layer_count ? n->layers[index]->name : NULL;
 }
 
+/* Only earlier layers can be read: later ones are not in the list yet. */
 static sh_status find_input(const sh_net_spec *net, const sh_node *node, int *index_out) {
     if (node->kind != SH_NODE_SCALAR)
         return SH_FAIL_AT(node, SH_E_USAGE, "'from' wants layer names");
@@ -149,6 +154,7 @@ static const sh_node *kind_entry(const sh_node *map) {
     return NULL;
 }
 
+/* Blames the first key that could have been meant as a kind. */
 static sh_status unknown_layer(const sh_node *node) {
     if (node->kind == SH_NODE_SCALAR) return unknown(node, "layer", node->text, layer_name);
     for (const sh_node *entry = node->child; entry != NULL; entry = entry->next)
@@ -206,6 +212,7 @@ static sh_status add_layer(sh_net_spec *net, const sh_node *node, int *numbers) 
     return add_known(net, node, entry, kind, name);
 }
 
+/* The three forms of `model:`: a name, a map with a name, a list of layers. */
 static sh_status read_net(sh_net_spec *net, const sh_node *node) {
     if (node->kind == SH_NODE_SCALAR) return read_model(net, node, node->text);
     if (node->kind == SH_NODE_MAP) {
@@ -226,6 +233,8 @@ static sh_status read_net(sh_net_spec *net, const sh_node *node) {
     return status;
 }
 
+/* The text is printed anew from the node, so that a checkpoint can describe the net again without
+ * the run file. */
 sh_status sh_net_spec_read(const sh_node *node, const sh_net_input *input, sh_net_spec *net_out) {
     sh_net_spec net = {.input = *input};
     sh_status status = read_net(&net, node);

@@ -9,6 +9,8 @@
 
 #include "fed/rule.h"
 
+/* Running statistics of batchnorm are averages, not parameters: they take the whole mean update,
+ * without learning rate or moments. */
 static void move_states(const sh_fed_closing *closing) {
     for (size_t i = closing->params; i < closing->count; i++) closing->model[i] += closing->mean[i];
 }
@@ -32,8 +34,12 @@ const sh_fed_rule sh_fed_rule_fedavgm = {
     .apply = apply_momentum,
 };
 
+/* How the second moment v follows from its old value and d^2; the only difference of the three
+ * rules. */
 typedef float (*second_moment)(float v, float square, float beta2);
 
+/* tau bounds the step where v is small (the paper's adaptivity); without bias correction, as in the
+ * paper. slots[0] is m, slots[1] is v, (params) each, kept over rounds. */
 static void apply_adaptive(const sh_fed_rule_options *options, const sh_fed_closing *closing,
                            second_moment next) {
     const float beta1 = (float)options->beta1, beta2 = (float)options->beta2;
@@ -48,15 +54,19 @@ static void apply_adaptive(const sh_fed_rule_options *options, const sh_fed_clos
     move_states(closing);
 }
 
+/* Adagrad: v only grows, so that steps shrink with the rounds. */
 static float add_square(float v, float square, float beta2) {
     (void)beta2;
     return v + square;
 }
 
+/* Adam: an exponential mean of d^2. */
 static float decay_square(float v, float square, float beta2) {
     return beta2 * v + (1 - beta2) * square;
 }
 
+/* Yogi: v moves towards d^2 by a bounded amount, so that one large update does not raise it at
+ * once. */
 static float approach_square(float v, float square, float beta2) {
     float sign = v > square ? 1.0f : v < square ? -1.0f : 0.0f;
     return v - (1 - beta2) * square * sign;
@@ -74,6 +84,8 @@ static void apply_yogi(const sh_fed_rule_options *options, const sh_fed_closing 
     apply_adaptive(options, closing, approach_square);
 }
 
+/* A learning rate of 0.01 on the server, as parameters move by about lr per round, whatever the
+ * size of updates. */
 const sh_fed_rule sh_fed_rule_fedadagrad = {
     .name = "fedadagrad",
     .help = "Adagrad on the server",

@@ -3,6 +3,8 @@
 #ifndef SH_FED_RULES_LIST_H
 #define SH_FED_RULES_LIST_H
 
+/* Means first (mean.c), then server optimizers (adaptive.c), robust rules (robust.c), fedbuff
+ * (mean.c). */
 #define SH_FED_RULE_LIST(X) \
     X(fedavg)               \
     X(fedprox)              \

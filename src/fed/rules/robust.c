@@ -1,5 +1,7 @@
-/* Rules that a minority of malicious clients cannot steer at will. They need every update of a
- * round by itself, so the server holds them in memory until the round closes. */
+/* Rules that a minority of malicious clients cannot steer at will, where a mean can be moved
+ * anywhere by one. They need every update of a round by itself, so the server holds them in memory
+ * until the round closes: held x count floats. Updates weigh alike, as a client could claim any
+ * number of samples. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +9,13 @@
 #include "base/memory.h"
 #include "fed/rule.h"
 
+/* Updates are finite (sh_fed_sum_check), so that this is a total order. */
 static int compare_floats(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
-/* Per coordinate the mean of the sorted values [cut, held - cut). */
+/* Per coordinate the mean of the sorted values [cut, held - cut). O(count held log held). */
 static sh_status mean_of_middle(const float *const *updates, size_t held, size_t count, size_t cut,
                                 float *out) {
     float *column = sh_alloc(held, sizeof *column);
@@ -28,12 +31,14 @@ static sh_status mean_of_middle(const float *const *updates, size_t held, size_t
     return SH_OK;
 }
 
+/* Cutting (held - 1) / 2 on either side leaves the middle value, or the two of an even number. */
 static sh_status combine_median(const sh_fed_rule_options *options, const float *const *updates,
                                 size_t held, size_t count, float *out) {
     (void)options;
     return mean_of_middle(updates, held, count, (held - 1) / 2, out);
 }
 
+/* Median (Yin et al. 2018): no minority moves a coordinate beyond the honest values. */
 const sh_fed_rule sh_fed_rule_median = {
     .name = "median",
     .help = "median of every coordinate (Yin et al. 2018); the server holds a round's updates",
@@ -43,6 +48,7 @@ const sh_fed_rule sh_fed_rule_median = {
     .combine = combine_median,
 };
 
+/* Trimmed mean (Yin et al. 2018): tolerates a part `amount` of malicious clients. */
 static sh_status combine_trimmed(const sh_fed_rule_options *options, const float *const *updates,
                                  size_t held, size_t count, float *out) {
     size_t cut = (size_t)ceil(options->amount * (double)held);
@@ -63,6 +69,7 @@ const sh_fed_rule sh_fed_rule_trimmed = {
     .combine = combine_trimmed,
 };
 
+/* |a - b|^2 in doubles: sums of millions of squares. */
 static double distance(const float *a, const float *b, size_t count) {
     double sum = 0;
     for (size_t i = 0; i < count; i++) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
@@ -74,7 +81,8 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sum of the `near` smallest distances of update `k` to the others. */
+/* Sum of the `near` smallest squared distances of update `k` to the others. `row` is scratch
+ * (held). */
 static double score(const double *distances, size_t held, size_t k, size_t near, double *row) {
     double sum = 0;
     memcpy(row, distances + k * held, held * sizeof *row);
@@ -84,7 +92,8 @@ static double score(const double *distances, size_t held, size_t k, size_t near,
     return sum;
 }
 
-/* Krum (Blanchard et al. 2017): the one update whose held - f - 2 nearest are the nearest. */
+/* Krum (Blanchard et al. 2017): the one update whose sum of squared distances to its held - f - 2
+ * nearest others is least, for f malicious clients; needs held >= 2 f + 3. O(held^2 count). */
 static sh_status combine_krum(const sh_fed_rule_options *options, const float *const *updates,
                               size_t held, size_t count, float *out) {
     size_t bad = (size_t)options->amount;
@@ -111,6 +120,7 @@ static sh_status combine_krum(const sh_fed_rule_options *options, const float *c
     return SH_OK;
 }
 
+/* The model moves by one client's update alone: robust, but noisier than a mean. */
 const sh_fed_rule sh_fed_rule_krum = {
     .name = "krum",
     .help = "the update nearest to its neighbours; the server holds a round's updates",

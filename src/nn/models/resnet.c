@@ -1,5 +1,5 @@
-/* Residual networks (He et al. 2015). Every block adds a branch to its input, which thereby reaches
- * any depth, and backward any layer, by additions alone:
+/* Residual networks (He et al. 2015). Every block adds a branch to its input, so that values
+ * and gradients have a short path through any depth:
  *
  *   basic (18, 34)      x ─ conv 3x3 ─ bn ─ relu ─ conv 3x3 ─ bn ─ [droppath] ─ + ─ relu ─▶
  *                       └──────────────── shortcut ─────────────────────────────┘
