@@ -1,3 +1,5 @@
+/* Fixed-point sums of doubles in two 64-bit words (exact_sum.h): integer addition is associative,
+ * so the result does not depend on threads, workers or the order of rows. */
 #include "learn/exact_sum.h"
 
 #include <math.h>
@@ -5,8 +7,9 @@
 
 #include "base/memory.h"
 
-enum { BITS = 40 };
+enum { BITS = 40 };  // of the high word below the bound; the low word has as many again
 
+/* A power of two, so that scaling rounds nothing. A bound of 0 means that all terms are 0. */
 static double scale_of(double bound) {
     int exponent;
     frexp(bound, &exponent);  // bound < 2^exponent
@@ -30,6 +33,7 @@ void sh_exact_sum_reset(sh_exact_sum *sum, double bound) {
     memset(sum->words, 0, (2 * sum->count + 1) * sizeof *sum->words);
 }
 
+/* A term beyond the bound, or NaN, is counted instead of added: all workers then fail together. */
 void sh_exact_sum_add_one(sh_exact_sum *sum, size_t index, double term) {
     if (!(fabs(term) <= sum->bound)) {
         sum->words[2 * sum->count]++;
@@ -45,6 +49,7 @@ void sh_exact_sum_add(sh_exact_sum *sum, const double *terms) {
     for (size_t i = 0; i < sum->count; i++) sh_exact_sum_add_one(sum, i, terms[i]);
 }
 
+/* Threads of one worker sum apart and join; no atomics in the loop over rows. */
 void sh_exact_sum_join(sh_exact_sum *sum, const sh_exact_sum *other) {
     for (size_t i = 0; i < 2 * sum->count + 1; i++) sum->words[i] += other->words[i];
 }
@@ -65,6 +70,7 @@ sh_status sh_exact_sum_meet(sh_exact_sum *sum, sh_learn_team *team, double *valu
     return SH_OK;
 }
 
+/* 50 bits at most, as sh_to_whole takes magnitudes below 2^51; 61 bits for the sum of all terms. */
 double sh_whole_scale(double bound, size_t terms) {
     enum { BITS_MOST = 50, SUM_BITS = 61 };
     int exponent, terms_exponent;

@@ -1,3 +1,5 @@
+/* Kernel functions K(a, b), in doubles from a.b and the squares, rounded to float where rows are
+ * cached. Formulas are libsvm's, so that its models can be compared. */
 #include "learn/kernel.h"
 
 #include <math.h>
@@ -7,6 +9,7 @@ static const char *const names[SH_KERNELS] = {"linear", "polynomial", "rbf"};
 
 const char *sh_kernel_name(sh_kernel_kind kind) { return names[kind]; }
 
+/* Integer powers by squaring, as libsvm has them (powi). */
 static double power(double base, int exponent) {
     double result = 1;
     for (; exponent > 0; exponent /= 2, base *= base)
@@ -14,6 +17,7 @@ static double power(double base, int exponent) {
     return result;
 }
 
+/* |a - b|^2 = a.a + b.b - 2 a.b may come out below 0 by rounding; a distance is not. */
 double sh_kernel_value(const sh_kernel *kernel, double dot, double square_a, double square_b) {
     double gap;
     switch (kernel->kind) {
@@ -27,6 +31,7 @@ double sh_kernel_value(const sh_kernel *kernel, double dot, double square_a, dou
     }
 }
 
+/* O(count width). Small rows stay in one thread: starting a team would cost more. */
 void sh_kernel_row(const sh_kernel *kernel, const sh_rows *rows, const double *square,
                    const uint32_t *list, size_t count, const double *x, double x_square,
                    int threads, float *value_out) {

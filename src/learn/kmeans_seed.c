@@ -37,6 +37,7 @@ static void seeding_fini(seeding *s) {
     sh_free(s->draw);
 }
 
+/* Distances start at infinity: the first candidate is nearer to every row. */
 static sh_status seeding_init(seeding *s) {
     size_t rows = s->rows->count + 1;
     s->distance = sh_alloc(rows, sizeof *s->distance);
@@ -103,6 +104,7 @@ static sh_status measure(seeding *s, size_t added) {
     return status;
 }
 
+/* phi, the sum of squared distances to the nearest candidate, over all workers. */
 static sh_status sum_distances(seeding *s, double *phi_out) {
     double bound = 0;
     for (size_t i = 0; i < s->rows->count; i++)
@@ -116,12 +118,14 @@ static sh_status sum_distances(seeding *s, double *phi_out) {
     return status;
 }
 
+/* The worker that has the row lists it, all others list nothing. */
 static sh_status choose_row(seeding *s, size_t row, size_t *added_out) {
     uint32_t own = (uint32_t)(row - s->rows->first);
     bool mine = row >= s->rows->first && row - s->rows->first < s->rows->count;
     return choose(s, &own, mine ? 1 : 0, added_out);
 }
 
+/* Uniform over all rows; the same draw on every worker. */
 static sh_status choose_first(seeding *s) {
     sh_rng draws = sh_rng_stream(s->options->seed, SH_RNG_LEARN, DRAW_FIRST, 1);
     size_t added;
@@ -201,6 +205,7 @@ static sh_status recluster(seeding *s, const double *weight, float *centres_out)
     return status;
 }
 
+/* A candidate weighs as many rows as are nearest to it, over all workers. */
 static sh_status count_nearest(seeding *s, double *weight_out) {
     int64_t *counts = sh_alloc(s->count, sizeof *counts);
     if (counts == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for candidates");
@@ -218,6 +223,7 @@ static size_t weighted(const double *weight, size_t count) {
     return found;
 }
 
+/* A row is taken with probability min(1, l d^2 / phi), written without a division. */
 static sh_status parallel_round(seeding *s, uint32_t round, double phi, size_t *added_out) {
     double wanted = s->options->oversample > 0 ? s->options->oversample : 2;
     wanted *= (double)s->options->k;
@@ -295,6 +301,7 @@ static sh_status seed_random(seeding *s, float *centres_out) {
     return SH_OK;
 }
 
+/* Each way gives k centres, or fails on all workers. */
 sh_status sh_kmeans_seed(const sh_kmeans_options *options, const sh_rows *rows, sh_learn_team *team,
                          float *centres_out) {
     SH_ASSERT(options->k > 0);

@@ -1,3 +1,5 @@
+/* What the learners of this folder share: reading their options, refusing settings that concern
+ * gradients, ending a step, and all that the run's net does for them (evaluation, checkpoints). */
 #include "learn/learner.h"
 
 #include <string.h>
@@ -22,6 +24,7 @@ static sh_node *without_name(const sh_node *model) {
     return copy;
 }
 
+/* On failure nothing is left to free; *options_out is not to be used. */
 sh_status sh_learner_options(const shoal_run *run, void **options_out) {
     const sh_node *model = run->config.model;
     const sh_model_kind *kind = sh_model_kind_of(model);
@@ -52,6 +55,7 @@ sh_learn_team sh_learner_team(const shoal_run *run) {
                                     : sh_learn_alone(threads);
 }
 
+/* An option that would have no effect is an error: it would be believed to have one. */
 static sh_status refuse(const shoal_run *run, const char *what, const char *hint) {
     SH_FAIL(SH_E_USAGE, "model '%s' does not learn by gradients: %s says nothing here",
             sh_model_kind_of(run->config.model)->name, what);
@@ -83,6 +87,8 @@ sh_status sh_learner_begin(shoal_run *run, sh_learn_team *team, sh_rows *rows_ou
     return sh_rows_open(run->data.train, team, rows_out);
 }
 
+/* One worker that is asked to stop stops all, after the same step. A finished learner shortens the
+ * run's length to the steps done. */
 sh_status sh_learner_stepped(shoal_run *run, sh_learn_team *team, bool done, double loss_sum,
                              sh_learner_step *step_out) {
     int64_t rows = (int64_t)sh_loader_samples(run->loader);
@@ -104,6 +110,7 @@ sh_status sh_learner_evaluate(sh_learner *learner, const sh_dataset *dataset,
     return sh_run_evaluate(learner->run, dataset, result_out);
 }
 
+/* A model with NaN would be loaded and trusted later, so it is not written. */
 sh_status sh_learner_save(sh_learner *learner) {
     const shoal_run *run = learner->run;
     if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total)) {

@@ -17,6 +17,7 @@ typedef struct own {
     sh_kmeans_step last;
 } own;
 
+/* Also after a failure half way: NULL is welcome in every fini. */
 static void kmeans_close(sh_learner *learner) {
     own *o = learner->own;
     if (o == NULL) return;
@@ -30,6 +31,7 @@ static void kmeans_close(sh_learner *learner) {
     learner->own = NULL;
 }
 
+/* Options and the rows met by centres, which a checkpoint of mini-batches saves. */
 static sh_status kmeans_open(sh_learner *learner) {
     own *o = learner->own = sh_alloc(1, sizeof *o);
     if (o == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for k-means");
@@ -48,6 +50,7 @@ static int64_t kmeans_steps(const sh_learner *learner) {
 
 /* ---- Begin ---- */
 
+/* Centres are read with the training data's normalisation, as rows of the same space. */
 static sh_status read_given(const shoal_run *run, own *o) {
     const sh_kmeans_model *options = o->options;
     if (options->centres == NULL) {
@@ -73,6 +76,7 @@ static sh_status read_given(const shoal_run *run, own *o) {
     return status;
 }
 
+/* The names are those of the option table (nn/models/learned.c), in the order of the enum. */
 static sh_kmeans_seeds seeds_of(const sh_kmeans_model *options) {
     static const char *const names[] = {"k-means||", "k-means++", "random", "given"};
     int seeds = 0;
@@ -82,6 +86,7 @@ static sh_kmeans_seeds seeds_of(const sh_kmeans_model *options) {
 
 static bool takes_batches(const own *o) { return strcmp(o->options->solver, "minibatch") == 0; }
 
+/* A loaded model gives the first centres: no seeds are drawn then. */
 static sh_status kmeans_begin(sh_learner *learner) {
     shoal_run *run = learner->run;
     own *o = learner->own;
@@ -111,6 +116,7 @@ static sh_status kmeans_begin(sh_learner *learner) {
 
 /* ---- Steps ---- */
 
+/* Mini-batches end by their number of iterations alone: their centres always move. */
 static bool is_done(const own *o, double before) {
     if (takes_batches(o)) return false;
     double fell = before - o->last.inertia;
@@ -118,6 +124,8 @@ static bool is_done(const own *o, double before) {
                                   fell <= o->options->tolerance * before);
 }
 
+/* Centres go into the net's parameters after each step, so that evaluation and checkpoints see
+ * them. */
 static sh_status kmeans_step(sh_learner *learner, int64_t to, sh_learner_step *step_out) {
     (void)to;
     shoal_run *run = learner->run;
@@ -158,6 +166,7 @@ static sh_checkpoint kmeans_blocks(const sh_learner *learner, sh_checkpoint_slot
     return checkpoint;
 }
 
+/* For the planner: one forward pass of the net per row, and one sum of 8-byte integers. */
 static sh_learner_cost kmeans_cost(const sh_learner *learner) {
     sh_learner_cost cost = sh_learner_net_cost(learner);
     const own *o = learner->own;

@@ -26,6 +26,7 @@ typedef struct own {
     sh_ls_result squares;
 } own;
 
+/* Of `linear` and `separator` one is NULL. */
 static void linear_close(sh_learner *learner) {
     own *o = learner->own;
     if (o == NULL) return;
@@ -40,6 +41,7 @@ static void linear_close(sh_learner *learner) {
     learner->own = NULL;
 }
 
+/* Refuses data whose targets do not fit the model before any row is read. */
 static sh_status linear_open(sh_learner *learner) {
     own *o = learner->own = sh_alloc(1, sizeof *o);
     if (o == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a linear model");
@@ -80,7 +82,8 @@ static int64_t linear_steps(const sh_learner *learner) {
 
 /* ---- The net's parameters ---- */
 
-/* Output k of the net is made of weights w (width + 1) times `sign`. */
+/* Output k of the net: weights w (width + 1, the intercept last) times `sign`, as floats; `low`
+ * keeps what rounding to floats leaves, so that a resumed run has the doubles. */
 static void put_output(shoal_run *run, own *o, size_t k, const double *w, double sign) {
     size_t width = o->rows.width;
     for (size_t i = 0; i <= width; i++) {
@@ -119,6 +122,7 @@ static void put_weights(shoal_run *run, own *o) {
     }
 }
 
+/* The doubles of an interrupted run, as the sum of two floats each. */
 static sh_status take_weights(shoal_run *run, own *o) {
     size_t stride = o->rows.width + 1, outputs = is_multinomial(o) ? o->outputs : 1;
     double *w = sh_alloc(outputs * stride, sizeof *w);
@@ -132,6 +136,8 @@ static sh_status take_weights(shoal_run *run, own *o) {
 
 /* ---- Begin ---- */
 
+/* LIBLINEAR weighs losses by c and the penalty by 1; ridge regression weighs the squares by 1 and
+ * the penalty by l2. L2SVM with several classes solves one problem per class, in turn. */
 static sh_status open_problem(own *o) {
     static const sh_glm_loss losses[] = {[TASK_SQUARE_NEWTON] = SH_GLM_SQUARE,
                                          [TASK_LOGISTIC] = SH_GLM_LOGISTIC,
@@ -175,6 +181,7 @@ static sh_status check_classes(own *o) {
     return sh_error_hint("look at the labels: shoal data info FILE");
 }
 
+/* Newton starts at zero weights; exact least squares need no start. */
 static sh_status linear_begin(sh_learner *learner) {
     shoal_run *run = learner->run;
     own *o = learner->own;
@@ -194,6 +201,7 @@ static sh_status linear_begin(sh_learner *learner) {
 
 /* ---- Steps ---- */
 
+/* Worker 0 alone writes the summary; standard errors of the first 20 coefficients. */
 static void tell_squares(const shoal_run *run, const own *o) {
     const sh_ls_result *r = &o->squares;
     if (!sh_team_leads(&run->team)) return;
@@ -248,6 +256,8 @@ static sh_status next_problem(own *o, bool *done_inout) {
     return open_problem(o);
 }
 
+/* One step of the trust region. The radius is saved with the weights: without it a resumed run
+ * would take other steps. */
 static sh_status linear_step(sh_learner *learner, int64_t to, sh_learner_step *step_out) {
     (void)to;
     shoal_run *run = learner->run;
@@ -296,6 +306,7 @@ static sh_checkpoint linear_blocks(const sh_learner *learner, sh_checkpoint_slot
     return checkpoint;
 }
 
+/* Figures of one step, for the planner. */
 static sh_learner_cost linear_cost(const sh_learner *learner) {
     sh_learner_cost cost = sh_learner_net_cost(learner);
     const own *o = learner->own;

@@ -26,6 +26,7 @@ static void svm_close(sh_learner *learner) {
     learner->own = NULL;
 }
 
+/* Classes, or one value: several values would be several machines. */
 static sh_status svm_open(sh_learner *learner) {
     own *o = learner->own = sh_alloc(1, sizeof *o);
     if (o == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a support vector machine");
@@ -45,6 +46,7 @@ static int64_t svm_steps(const sh_learner *learner) {
 
 /* ---- Training ---- */
 
+/* `auto` is exact, whatever the size of the data. */
 static sh_svm_solver solver_of(const sh_svm_spec *options) {
     if (strcmp(options->solver, "auto") == 0) return SH_SVM_SMO;
     int solver = 0;
@@ -61,6 +63,7 @@ static sh_kernel kernel_of(const sh_svm_spec *options, size_t width) {
                        .degree = (int)options->degree};
 }
 
+/* Solvers that cut rows need all rows on every worker (svm_part.c). */
 static sh_status svm_begin(sh_learner *learner) {
     shoal_run *run = learner->run;
     own *o = learner->own;
@@ -111,12 +114,14 @@ static sh_status grow_net(shoal_run *run, const own *o) {
     return sh_run_rebuild(run);
 }
 
+/* The memory of a parameter of the rebuilt net, which must have room for what was found. */
 static float *place_of(const shoal_run *run, const char *name, size_t count) {
     const sh_param *param = sh_param_list_find(&run->model.net->params, name);
     SH_ASSERT(param != NULL && param->count >= count);
     return run->model.blocks.weights + param->offset;
 }
 
+/* The decision is sum of factor K - rho: a dense layer whose bias is -rho. */
 static void put_model(shoal_run *run, const sh_svm_model *m) {
     size_t outputs = m->parts * m->outputs, vectors = m->vectors;
     memset(run->model.blocks.weights, 0, run->model.net->params.total * sizeof(float));
@@ -131,6 +136,7 @@ static void put_model(shoal_run *run, const sh_svm_model *m) {
                m->parts * m->width * sizeof(float));
 }
 
+/* The whole training is one step of the run. */
 static sh_status svm_step(sh_learner *learner, int64_t to, sh_learner_step *step_out) {
     (void)to;
     shoal_run *run = learner->run;

@@ -1,3 +1,6 @@
+/* Exact least squares from the Gram matrix of all workers' rows (least_squares.h). Every solver
+ * works on columns that were scaled by powers of two; results are scaled back at the end. All
+ * workers solve the small problem alike, so nothing but Gram matrices is sent. */
 #include "learn/least_squares.h"
 
 #include <math.h>
@@ -220,10 +223,12 @@ static sh_status estimate_condition(problem *p) {
 
 /* ---- Solvers without l1 ---- */
 
+/* In the scale of the columns. The intercept is not penalised. */
 static double penalty_at(const problem *p, size_t i) {
     return i < p->rows->width ? p->options->l2 * p->scale[i] * p->scale[i] : 0;
 }
 
+/* Normal equations: R^T R = X^T X + penalty, then R^-T X^T y. */
 static sh_status factor_gram(problem *p) {
     size_t n = p->n;
     double *a = sh_alloc(n * n, sizeof *a);
@@ -307,6 +312,8 @@ static sh_status factor_tsqr(problem *p, const double *plain, double *next) {
     return SH_OK;
 }
 
+/* Dependent columns show only in the final R: they are dropped, and the factorisation is repeated
+ * without them. */
 static sh_status solve_tsqr(problem *p) {
     size_t n = p->n, cells = p->columns * p->columns;
     double *next = sh_alloc(n * n, sizeof *next), *plain = sh_alloc(cells, sizeof *plain);
@@ -327,6 +334,7 @@ static sh_status solve_tsqr(problem *p) {
 
 /* ---- l1 ---- */
 
+/* Soft thresholding: the minimum of 1/2 (x - u)^2 + by |u|. */
 static double shrink(double x, double by) { return x > by ? x - by : x < -by ? x + by : 0; }
 
 /* The intercept is found last, so columns and target count without their means. */

@@ -1,3 +1,5 @@
+/* Nearest centres: a float matrix product of a block of rows with all centres proposes, double
+ * distances decide among those that rounding leaves open (nearest.h has the bound). */
 #include "learn/nearest.h"
 
 #include <math.h>
@@ -15,6 +17,7 @@ sh_status sh_centres_init(sh_centres *centres, size_t count, size_t width) {
                                    : SH_FAIL(SH_E_MEMORY, "out of memory for %zu centres", count);
 }
 
+/* Squares are rounded to float, an error that the bound e includes. */
 void sh_centres_set(sh_centres *centres, const float *x) {
     centres->x = x;
     centres->square_most = 0;
@@ -32,6 +35,7 @@ void sh_centres_fini(sh_centres *centres) {
     *centres = (sh_centres){0};
 }
 
+/* Blocks of at most 256 rows and 4 MiB, so that a block stays in cache. */
 sh_status sh_nearest_work_init(sh_nearest_work *work, size_t width, size_t centres) {
     enum { BLOCK_MOST = 256, BLOCK_FLOATS = 1 << 20 };
     size_t block = BLOCK_FLOATS / (width + 1);
@@ -89,6 +93,8 @@ static sh_neighbour decide(const sh_centres *centres, const float *x, double squ
     return found;
 }
 
+/* Dense neighbours are used where they lie; listed or sparse rows are gathered into the block
+ * first. */
 void sh_nearest_find(const sh_rows *rows, const sh_centres *centres, size_t first,
                      const uint32_t *list, size_t count, sh_nearest_work *work,
                      sh_neighbour *nearest_out) {
@@ -121,6 +127,8 @@ void sh_nearest_find(const sh_rows *rows, const sh_centres *centres, size_t firs
     }
 }
 
+/* Threads take tiles dynamically: a row's result does not depend on its tile. The last error of any
+ * thread is the error. */
 sh_status sh_nearest_all(const sh_rows *rows, const sh_centres *centres, int threads,
                          sh_neighbour *nearest_out) {
     sh_status status = SH_OK;

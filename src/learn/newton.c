@@ -101,12 +101,14 @@ static void row_curve(const sh_newton *n, size_t row, const double *z, double *u
 
 /* ---- Sums over rows ---- */
 
+/* In one order, on one thread: all workers get the same bits from the same vectors. */
 static double dot(const double *a, const double *b, size_t count) {
     double sum = 0;
     for (size_t i = 0; i < count; i++) sum += a[i] * b[i];
     return sum;
 }
 
+/* z (outputs) = W x + b of one row. */
 static void outputs_of(const sh_newton *n, size_t row, const double *w, double *z_out) {
     for (size_t k = 0; k < n->options.outputs; k++) {
         const double *own = w + k * n->stride;
@@ -120,6 +122,8 @@ static double z_most(const sh_newton *n, const double *w) {
     return sqrt(dot(w, w, n->count) * n->square_most) * (1 + 1e-12);
 }
 
+/* A bound of one row's loss, from |z| alone: the scale of the exact sum follows from it without a
+ * pass over rows. */
 static double loss_most(const sh_newton *n, const double *w) {
     double z = z_most(n, w), gap = 1 + z;
     switch (n->options.loss) {
@@ -169,6 +173,7 @@ static sh_status sum_losses(sh_newton *n, const double *w, double *z, double *ob
     return status;
 }
 
+/* Adds factor_k x to the integers of output k, skipping zeros of sparse rows. */
 static void add_row(const sh_newton *n, size_t row, const double *factor, double scale,
                     int64_t *words) {
     const sh_rows *rows = n->rows;
@@ -188,8 +193,9 @@ static void add_row(const sh_newton *n, size_t row, const double *factor, double
     }
 }
 
-/* out = penalised part of `v` + sum over rows of C s_i factor_i x_i, where factor is the slope at
- * z, or with `v` given its curve times x_i.v; it is at most `bound` in magnitude. */
+/* The gradient, or a product with the Hessian: out = l2 v (without intercepts) + sum over rows of C
+ * s_i factor_i x_i. The factor is the loss's derivative at z_i; with `curved` its second derivative
+ * at z_i times x_i.v. `bound`: the greatest magnitude of a factor. */
 static sh_status sum_rows(sh_newton *n, const double *v, bool curved, double bound, double *out) {
     size_t outputs = n->options.outputs, count = n->count;
     double cell = n->rows->greatest > 1 ? n->rows->greatest : 1;  // the intercept's is 1
@@ -229,6 +235,7 @@ static sh_status sum_rows(sh_newton *n, const double *v, bool curved, double bou
     return SH_OK;
 }
 
+/* A bound of the loss's derivative: 1 for logistic losses, else by the greatest output. */
 static double slope_most(const sh_newton *n) {
     switch (n->options.loss) {
         case SH_GLM_SQUARE:
@@ -240,11 +247,14 @@ static double slope_most(const sh_newton *n) {
     }
 }
 
+/* A bound of the second derivative times x.v; the factor 2 covers the mean that multinomial
+ * subtracts. */
 static double curve_most(const sh_newton *n, const double *v) {
     static const double most[] = {1, 0.25, 2, 1};
     return most[n->options.loss] * 2 * z_most(n, v);
 }
 
+/* One sum over workers of (width + 1) outputs numbers. */
 static sh_status find_gradient(sh_newton *n) {
     SH_TRY(sum_rows(n, n->w, false, slope_most(n), n->gradient));
     n->norm = sqrt(dot(n->gradient, n->gradient, n->count));
@@ -262,6 +272,7 @@ static double to_rim(const sh_newton *n) {
     return sd >= 0 ? gap / (sd + root) : (root - sd) / dd;
 }
 
+/* y += factor x. */
 static void axpy(double factor, const double *x, double *y, size_t count) {
     for (size_t i = 0; i < count; i++) y[i] += factor * x[i];
 }
@@ -320,6 +331,8 @@ static double as_pair(double x) {
     return (double)high + (double)(float)(x - (double)high);
 }
 
+/* One step of the trust region: an approximate Newton step inside it, the loss there, then the
+ * radius. A step is taken only if f falls by 1e-4 of what the quadratic model promised. */
 sh_status sh_newton_iterate(sh_newton *n, sh_newton_step *step_out) {
     *step_out = (sh_newton_step){0};
     SH_TRY(solve_inside(n, &step_out->products));
@@ -396,6 +409,7 @@ void sh_newton_destroy(sh_newton *n) {
     sh_free(n);
 }
 
+/* LIBLINEAR's start: the radius is the norm of the first gradient. */
 static sh_status begin(sh_newton *n) {
     SH_TRY(sh_learn_agree(n->team, take_memory(n)));
     SH_TRY(measure(n));
@@ -421,6 +435,7 @@ sh_status sh_newton_create(const sh_newton_options *options, const sh_rows *rows
     return SH_OK;
 }
 
+/* Objective and gradient are computed anew from the weights, with the same bits. */
 sh_status sh_newton_restore(sh_newton *n, const double *weights, double radius) {
     memcpy(n->w, weights, n->count * sizeof *n->w);
     SH_TRY(sum_losses(n, n->w, n->z, &n->objective));

@@ -1,3 +1,5 @@
+/* The rows of one worker, copied from a data set, dense or sparse, and the operations on a row
+ * whose order of additions is fixed. */
 #include "learn/rows.h"
 
 #include <math.h>
@@ -10,6 +12,7 @@ static sh_status no_memory(size_t count) {
     return SH_FAIL(SH_E_MEMORY, "out of memory for %zu rows", count);
 }
 
+/* The view may skip or permute rows of its source, so rows are copied one by one. */
 static sh_status copy_sparse(const sh_dataset *dataset, size_t from, sh_rows *rows) {
     const sh_sparse *source = &sh_view_source(dataset)->sparse;
     size_t values = 0, at = 0;
@@ -39,6 +42,7 @@ static sh_status copy_dense(const sh_dataset *dataset, size_t from, sh_rows *row
     return SH_OK;
 }
 
+/* Labels and values become doubles alike: learners compute with them. */
 static sh_status copy_targets(const sh_dataset *dataset, size_t from, sh_rows *rows) {
     const sh_data_info *info = &dataset->info;
     if (info->target == SH_TARGET_NONE) return SH_OK;
@@ -59,6 +63,7 @@ static sh_status copy_targets(const sh_dataset *dataset, size_t from, sh_rows *r
     return SH_OK;
 }
 
+/* Bounds of exact sums follow from it. NaN counts as infinite, and is refused by all workers. */
 static double greatest_here(const sh_rows *rows) {
     const float *values = rows->x != NULL ? rows->x : rows->sparse.value;
     size_t count = rows->x != NULL ? rows->count * rows->width : rows->sparse.start[rows->count];
@@ -91,6 +96,8 @@ static sh_status not_finite(void) {
     return sh_error_hint("shoal data check FILE names the first");
 }
 
+/* Data in parts by file: each worker takes its own. Else whole tiles in rank order, so that tiles
+ * do not depend on the number of workers. */
 sh_status sh_rows_open(const sh_dataset *dataset, sh_learn_team *team, sh_rows *rows_out) {
     sh_rows rows = {.count = dataset->info.count, .total = dataset->info.count};
     const sh_parts *parts = &dataset->parts;
@@ -149,11 +156,14 @@ const float *sh_rows_at(const sh_rows *rows, size_t index, float *buffer) {
 
 enum { LANES = 8 };  // running sums side by side, added up in a fixed order
 
+/* Pairwise, in the order that vector registers fold. */
 static double add_lanes(const double lane[LANES]) {
     return ((lane[0] + lane[4]) + (lane[1] + lane[5])) +
            ((lane[2] + lane[6]) + (lane[3] + lane[7]));
 }
 
+/* Dense rows have eight running sums: the compiler makes vectors of them, and the order stays the
+ * same. */
 double sh_rows_dot(const sh_rows *rows, size_t index, const double *w) {
     double lane[LANES] = {0};
     if (rows->x == NULL) {
@@ -190,6 +200,8 @@ sh_status sh_rows_keep_squares(sh_rows *rows) {
     return SH_OK;
 }
 
+/* Zeros of a sparse row add nothing, but lanes differ: dense and sparse bits may differ, each is
+ * fixed. */
 double sh_rows_square(const sh_rows *rows, size_t index) {
     if (rows->square != NULL) return rows->square[index];
     double lane[LANES] = {0};

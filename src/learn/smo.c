@@ -1,3 +1,6 @@
+/* Sequential minimal optimisation over several workers (smo.h). Each worker has the variables of
+ * its own rows; the pair of a step is elected by two gathers, every worker computes the same move,
+ * and adds it to its own part of the gradient. */
 #include "learn/smo.h"
 
 #include <math.h>
@@ -43,6 +46,7 @@ typedef struct solver {
 
 /* ---- The cache ---- */
 
+/* A list by age, and an index by row: finding, taking and evicting are O(1). */
 static sh_status cache_init(cache *c, size_t slots, size_t count, size_t total) {
     *c = (cache){.slots = slots, .newest = -1, .oldest = -1};
     c->values = sh_alloc(slots * (count > 0 ? count : 1), sizeof *c->values);
@@ -65,12 +69,14 @@ static void cache_fini(cache *c) {
     sh_free(c->at);
 }
 
+/* Takes a slot out of the list by age. */
 static void cache_unlink(cache *c, int32_t slot) {
     int32_t newer = c->newer[slot], older = c->older[slot];
     *(newer >= 0 ? &c->older[newer] : &c->newest) = older;
     *(older >= 0 ? &c->newer[older] : &c->oldest) = newer;
 }
 
+/* The slot becomes the newest. */
 static void cache_link(cache *c, int32_t slot) {
     c->newer[slot] = -1;
     c->older[slot] = c->newest;
@@ -100,6 +106,7 @@ static int32_t cache_take(cache *c, int64_t row, int64_t taken, bool *has_out) {
 
 /* ---- Rows of the kernel matrix ---- */
 
+/* The worker that has a row, by binary search over where workers' rows begin. */
 static int owner_of(const solver *s, size_t row) {
     int low = 0, high = s->team->ranks - 1;
     while (low < high) {
@@ -112,6 +119,8 @@ static int owner_of(const solver *s, size_t row) {
     return low;
 }
 
+/* The row's kernel values with this worker's variables. On a miss its owner broadcasts the data
+ * row; all caches miss at the same steps, as they are filled alike, so that all take part. */
 static sh_status kernel_row(solver *s, int64_t row, const float **row_out) {
     const sh_rows *rows = s->problem->rows;
     bool has;
@@ -138,26 +147,31 @@ static sh_status kernel_row(solver *s, int64_t row, const float **row_out) {
 
 /* ---- Choosing two variables ---- */
 
+/* Variables 0 .. count - 1 are the rows; in regression count .. 2 count - 1 the same rows again. */
 static size_t row_of(const solver *s, size_t variable) {
     size_t at = variable < s->count ? variable : variable - s->count;
     return s->problem->list != NULL ? s->problem->list[at] : at;
 }
 
+/* A number for a variable that does not depend on the worker: ties are broken by it. */
 static int64_t id_of(const solver *s, size_t variable) {
     size_t row = s->problem->rows->first + row_of(s, variable);
     return (int64_t)(2 * row + (variable >= s->count));
 }
 
+/* y a may still rise: libsvm's I_up. */
 static bool may_rise(const solver *s, size_t t) {
     const sh_smo_problem *p = s->problem;
     return p->y[t] > 0 ? p->a[t] < p->most[t] : p->a[t] > 0;
 }
 
+/* y a may still fall: libsvm's I_low. */
 static bool may_fall(const solver *s, size_t t) {
     const sh_smo_problem *p = s->problem;
     return p->y[t] > 0 ? p->a[t] > 0 : p->a[t] < p->most[t];
 }
 
+/* Everything that other workers need to compute the move themselves. */
 static candidate describe(const solver *s, size_t t, double value, const float *row_i) {
     size_t at = t < s->count ? t : t - s->count;
     return (candidate){.value = value,
@@ -192,6 +206,7 @@ static sh_status elect(solver *s, candidate *own) {
     return SH_OK;
 }
 
+/* The maximal violator: the greatest -y G among variables whose y a may rise. */
 static sh_status choose_i(solver *s, candidate *i_out) {
     size_t at = s->variables;
     double most = -INFINITY;
@@ -208,11 +223,15 @@ static sh_status choose_i(solver *s, candidate *i_out) {
     return elect(s, i_out);
 }
 
+/* Of the objective along the pair. Not positive for kernels that are not positive definite, or
+ * equal rows. */
 static double curvature(double ii, double tt, double it) {
     double quad = ii + tt - 2 * it;
     return quad > 0 ? quad : TAU;
 }
 
+/* Second-order choice (Fan, Chen, Lin 2005): the greatest gap^2 / curvature among those that
+ * violate with i. */
 static sh_status choose_j(solver *s, const candidate *i, const float *row_i, candidate *j_out) {
     size_t best = s->variables;
     double most = -INFINITY, low = -INFINITY;
@@ -293,6 +312,7 @@ static void store(solver *s, const candidate *c) {
     s->problem->a[low + (c->id % 2 != 0 ? s->count : 0)] = c->a;
 }
 
+/* G_t += y_t sum of (change of y a) K: keeps the gradient current in O(count). */
 static void add_kernel_rows(solver *s, double by_i, const float *row_i, double by_j,
                             const float *row_j) {
     const double *y = s->problem->y;
@@ -304,6 +324,7 @@ static void add_kernel_rows(solver *s, double by_i, const float *row_i, double b
     }
 }
 
+/* All workers move the same pair; the owners of i and j store the new values. */
 static sh_status take_step(solver *s, const candidate *i, const float *row_i, const candidate *j) {
     candidate to_i = *i, to_j = *j;
     const float *row_j;
@@ -377,6 +398,7 @@ static sh_status find_rho(const solver *s, sh_smo_result *result) {
     return status;
 }
 
+/* Ends when no pair violates by more than the tolerance: m(a) - M(a) in libsvm's terms. */
 static sh_status iterate(solver *s, sh_smo_result *result) {
     const sh_smo_problem *p = s->problem;
     enum { ASK_EVERY = 256 };
@@ -420,6 +442,7 @@ static sh_status open_cache(solver *s) {
                           cache_init(&s->cache, (size_t)slots, s->count, s->problem->rows->total));
 }
 
+/* The gradient starts at p, as for a = 0. Diagonals are rounded to float like cached values. */
 static sh_status take_memory(solver *s) {
     const sh_rows *rows = s->problem->rows;
     s->gradient = sh_alloc(s->variables + 1, sizeof *s->gradient);

@@ -1,3 +1,5 @@
+/* Training of support vector machines (svm.h): which problems there are, who solves which, and how
+ * the support vectors of all workers come together in one model. */
 #include "learn/svm.h"
 
 #include <math.h>
@@ -30,6 +32,7 @@ static void problem_fini(problem *p) {
     sh_free(p->numbers);
 }
 
+/* (2 count), the last quarter of `numbers`. */
 static double *solution_of(const problem *p) { return p->numbers + 6 * p->count; }
 
 /* `keep` (rows) NULL: all rows of the two classes; else those it does not say 0 for. */
@@ -112,6 +115,7 @@ static void factors_fini(factors *f) {
     sh_free(f->rho);
 }
 
+/* Factors y a; in regression a - a*, one per row. Rows that are no support vectors have 0. */
 static void take_solution(factors *f, size_t output, const problem *p, const sh_smo_result *r) {
     const double *a = solution_of(p), *y = p->numbers;
     for (size_t t = 0; t < p->count; t++) {
@@ -124,6 +128,7 @@ static void take_solution(factors *f, size_t output, const problem *p, const sh_
     f->steps += r->steps;
 }
 
+/* 0: regression. */
 static size_t classes_of(const sh_rows *rows) { return (size_t)rows->classes; }
 
 /* ---- Parts ---- */
@@ -283,6 +288,8 @@ static sh_status finish_whole(const sh_svm_options *options, const sh_rows *rows
 
 /* ---- One model of all rows ---- */
 
+/* One decision (or the regression): solved on all rows, or in parts first, whose support vectors
+ * begin or bound the whole problem. */
 static sh_status train_output(const sh_svm_options *options, const sh_rows *rows,
                               const sh_rows *all, const int32_t *part, size_t parts, size_t output,
                               size_t a, size_t b, sh_learn_team *team, factors *f) {
@@ -318,6 +325,7 @@ static sh_status train_output(const sh_svm_options *options, const sh_rows *rows
     return status;
 }
 
+/* One against one: classes (classes - 1) / 2 problems, in the order of the outputs. */
 static sh_status train_outputs(const sh_svm_options *options, const sh_rows *rows,
                                const sh_rows *all, const int32_t *part, size_t parts,
                                sh_learn_team *team, factors *f) {
@@ -396,6 +404,7 @@ static sh_status turn_factors(sh_svm_model *model) {
     return SH_OK;
 }
 
+/* Bytes are counted apart for training and gathering, as CA-SVM compares them. */
 static sh_status train_one(const sh_svm_options *options, const sh_rows *rows, const sh_rows *all,
                            const int32_t *part, size_t parts, sh_learn_team *team,
                            sh_svm_model *model) {
@@ -474,6 +483,7 @@ void sh_svm_model_fini(sh_svm_model *model) {
     *model = (sh_svm_model){0};
 }
 
+/* Collective: a label that is no class on one worker fails on all. */
 static sh_status check(const sh_svm_options *options, const sh_rows *rows, sh_learn_team *team) {
     if (rows->target == NULL) return SH_FAIL(SH_E_USAGE, "the data has no targets to learn from");
     if (rows->total == 0) return SH_FAIL(SH_E_USAGE, "the data has no rows");
@@ -502,6 +512,7 @@ static sh_status check(const sh_svm_options *options, const sh_rows *rows, sh_le
     return SH_OK;
 }
 
+/* Cutting sends nothing: every worker computes the same parts. */
 sh_status sh_svm_train(const sh_svm_options *options, const sh_rows *rows, const sh_rows *all,
                        sh_learn_team *team, sh_svm_model *model_out) {
     SH_TRY(check(options, rows, team));
@@ -540,6 +551,7 @@ sh_status sh_svm_train(const sh_svm_options *options, const sh_rows *rows, const
 
 /* ---- Decisions ---- */
 
+/* 0 where there is one part. */
 static size_t nearest_part(const sh_svm_model *model, const float *x) {
     size_t best = 0;
     double least = INFINITY;
@@ -552,6 +564,7 @@ static size_t nearest_part(const sh_svm_model *model, const float *x) {
     return best;
 }
 
+/* A decision without the net, in doubles: the model as training left it. */
 void sh_svm_decide(const sh_svm_model *model, const sh_kernel *kernel, const float *x,
                    double *outputs_out) {
     size_t first = nearest_part(model, x) * model->outputs;

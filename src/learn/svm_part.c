@@ -14,6 +14,7 @@ enum { DRAW_ORDER = 1 << 17, DRAW_CENTRES };
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for parts"); }
 
+/* The order in which rows are served or dealt: a function of the seed. */
 static void order_rows(const sh_svm_options *options, size_t count, uint32_t *order_out) {
     sh_rng draws = sh_rng_stream(options->seed, SH_RNG_LEARN, DRAW_ORDER, 0);
     sh_rng_shuffle(&draws, order_out, count);
@@ -62,6 +63,8 @@ static sh_status find_centres(const sh_svm_options *options, const sh_rows *all,
     return status;
 }
 
+/* Rows drawn by chance, without looking at distances: cheaper than k-means, and centres move to
+ * means afterwards. */
 static void draw_centres(const sh_svm_options *options, const sh_rows *all, const uint32_t *order,
                          size_t parts, float *centre_out, float *buffer) {
     (void)options;

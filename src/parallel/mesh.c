@@ -1,3 +1,5 @@
+/* The mesh: arithmetic between ranks and coordinates, and the groups along its dimensions. The
+ * arithmetic needs no engine, so plans and tests use it for any number of workers. */
 #include "parallel/mesh.h"
 
 #include <stdio.h>
@@ -11,6 +13,7 @@ const char *sh_axis_name(sh_axis axis) { return names[axis]; }
 
 sh_mesh_shape sh_mesh_of_data(int ranks) { return (sh_mesh_shape){{ranks, 1, 1, 1}}; }
 
+/* The product of the sizes. */
 int sh_mesh_ranks(const sh_mesh_shape *shape) {
     int ranks = 1;
     for (int axis = 0; axis < SH_AXES; axis++) ranks *= shape->size[axis];
@@ -28,6 +31,7 @@ const char *sh_mesh_text(const sh_mesh_shape *shape, char text_out[SH_MESH_TEXT]
     return text_out;
 }
 
+/* The product is taken in 64 bits and left early, as sizes come from users. */
 sh_status sh_mesh_check(const sh_mesh_shape *shape, int ranks) {
     char text[SH_MESH_TEXT];
     int64_t product = 1;
@@ -44,6 +48,7 @@ sh_status sh_mesh_check(const sh_mesh_shape *shape, int ranks) {
     return sh_error_hint("the sizes of its dimensions must multiply to the number of workers");
 }
 
+/* The last dimension varies fastest, so neighbours in rank are neighbours along space. */
 sh_mesh_place sh_mesh_place_of(const sh_mesh_shape *shape, int rank) {
     sh_mesh_place place;
     for (int axis = SH_AXES - 1; axis >= 0; axis--) {
@@ -68,6 +73,7 @@ int sh_mesh_peer_count(const sh_mesh_shape *shape, unsigned axes) {
     return count;
 }
 
+/* In ascending order of ranks, so that all members of a group list it alike. */
 void sh_mesh_peers(const sh_mesh_shape *shape, int rank, unsigned axes, int *ranks_out) {
     const int count = sh_mesh_peer_count(shape, axes);
     sh_mesh_place place = sh_mesh_place_of(shape, rank);
@@ -82,6 +88,7 @@ void sh_mesh_peers(const sh_mesh_shape *shape, int rank, unsigned axes, int *ran
     }
 }
 
+/* Collective: every worker makes the group that it is in, and all make one at the same time. */
 static sh_status make_group(const sh_mesh_shape *shape, sh_engine *engine, unsigned axes,
                             sh_group **group_out) {
     const int count = sh_mesh_peer_count(shape, axes);
@@ -94,6 +101,7 @@ static sh_status make_group(const sh_mesh_shape *shape, sh_engine *engine, unsig
     return status;
 }
 
+/* A dimension of all ranks uses the engine's own group, one of a single rank none. */
 static sh_status join(const sh_mesh_shape *shape, sh_engine *engine, unsigned axes,
                       sh_group **group_out, bool *owns_out) {
     const int count = sh_mesh_peer_count(shape, axes);
@@ -115,6 +123,8 @@ sh_status sh_mesh_join(const sh_mesh *mesh, sh_engine *engine, unsigned axes, sh
     return join(&mesh->shape, engine, axes, group_out, owns_out);
 }
 
+/* Dimensions of size 1 have no group, but for data in a run of one worker, which has the engine's
+ * own. */
 sh_status sh_mesh_init(const sh_mesh_shape *shape, sh_engine *engine, sh_mesh *mesh_out) {
     sh_mesh mesh = {.shape = *shape};
     const int rank = engine != NULL ? sh_engine_rank(engine) : 0;

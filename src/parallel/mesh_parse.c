@@ -28,6 +28,7 @@ static int take_size(const char *at, const char *end) {
     return at == end && size <= SIZE_MOST ? size : 0;
 }
 
+/* One "DIMENSION=WORKERS" of the list. */
 static sh_status take_entry(const char *text, const char *at, const char *end,
                             sh_mesh_shape *shape) {
     const char *equals = memchr(at, '=', (size_t)(end - at));
@@ -60,6 +61,7 @@ static sh_status fill(const char *text, int64_t workers, sh_mesh_shape *shape) {
                          (long)(open && workers > product ? workers / product * product : product));
 }
 
+/* Entries in any order; the sizes are checked against the workers once all are known. */
 sh_status sh_mesh_parse(const char *text, int64_t workers, sh_mesh_shape *shape_out) {
     sh_mesh_shape shape = {0};
     for (const char *at = text;; at++) {

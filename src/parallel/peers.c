@@ -1,3 +1,4 @@
+/* Starting an exchange of an op: a call that belongs to no bucket of gradients (-1). */
 #include "parallel/peers.h"
 
 sh_status sh_peer_call_start(sh_peer_call *own, const sh_peers *peers, const sh_call *call) {

@@ -1,3 +1,6 @@
+/* Pipeline schedules as pure functions (pipeline.h): parsing, the order of a rank's work, and the
+ * messages around each piece of it. Every function is O(1) but for parsing, so that a rank walks
+ * its step without a list. */
 #include "parallel/pipeline.h"
 
 #include <stdio.h>
@@ -25,6 +28,7 @@ static const char *name_at(const void *names, size_t index) {
     return row != NULL ? row->name : NULL;
 }
 
+/* Lists all schedules, and suggests the nearest name. */
 static sh_status refuse_name(const char *text) {
     char all[128] = "";
     const char *name;
@@ -46,6 +50,7 @@ static int take_count(const char *text, int least, int most) {
     return *text == '\0' && count >= least && count <= most ? count : 0;
 }
 
+/* "interleaved:4" has chunks, "1f1b" has none; chunks are 2 unless given. */
 static sh_status parse(const char *text, sh_pipeline *pipeline) {
     size_t length = strcspn(text, ":");
     const sh_pipe_schedule *row = NULL;
@@ -91,6 +96,7 @@ const char *sh_pipeline_text(const sh_pipeline *pipeline, char text_out[SH_PIPE_
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
+/* Forwards of a rank in a step: micro-batches times chunks. */
 static int total(const sh_pipeline *pipeline) { return pipeline->micros * pipeline->chunks; }
 
 /* Rounds are as many as full ones fit, at least one; sizes differ by one at most, larger first. */
@@ -108,7 +114,8 @@ int sh_pipeline_room(const sh_pipeline *pipeline) {
     return pipeline->chunks > 1 ? sh_pipeline_round(pipeline) : 1;
 }
 
-/* Forward `index` of a rank: for each round, for each chunk, the round's micro-batches. */
+/* Forward `index` of a rank is which micro-batch of which chunk: for each round, for each chunk,
+ * the round's micro-batches. Larger rounds come first. */
 static void place(const sh_pipeline *pipeline, int index, int *micro_out, int *chunk_out) {
     int v = pipeline->chunks, count = rounds(pipeline);
     int small = pipeline->micros / count, larger = pipeline->micros % count;
@@ -144,6 +151,7 @@ static sh_pipe_kind next_kind(const sh_pipeline *pipeline, int rank, const sh_pi
     return splits && c->weights < all ? SH_PIPE_BACKWARD_WEIGHT : SH_PIPE_UPDATE;
 }
 
+/* Forwards done before the first backward, and the one at work. */
 int sh_pipeline_live_most(const sh_pipeline *pipeline, int rank) {
     sh_pipe_limits limits = pipeline->schedule->limits(pipeline, rank);
     return least_of(limits.ahead + 1, total(pipeline));
@@ -157,6 +165,7 @@ int sh_pipeline_late_most(const sh_pipeline *pipeline, int rank) {
 
 /* ---- Actions --------------------------------------------------------------------------------- */
 
+/* Backwards visit chunks in the opposite order of forwards. */
 static sh_pipe_action work(const sh_pipeline *pipeline, int rank, const sh_pipe_cursor *c) {
     sh_pipe_action action = {.kind = next_kind(pipeline, rank, c), .peer = -1};
     if (action.kind == SH_PIPE_UPDATE) return action;
@@ -168,6 +177,7 @@ static sh_pipe_action work(const sh_pipeline *pipeline, int rank, const sh_pipe_
     return action;
 }
 
+/* A whole backward counts as its data part and its weight part. */
 static void count(sh_pipe_cursor *c) {
     if (c->now.kind == SH_PIPE_FORWARD) c->forwards++;
     if (c->now.kind == SH_PIPE_BACKWARD || c->now.kind == SH_PIPE_BACKWARD_DATA) c->backwards++;
@@ -186,6 +196,7 @@ static int peer_of(const sh_pipeline *pipeline, int rank, const sh_pipe_action *
     return peer == rank ? -1 : peer;
 }
 
+/* What a piece of work receives before it, or sends after it. */
 static sh_pipe_action message(const sh_pipe_action *action, int peer, bool sends) {
     bool values = action->kind == SH_PIPE_FORWARD;
     sh_pipe_kind kind = sends    ? values ? SH_PIPE_SEND_VALUE : SH_PIPE_SEND_GRADIENT
@@ -194,6 +205,10 @@ static sh_pipe_action message(const sh_pipe_action *action, int peer, bool sends
     return (sh_pipe_action){kind, action->micro, action->chunk, peer};
 }
 
+/* Three phases for each piece of work: receive, compute, send. Phases without a peer are passed
+ * over in the same call.
+ *
+ *   phase 0: receive ──▶ 1: compute ──▶ 2: send ──▶ 0 ... until the update */
 bool sh_pipeline_next(const sh_pipeline *pipeline, int rank, sh_pipe_cursor *cursor,
                       sh_pipe_action *action_out) {
     for (;;) switch (cursor->phase++) {

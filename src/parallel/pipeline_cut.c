@@ -1,3 +1,6 @@
+/* Cutting a net into stages by dynamic programming: best(s, l), the least figure of stages 0..s
+ * that end before layer l, from best(s - 1, first) over all layers where stage s may begin. Prefix
+ * sums make the figure of one stage O(1). */
 #include "parallel/pipeline_cut.h"
 
 #include <math.h>
@@ -13,6 +16,7 @@ typedef struct sums {
     double *time, *fixed, *live;
 } sums;
 
+/* Entry i is the sum over layers before i, so that a range is a difference of two. */
 static sh_status add_up(sums *s, const sh_cut_problem *problem) {
     size_t count = (size_t)problem->layer_count + 1;
     *s = (sums){.problem = problem, .time = sh_alloc(3 * count, sizeof(double))};
@@ -45,6 +49,7 @@ typedef struct search {
     double time_most, memory_most;  // of a stage that is taken
 } search;
 
+/* INFINITY excludes a stage that exceeds a bound. */
 static double value_of(const search *q, int stage, int first, int last) {
     const sums *s = q->sums;
     double time = s->time[last] - s->time[first], memory = memory_of(s, stage, first, last);
@@ -55,10 +60,12 @@ static double value_of(const search *q, int stage, int first, int last) {
     return first > 0 ? s->problem->layers[first].border_bytes : 0;
 }
 
+/* Bytes of borders add up; times and memories are those of the worst stage. */
 static double joined(const search *q, double before, double own) {
     return q->goal == FEWEST ? before + own : fmax(before, own);
 }
 
+/* Layers that form one op with the layer before (pipeline_profile.h) cannot begin a stage. */
 static bool may_begin(const sh_cut_problem *problem, int layer) {
     return layer == 0 || problem->layers[layer].begins;
 }
@@ -108,6 +115,7 @@ static sh_status minimise(const search *q, int *cut_out, double *value_out) {
     return status;
 }
 
+/* Before the search, as its answer would only be "none". */
 static sh_status check(const sh_cut_problem *problem) {
     int stages = sh_pipeline_stages(problem->pipeline), begins = 1;
     for (int i = 1; i < problem->layer_count; i++) begins += problem->layers[i].begins;
@@ -116,6 +124,7 @@ static sh_status check(const sh_cut_problem *problem) {
     return sh_error_hint("pipe=%d, or fewer chunks", begins);
 }
 
+/* Searches once more, for the least memory that any cut needs, to name it. */
 static sh_status refuse_memory(const search *q, double bound) {
     search by_memory = {.sums = q->sums, .goal = LARGEST, .time_most = INFINITY};
     by_memory.memory_most = INFINITY;
@@ -142,6 +151,7 @@ static sh_status find(const sums *s, int *cut_out) {
     return SH_OK;
 }
 
+/* The figures of a finished cut, found or given. */
 static sh_cut_result judge(const sums *s, const int *cut) {
     sh_cut_result result = {0};
     for (int k = 0; k < sh_pipeline_stages(s->problem->pipeline); k++) {
@@ -173,6 +183,7 @@ sh_status sh_cut_judge(const sh_cut_problem *problem, const int *cut, sh_cut_res
 
 /* ---- Borders --------------------------------------------------------------------------------- */
 
+/* Whether a layer from `layer` on reads the value: then it crosses the border before `layer`. */
 static bool is_read_from(const sh_net *net, int value, int layer) {
     for (int i = layer; i < (int)net->layer_count; i++)
         for (int k = 0; k < net->layers[i]->input_count; k++)
@@ -220,6 +231,7 @@ static sh_status refuse_count(int begun, int stages) {
     return sh_error_hint("name the first layer of each stage but the first, such as conv3,fc6");
 }
 
+/* Names must be in the order of layers, so that no stage is empty. */
 sh_status sh_cut_parse(const sh_net *net, const char *text, int stages, int *cut_out) {
     int named = *text != '\0';
     for (const char *at = text; *at != '\0'; at++) named += *at == ',';

@@ -1,3 +1,5 @@
+/* What layers cost, for the cut of a pipeline: estimated from their flops, or measured on executors
+ * of single parts with made-up values. */
 #include "parallel/pipeline_profile.h"
 
 #include <math.h>
@@ -5,7 +7,7 @@
 
 #include "base/memory.h"
 
-enum { REPEATS = 3 };
+enum { REPEATS = 3 };  // runs that are timed; the fastest counts, as others were disturbed
 
 /* ---- Without measurements -------------------------------------------------------------------- */
 
@@ -33,6 +35,7 @@ static void describe_part(const sh_profile_options *o, int first, int last, sh_c
     }
 }
 
+/* Layers that cannot be parted exactly are one part: its figures stand at its first layer. */
 sh_status sh_profile_estimate(const sh_profile_options *o, sh_cut_layer *layers_out) {
     int count = (int)o->net->layer_count, first = 0;
     for (int i = 1; i <= count; i++) {
@@ -73,6 +76,7 @@ static void close_bench(bench *b) {
     *b = (bench){0};
 }
 
+/* Memory for what other stages would send, and for targets. */
 static sh_status fill_bench(bench *b) {
     sh_executor *e = b->executor;
     if (e->inputs.count > PORTS_MOST)
@@ -90,6 +94,7 @@ static sh_status fill_bench(bench *b) {
     return SH_OK;
 }
 
+/* An executor of layers [first, last) alone. */
 static sh_status open_bench(bench *b, const sh_profile_options *o, int first, int last,
                             bool input_gradients) {
     *b = (bench){.options = o};
@@ -110,6 +115,7 @@ static double between(int64_t begin_ns, int64_t end_ns) {
     return (double)(end_ns - begin_ns) * 1e-9;
 }
 
+/* Gradients at the border are made up, as no later stage computes them. */
 static sh_status run_once(bench *b, double *forward_out, double *backward_out) {
     const sh_clock *clock = b->options->clock;
     sh_step_context context = {.training = true, .seed = 1};
@@ -163,6 +169,7 @@ static sh_status measure_part(const sh_profile_options *o, int first, int last, 
     return status;
 }
 
+/* Begins with the estimate, which says where parts begin. */
 sh_status sh_profile_measure(const sh_profile_options *o, sh_cut_layer *layers_out) {
     SH_TRY(sh_profile_estimate(o, layers_out));
     int count = (int)o->net->layer_count;

@@ -1,3 +1,6 @@
+/* A worker of a pipeline: walks its schedule and computes, sends and receives as it says. A live
+ * micro-batch has a slot, with memory for its activations and received inputs; micro-batch m uses
+ * slot m mod slots, which is free again once its backward and its messages are done. */
 #include "parallel/pipeline_run.h"
 
 #include <stdio.h>
@@ -40,11 +43,13 @@ struct sh_pipe_worker {
     sh_loss_result result;
 };
 
+/* Of the whole pipeline, all ranks and chunks. */
 static int stage_count(const sh_pipe_worker *w) { return sh_pipeline_stages(&w->options.pipeline); }
 static bool is_first(const chunk *c) { return c->stage == 0; }
 static bool is_last(const sh_pipe_worker *w, const chunk *c) {
     return c->stage == stage_count(w) - 1;
 }
+/* Micro-batches of a chunk are live in order, so that the remainder is a free slot. */
 static slot *slot_of(const chunk *c, int micro) { return &c->slots[micro % c->slot_count]; }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -72,6 +77,7 @@ static size_t received_bytes_of(const sh_executor *executor) {
     return bytes;
 }
 
+/* The last stage evaluates the loss, the first one has no gradient of its input. */
 static sh_status make_executor(sh_pipe_worker *w, const chunk *c, int64_t size,
                                sh_executor **executor_out) {
     sh_executor_options options = {
@@ -132,6 +138,8 @@ static sh_status add_slots(chunk *c, int count) {
     return SH_OK;
 }
 
+/* Batches whose size is no multiple make micro-batches of two sizes; a short last batch two more.
+ */
 static sh_status know_size(sh_pipe_worker *w, int64_t size) {
     for (int i = 0; i < w->size_count; i++)
         if (w->sizes[i] == size) return SH_OK;
@@ -147,6 +155,7 @@ static sh_pipeline pipeline_of(const sh_pipe_worker *w, const sh_pipe_parts *par
     return pipeline;
 }
 
+/* Before the first step: then steps allocate nothing. A new size of batch takes memory once. */
 sh_status sh_pipe_worker_prepare(sh_pipe_worker *w, const sh_pipe_parts *parts) {
     SH_ASSERT(parts->count >= 1);
     int most[SH_PIPE_CHUNKS_MOST] = {0};
@@ -197,6 +206,7 @@ static sh_status settle(sh_pipe_worker *w, slot *s, int holds, int micro) {
     return SH_OK;
 }
 
+/* The message borrows the data until it is settled: no copy is made. */
 static sh_status send_port(sh_pipe_worker *w, slot *s, int holds, const sh_pipe_action *action,
                            int stage, size_t port, void *data, size_t count) {
     sh_message *message = &s->sent[holds][port];
@@ -207,6 +217,7 @@ static sh_status send_port(sh_pipe_worker *w, slot *s, int holds, const sh_pipe_
     return w->options.wire.send(w->options.wire.self, message);
 }
 
+/* A size other than expected means that the workers run different models. */
 static sh_status receive_port(sh_pipe_worker *w, int holds, const sh_pipe_action *action, int stage,
                               size_t port, void *data, size_t count) {
     sh_message message = {.peer = action->peer,
@@ -236,6 +247,7 @@ static char *input_at(const slot *s, const sh_executor *executor, size_t port) {
  */
 static bool comes_back(const sh_port *port) { return port->value->grad != NULL; }
 
+/* By the size of the micro-batch; all executors of a slot share its memory. */
 static sh_status take_executor(sh_pipe_worker *w, const chunk *c, int micro) {
     slot *s = slot_of(c, micro);
     const int64_t *begin = w->step->parts.begin;
@@ -277,6 +289,8 @@ static void copy_gradient(const chunk *c, int micro) {
     }
 }
 
+/* The first micro-batch overwrites the gradients, the others add, unless chunks share a parameter.
+ */
 static sh_step_context context_of(const sh_pipe_worker *w, int micro) {
     sh_step_context context = w->step->context;
     context.position += (uint64_t)w->step->parts.begin[micro];
@@ -285,6 +299,7 @@ static sh_step_context context_of(const sh_pipe_worker *w, int micro) {
     return context;
 }
 
+/* Inputs are the data, what was received, or (one rank alone) the outputs of the chunk before. */
 static sh_status forward(sh_pipe_worker *w, const chunk *c, const sh_pipe_action *action) {
     int micro = action->micro;
     bool alone = w->options.pipeline.ranks == 1;
@@ -321,6 +336,7 @@ static sh_status receive_gradient(sh_pipe_worker *w, const chunk *c, const sh_pi
     return SH_OK;
 }
 
+/* Sums over micro-batches; the scale makes gradients those of the whole batch. */
 static void take_loss(sh_pipe_worker *w, sh_executor *executor, int micro) {
     const sh_pipe_step *step = w->step;
     const char *y = (const char *)step->y + (size_t)step->parts.begin[micro] * step->y_bytes;
@@ -330,6 +346,7 @@ static void take_loss(sh_pipe_worker *w, sh_executor *executor, int micro) {
     w->result.correct += result.correct;
 }
 
+/* A parameter is unused in the step only if no micro-batch used it. */
 static sh_status backward(sh_pipe_worker *w, const chunk *c, const sh_pipe_action *action) {
     int micro = action->micro;
     slot *s = slot_of(c, micro);
@@ -387,6 +404,7 @@ static sh_status settle_all(sh_pipe_worker *w) {
     return SH_OK;
 }
 
+/* After a failure: pending messages borrow memory that is about to be freed. */
 static void cancel_all(sh_pipe_worker *w) {
     for (int k = 0; k < w->options.pipeline.chunks; k++)
         for (int i = 0; i < w->chunks[k].slot_count; i++)
@@ -407,6 +425,7 @@ static sh_status walk(sh_pipe_worker *w) {
     return settle_all(w);
 }
 
+/* Gradients are complete when it returns; the optimizer is the caller's. */
 sh_status sh_pipe_worker_step(sh_pipe_worker *w, const sh_pipe_step *step,
                               sh_loss_result *result_out) {
     SH_TRY(sh_pipe_worker_prepare(w, &step->parts));
@@ -426,6 +445,7 @@ const bool *sh_pipe_worker_unused(const sh_pipe_worker *worker) { return worker-
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
+/* Refuses schedules that executors cannot run. */
 static sh_status check(const sh_pipe_worker_options *o) {
     const sh_pipe_schedule *schedule = o->pipeline.schedule;
     int stages = sh_pipeline_stages(&o->pipeline);
@@ -454,6 +474,7 @@ static bool has_param(const sh_net *net, const chunk *c, size_t param) {
     return false;
 }
 
+/* Tied weights (embedding and head) may lie in two chunks of one worker. */
 static bool shares_params(const sh_pipe_worker *w) {
     const sh_net *net = w->options.net;
     for (size_t p = 0; p < net->params.count; p++) {

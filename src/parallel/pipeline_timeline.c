@@ -1,3 +1,6 @@
+/* A pipeline's timeline, by walking all ranks through their schedules: each goes on until it waits
+ * for a message or for room, and the walk ends in a deadlock if none can. No event queue is needed,
+ * as a rank's order is fixed and times only depend on messages. */
 #include "parallel/pipeline_timeline.h"
 
 #include <math.h>
@@ -29,6 +32,7 @@ typedef struct timeline {
     double *free_s[DIRECTIONS];  // (stages): when the edge has sent its last message
 } timeline;
 
+/* The cell of a stage and a micro-batch; steps follow one another. */
 static size_t at(const timeline *t, int stage, int step, int micro) {
     return (size_t)stage * t->columns + (size_t)step * (size_t)t->setting->pipeline->micros +
            (size_t)micro;
@@ -47,6 +51,7 @@ static void report(const timeline *t, int rank, double start_s) {
 /* ---- Actions: false where the rank has to wait ------------------------------------------------
  */
 
+/* Time waits for the arrival. False: it is not known yet when that is. */
 static bool receive(timeline *t, int rank) {
     walker *w = &t->walkers[rank];
     int direction = w->action.kind == SH_PIPE_RECEIVE_VALUE ? VALUES : GRADIENTS;
@@ -59,6 +64,8 @@ static bool receive(timeline *t, int rank) {
     return true;
 }
 
+/* Alpha-beta model: the edge sends one message after the other at beta seconds a byte, and each
+ * arrives alpha later. Computing goes on meanwhile, unless the edge has no room. */
 static bool send(timeline *t, int rank) {
     walker *w = &t->walkers[rank];
     const sh_pipe_setting *s = t->setting;
@@ -83,6 +90,7 @@ static bool send(timeline *t, int rank) {
     return true;
 }
 
+/* From the figures of the stage; one update for the whole rank. */
 static double seconds_of(const timeline *t, int rank, const sh_pipe_action *action) {
     if (action->kind == SH_PIPE_UPDATE) return t->setting->update_s;
     const sh_pipe_stage *stage = &t->setting->stages[stage_of(t, rank, action)];
@@ -98,6 +106,7 @@ static double seconds_of(const timeline *t, int rank, const sh_pipe_action *acti
     }
 }
 
+/* Checks in numbers what the limits of a schedule promise. */
 static void count_live(walker *w, sh_pipe_rank_result *result) {
     sh_pipe_kind kind = w->action.kind;
     bool data = kind == SH_PIPE_BACKWARD || kind == SH_PIPE_BACKWARD_DATA;
@@ -121,6 +130,7 @@ static bool has_input(const timeline *t, int rank) {
     return !isnan(t->arrives[forward ? VALUES : GRADIENTS][index]);
 }
 
+/* With one rank no messages exist; a stage then tells the next one directly. */
 static void hand_over(timeline *t, int rank) {
     const walker *w = &t->walkers[rank];
     sh_pipe_kind kind = w->action.kind;
@@ -133,6 +143,7 @@ static void hand_over(timeline *t, int rank) {
     t->arrives[direction][at(t, to, w->step, w->action.micro)] = w->now_s;
 }
 
+/* The rank is busy; everything else that its clock passes is waiting. */
 static bool compute(timeline *t, int rank) {
     walker *w = &t->walkers[rank];
     if (!has_input(t, rank)) return false;
@@ -180,6 +191,7 @@ static bool advance(timeline *t, int rank) {
     return moved;
 }
 
+/* The clock of the slowest rank. */
 static double latest(const timeline *t) {
     double latest_s = 0;
     for (int r = 0; r < t->setting->pipeline->ranks; r++)
@@ -192,6 +204,7 @@ static bool may_go(const timeline *t, int rank, int step) {
     return !t->setting->barrier || t->walkers[rank].step == step;
 }
 
+/* Names one rank that waits, and for what. */
 static sh_status refuse_deadlock(const timeline *t) {
     for (int r = 0; r < t->setting->pipeline->ranks; r++) {
         const sh_pipe_action *action = &t->walkers[r].action;
@@ -205,6 +218,8 @@ static sh_status refuse_deadlock(const timeline *t) {
     return SH_FAIL(SH_E_PEER, "deadlock: no rank waits for a message, and none goes on");
 }
 
+/* Passes over the ranks until all steps are done; with a barrier all clocks meet after each step.
+ */
 static sh_status walk(timeline *t) {
     int ranks = t->setting->pipeline->ranks;
     for (int step = 0; step < t->setting->steps;) {
@@ -269,6 +284,7 @@ sh_status sh_pipe_timeline(const sh_pipe_setting *setting, sh_pipe_on_event on_e
     return status;
 }
 
+/* The difference of two lengths cancels the filling and draining of the pipeline. */
 sh_status sh_pipe_period(const sh_pipe_setting *setting, double *period_out) {
     enum { FIRST = 4, LAST = 8 };  // the first steps fill the pipeline
     sh_pipe_setting many = *setting;

@@ -36,8 +36,10 @@ sh_slice sh_cut_slice(const sh_cut *split, const sh_shape *whole, int dim) {
                       .end = sh_cut_begin(split, split->rank + 1)};
 }
 
+/* The options of these layers are the cut itself. */
 static const sh_cut *split_of(const sh_op *op) { return op->layer->options; }
 
+/* NULL: nothing is exchanged, and a worker computes with its own part alone. */
 static const sh_peers *peers_of(const sh_op *op) {
     const sh_peers *peers = sh_op_step(op).peers;
     return peers != NULL && peers->engine != NULL ? peers : NULL;
@@ -67,6 +69,7 @@ static sh_status build_sum(sh_op *op, sh_builder *builder) {
     return op->kernel != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for an exchange");
 }
 
+/* In place where the executor shares memory; otherwise on a copy, as other ops read the input. */
 static sh_status start_sum(sh_op *op, const float *from, float *to, size_t count) {
     if (from != to) memcpy(to, from, count * sizeof *to);
     if (peers_of(op) == NULL) return SH_OK;
@@ -77,6 +80,7 @@ static sh_status start_sum(sh_op *op, const float *from, float *to, size_t count
 static sh_status finish_sum(sh_op *op) { return sh_peer_call_finish(op->kernel, peers_of(op)); }
 static void progress_sum(sh_op *op) { sh_peer_call_progress(op->kernel, peers_of(op)); }
 
+/* The gradient of a sum is the gradient of each of its terms: dx = dy on every worker. */
 static sh_status pass_gradient(sh_op *op) {
     if (op->dx[0] != NULL && op->dx[0] != op->out->grad)
         memcpy(op->dx[0], op->out->grad, op->out->count * sizeof(float));
@@ -92,11 +96,13 @@ static sh_status forward_nothing(sh_op *op) {
     return SH_OK;
 }
 
+/* dx = sum over workers of dy: each computed the part of its own columns. */
 static sh_status backward_sum_gradients(sh_op *op) {
     if (op->dx[0] == NULL) return SH_OK;
     return start_sum(op, op->out->grad, op->dx[0], op->out->count);
 }
 
+/* The all-reduce is under way while other ops compute (nn/layer.h). */
 static const sh_layer_exchange sums_forward = {finish_sum, forward_nothing, progress_sum};
 static const sh_layer_exchange sums_backward = {forward_nothing, finish_sum, progress_sum};
 
@@ -179,6 +185,7 @@ static sh_status gather(sh_op *op, const extents *e, const float *part, float *w
     return SH_OK;
 }
 
+/* An all-gather wants equal blocks: uneven parts are padded in scratch. */
 static sh_status build_gather(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
     op->out->block = 1;
@@ -200,6 +207,7 @@ static sh_status forward_gather(sh_op *op) {
     return gather(op, &e, op->in[0]->data, op->out->data);
 }
 
+/* Everybody has the whole gradient, and takes its part of it: nothing is sent. */
 static sh_status backward_gather(sh_op *op) {
     extents e = extents_of(op, op->in[0]);
     if (op->dx[0] != NULL)
@@ -228,6 +236,7 @@ static sh_status declare_take(const sh_net_spec *net, sh_layer *layer) {
     return SH_OK;
 }
 
+/* Nothing is sent either: every worker has the whole value. */
 static sh_status forward_take(sh_op *op) {
     extents e = extents_of(op, op->out);
     copy_part(split_of(op), &e, split_of(op)->rank, op->out->data, op->in[0]->data, false);
@@ -252,6 +261,7 @@ static const sh_layer_kind take_part = {
     .backward = backward_take,
 };
 
+/* Rows: from, columns: to. NULL where nothing is needed or nothing can do it. */
 const sh_layer_kind *sh_redistribution(sh_placement from, sh_placement to) {
     static const sh_layer_kind *const table[3][3] = {
         [SH_REPLICATED] = {[SH_SPLIT] = &take_part},

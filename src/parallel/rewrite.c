@@ -1,3 +1,6 @@
+/* What layouts share: the rewritten net grows layer by layer beside the whole one, with the
+ * placement of every value, and layers that redistribute a value are put in when a reader first
+ * needs them. */
 #include "parallel/rewrite.h"
 
 #include <stdarg.h>
@@ -50,6 +53,7 @@ void sh_note(const sh_rewriting *r, const sh_layer *layer, const char *format, .
     va_end(arguments);
 }
 
+/* A value without parameters before it has no gradient to exchange. */
 static bool is_trained(const sh_rewriting *r, const sh_layer *layer) {
     bool trained = layer->param_count > 0;
     for (int k = 0; k < layer->input_count; k++)
@@ -66,6 +70,7 @@ static void keep_starts(const sh_layer *whole, sh_layer *layer) {
     }
 }
 
+/* Names stay, so that parameters, random streams and checkpoints are those of the whole net. */
 sh_status sh_rewrite_layer(sh_rewriting *r, const sh_layer *layer, const sh_layer_kind *kind,
                            const int *inputs, const void *options, sh_layer **layer_out) {
     int index;
@@ -86,6 +91,7 @@ sh_status sh_rewrite_whole(sh_rewriting *r, const sh_layer *layer) {
     return sh_rewrite_layer(r, layer, layer->kind, inputs, layer->options, &added);
 }
 
+/* The declared shape must be that of the slice: the layer was given options of its part. */
 void sh_rewrite_slice(const sh_rewriting *r, const sh_layer *whole, sh_layer *layer, int index,
                       const sh_slice *part) {
     (void)r;
@@ -111,6 +117,7 @@ static sh_status add_after(sh_rewriting *r, int layer, const char *suffix,
     return sh_net_spec_add(&r->to->net, kind, name, &input, 1, split, index_out);
 }
 
+/* Notes what it sends, for explain and the planner. */
 sh_status sh_rewrite_redistribute(sh_rewriting *r, const sh_layer *layer, sh_placement from,
                                   sh_placement to, const sh_cut *split, int *index_out) {
     sh_rewritten *value = sh_rewritten_of(r, layer->index);
@@ -126,6 +133,7 @@ sh_status sh_rewrite_redistribute(sh_rewriting *r, const sh_layer *layer, sh_pla
     return SH_OK;
 }
 
+/* Both versions are made once and shared by all readers. */
 sh_status sh_rewrite_replicated(sh_rewriting *r, int layer, bool sums, int *index_out) {
     sh_rewritten *value = sh_rewritten_of(r, layer);
     if (value->whole == SH_NOT_FOUND)

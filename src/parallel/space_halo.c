@@ -27,6 +27,7 @@ sh_halo_exchange sh_space_exchange(const sh_op *op, const sh_space_cut *cut, con
                               .step = sh_op_step(op).step + 1};
 }
 
+/* Images are planes of rows, so the same rows are copied in each plane. */
 void sh_rows_copy(const sh_row_block *from, const sh_row_block *to, size_t planes, size_t row) {
     sh_rows both = sh_rows_meet(from->rows, to->rows);
     size_t count = (size_t)sh_rows_count(both) * row;
@@ -100,6 +101,7 @@ static sh_status start(const sh_halo_exchange *x, crossing *c) {
     return SH_OK;
 }
 
+/* From above comes what went down, and the other way round. */
 static sh_status receive(const sh_halo_exchange *x, crossing *c, bool from_above,
                          const sh_row_block *want) {
     for (int up = 0; up < 2; up++)
@@ -108,6 +110,8 @@ static sh_status receive(const sh_halo_exchange *x, crossing *c, bool from_above
     return SH_OK;
 }
 
+/* Both boundaries are started before either is waited for, so that no order of workers can block.
+ */
 sh_status sh_halo_run(const sh_halo_exchange *x, const sh_space_cut *cut, sh_wanted wanted,
                       const sh_row_block *own, const sh_row_block *want) {
     sh_rows_copy(own, want, x->planes, x->row);
@@ -124,6 +128,7 @@ sh_status sh_halo_run(const sh_halo_exchange *x, const sh_space_cut *cut, sh_wan
     return SH_OK;
 }
 
+/* Both directions of both boundaries, as all four are under way at once. */
 size_t sh_halo_floats(const sh_halo_exchange *x, const sh_space_cut *cut, sh_wanted wanted) {
     size_t floats = 0;
     for (int other = x->rank - 1; other <= x->rank + 1; other += 2)
@@ -156,6 +161,7 @@ sh_status sh_space_sum_start(const sh_op *op, sh_peer_call *call, float *values,
                                          .step = sh_op_step(op).step + 1});
 }
 
+/* The group of two workers that differ by one along space. */
 static sh_status pair(sh_engine *engine, const sh_mesh_shape *shape, sh_mesh_place upper,
                       sh_group **group_out) {
     sh_mesh_place lower = upper;

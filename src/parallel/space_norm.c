@@ -35,6 +35,7 @@ static float share_of(const sh_op *op) {
     return (float)((double)sh_rows_count(own) / (double)cut->in_rows);
 }
 
+/* The mean over own rows times their share of the image: these parts add up to the whole mean. */
 static sh_status forward_mean(sh_op *op) {
     const sh_value *x = op->in[0];
     sh_pool()->global_forward(op->out->count / (size_t)x->block, x->count / op->out->count,
@@ -43,6 +44,7 @@ static sh_status forward_mean(sh_op *op) {
     return SH_OK;
 }
 
+/* dx = dy / (H W) for every pixel of the image, whoever has it. */
 static sh_status backward_mean(sh_op *op) {
     const sh_value *x = op->in[0];
     if (op->dx[0] == NULL) return SH_OK;
@@ -100,6 +102,7 @@ static sh_status reduce(const sh_op *op, void *data, size_t count, sh_dtype dtyp
     return sh_engine_run(peers->engine, &call);
 }
 
+/* The count travels with the sums: workers may have different numbers of rows. */
 static sh_status sum(const sh_op *op, sh_batchnorm_shape shape, double *sums) {
     sums[2 * shape.channels] = (double)shape.outer * (double)shape.inner;
     return reduce(op, sums, 2 * shape.channels + 1, SH_DTYPE_F64);

@@ -44,6 +44,7 @@ static sh_status start(const sh_op *op, sh_batchnorm_shape shape) {
                                          .op = SH_SUM});
 }
 
+/* Without peers the statistics are those of the worker's own values. */
 static bool is_alone(const sh_op *op) {
     return sh_op_step(op).peers == NULL || sh_op_step(op).peers->engine == NULL;
 }
@@ -104,6 +105,7 @@ static const sh_layer_kind sync_batchnorm = {
     .fuses_relu = true,
 };
 
+/* Both kinds have the same options and parameters, so that only the kind changes. */
 void sh_sync_batchnorms(sh_net_spec *net) {
     for (size_t i = 0; i < net->layer_count; i++)
         if (net->layers[i]->kind == &sh_layer_kind_batchnorm)

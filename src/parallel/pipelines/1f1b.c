@@ -2,6 +2,7 @@
  * one forward and one backward in turn. The makespan is GPipe's, the live activations are not. */
 #include "parallel/pipelines/list.h"
 
+/* The last rank alternates from the start; the first has p - 1 forwards ahead. */
 static sh_pipe_limits limits(const sh_pipeline *pipeline, int rank) {
     return (sh_pipe_limits){.ahead = pipeline->ranks - 1 - rank};
 }

@@ -3,6 +3,7 @@
  * order, and gradients are summed as one worker sums them. */
 #include "parallel/pipelines/list.h"
 
+/* No backward begins before the last forward: all m micro-batches are live. */
 static sh_pipe_limits gpipe_limits(const sh_pipeline *pipeline, int rank) {
     (void)rank;
     return (sh_pipe_limits){.ahead = pipeline->micros};

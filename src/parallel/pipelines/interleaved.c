@@ -12,6 +12,7 @@ static sh_pipe_limits interleaved_limits(const sh_pipeline *pipeline, int rank) 
                                 (pipeline->chunks - 1) * sh_pipeline_round(pipeline) + 2 * behind};
 }
 
+/* Filling and draining take 1/v of 1F1B's time, as the first chunk is 1/v of a rank's work. */
 static double interleaved_makespan(const sh_pipeline *pipeline, const sh_pipe_rank_times *times) {
     if (pipeline->micros < pipeline->ranks) return NAN;
     return (pipeline->micros + (pipeline->ranks - 1.0) / pipeline->chunks) * sh_pipe_sum(times);

@@ -4,6 +4,7 @@
 
 #include "parallel/pipeline.h"
 
+/* From the simplest to the one with the least idle time; explain shows them in this order. */
 #define SH_PIPE_SCHEDULE_LIST(X) \
     X(naive)                     \
     X(gpipe)                     \
