@@ -1,12 +1,13 @@
 /* Rules that move the model x by the weighted mean of the updates d_i = trained - received:
  *
  *   fedavg, fedprox    x += lr sum w_i d_i / sum w_i          w_i: samples of client i
- *   fednova            x += lr tau sum w_i (d_i / tau_i) / sum w_i,  tau the weighted mean of steps
- * tau_i scaffold           x += lr mean(d_i),  c += share mean(dc_i) fedbuff            as fedavg,
- * over K updates of any age with w_i = 1 / sqrt(1 + age)
+ *   fednova            x += lr tau sum w_i (d_i / tau_i) / sum w_i
+ *                      tau_i: steps of client i, tau: their weighted mean
+ *   scaffold           x += lr mean(d_i),  c += share mean(dc_i)
+ *   fedbuff            as fedavg, over K updates of any age, w_i = 1 / sqrt(1 + age)
  *
- * `per_step`, `equal_weights` and `controls` are obeyed where updates are summed (server_take.c).
- */
+ * Divisions by steps (`per_step`) and weights (`equal_weights`) happen where updates are summed
+ * (server_take.c). */
 #include "fed/rule.h"
 
 /* FedAvg (McMahan et al. 2017): the mean of the clients' models, weighted by their samples. */
