@@ -1,6 +1,7 @@
-/* Exact least squares from the Gram matrix of all workers' rows (least_squares.h). Every solver
- * works on columns that were scaled by powers of two; results are scaled back at the end. All
- * workers solve the small problem alike, so nothing but Gram matrices is sent. */
+/* Exact least squares from the Gram matrix of all workers' rows (least_squares.h). Columns are
+ * scaled by powers of two, which round nothing, and coefficients are scaled back at the end. Rows
+ * never travel, only maxima and sums over them; every worker then solves the small problem alike.
+ */
 #include "learn/least_squares.h"
 
 #include <math.h>
@@ -347,7 +348,10 @@ static void centre_gram(const problem *p, double *g) {
         for (size_t j = 0; j < stride; j++) g[i * stride + j] -= mean[i] * mean[j] / mean[ones];
 }
 
-/* `slack` is X^T (y - X w), kept up to date. */
+/* Cyclic coordinate descent (Friedman et al. 2010) on the centred Gram matrix: each coefficient
+ * goes to its exact minimum, the others fixed, in O(width). `slack` is X^T (y - X w), kept up to
+ * date. Ends when no coefficient changed the prediction by more than the tolerance, in lengths of
+ * the target. */
 static sh_status descend(const problem *p, double *w, int64_t *rounds_out) {
     size_t width = p->rows->width, stride = p->columns;
     double tolerance = p->options->tolerance > 0 ? p->options->tolerance : 1e-9;
@@ -441,6 +445,8 @@ static sh_status find_deviations(const problem *p, sh_ls_result *result) {
     return SH_OK;
 }
 
+/* From the scaled problem to the user's units. Residuals are summed over the rows once more, with
+ * the final coefficients. */
 static sh_status finish(const problem *p, const double *w, sh_ls_result *result) {
     size_t width = p->rows->width;
     double total = 0, l1 = 0, l2 = 0;
