@@ -112,28 +112,29 @@ static sh_status receive(const sh_halo_exchange *x, crossing *c, bool from_above
 
 /* Both boundaries are started before either is waited for, so that no order of workers can block.
  */
-sh_status sh_halo_run(const sh_halo_exchange *x, const sh_space_cut *cut, sh_wanted wanted,
+sh_status sh_halo_run(const sh_halo_exchange *exchange, const sh_space_cut *cut, sh_wanted wanted,
                       const sh_row_block *own, const sh_row_block *want) {
-    sh_rows_copy(own, want, x->planes, x->row);
-    if (x->peers == NULL) return SH_OK;
-    bool has_above = x->rank > 0, has_below = x->rank + 1 < x->parts;
+    sh_rows_copy(own, want, exchange->planes, exchange->row);
+    if (exchange->peers == NULL) return SH_OK;
+    bool has_above = exchange->rank > 0, has_below = exchange->rank + 1 < exchange->parts;
     crossing above, below;
-    float *message = x->message;
-    if (has_above) message = prepare(x, cut, wanted, x->rank - 1, own, message, &above);
-    if (has_below) prepare(x, cut, wanted, x->rank, own, message, &below);
-    if (has_above) SH_TRY(start(x, &above));
-    if (has_below) SH_TRY(start(x, &below));
-    if (has_above) SH_TRY(receive(x, &above, true, want));
-    if (has_below) SH_TRY(receive(x, &below, false, want));
+    float *message = exchange->message;
+    if (has_above)
+        message = prepare(exchange, cut, wanted, exchange->rank - 1, own, message, &above);
+    if (has_below) prepare(exchange, cut, wanted, exchange->rank, own, message, &below);
+    if (has_above) SH_TRY(start(exchange, &above));
+    if (has_below) SH_TRY(start(exchange, &below));
+    if (has_above) SH_TRY(receive(exchange, &above, true, want));
+    if (has_below) SH_TRY(receive(exchange, &below, false, want));
     return SH_OK;
 }
 
 /* Both directions of both boundaries, as all four are under way at once. */
-size_t sh_halo_floats(const sh_halo_exchange *x, const sh_space_cut *cut, sh_wanted wanted) {
+size_t sh_halo_floats(const sh_halo_exchange *exchange, const sh_space_cut *cut, sh_wanted wanted) {
     size_t floats = 0;
-    for (int other = x->rank - 1; other <= x->rank + 1; other += 2)
-        floats += floats_of(x, travelling(x, cut, wanted, other, x->rank)) +
-                  floats_of(x, travelling(x, cut, wanted, x->rank, other));
+    for (int other = exchange->rank - 1; other <= exchange->rank + 1; other += 2)
+        floats += floats_of(exchange, travelling(exchange, cut, wanted, other, exchange->rank)) +
+                  floats_of(exchange, travelling(exchange, cut, wanted, exchange->rank, other));
     return floats;
 }
 
