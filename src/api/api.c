@@ -118,8 +118,8 @@ static sh_loss_options loss_of(const shoal_run *run) {
 }
 
 /* Builds the net for the data, its loss and its kernels, and loads parameters if the config says
- * so. `has_environment`: the run is a worker of a team. The net belongs to the model once sh_model_init
- * has it, and is destroyed here before. */
+ * so. `has_environment`: the run is a worker of a team. The net belongs to the model once
+ * sh_model_init has it, and is destroyed here before. */
 static sh_status build_model(shoal_run *run, bool has_environment) {
     const sh_data_info *info = &run->data.info;
     sh_net_input input = sh_model_input(info);
