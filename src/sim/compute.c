@@ -7,11 +7,14 @@
 /* Uniform in (0, 1], 53 bits. */
 static double unit(sh_rng *rng) { return (double)((sh_rng_u64(rng) >> 11) + 1) * 0x1p-53; }
 
+/* A standard normal draw by Box and Muller. The second one of the pair is dropped, so that a
+ * draw leaves no state behind. */
 static double normal(sh_rng *rng) {
     double radius = sqrt(-2.0 * log(unit(rng)));
     return radius * cos(2.0 * 3.14159265358979323846 * unit(rng));
 }
 
+/* Every law has the mean `mean_s`: runs under different laws compare at the same load. */
 static double draw(const sh_sim_compute *compute, sh_rng *rng) {
     switch (compute->law) {
         case SH_LAW_CONSTANT:
@@ -29,6 +32,7 @@ double sh_compute_seconds(const sh_sim_compute *compute, uint64_t seed, int rank
                           double now_s) {
     sh_rng rng = sh_rng_stream(seed, SH_RNG_SIM_COMPUTE, (uint32_t)rank, (uint64_t)step);
     double seconds = draw(compute, &rng);
+    // Where slow phases overlap, their factors multiply.
     for (int i = 0; i < compute->slow_count; i++) {
         const sh_sim_slow *slow = &compute->slow[i];
         bool always = slow->from_s == 0 && slow->until_s == 0;

@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "sim/sim_internal.h"
 
+/* The first failure is the cause, but SH_E_PEER gives way to any other: it only says that
+ * somebody else has left. */
 void sh_sim_keep_cause(sh_sim *sim, sh_status status) {
     sh_error *cause = &sim->cause;
     if (cause->code == SH_OK || (cause->code == SH_E_PEER && status != SH_E_PEER && !sim->stuck))
@@ -37,6 +39,7 @@ void sh_sim_silence(sh_sim *sim, int endpoint) {
     for (int r = first; r < first + peers; r++) sh_post_fail_from(&sim->ranks[r], endpoint - first);
 }
 
+/* Whoever waits looks at the health of its endpoint: what it waits for may be void. */
 static void wake_all(sh_sim *sim) {
     for (int r = 0; r < sim->endpoints; r++) sh_sim_news(&sim->ranks[r]);
 }
@@ -72,11 +75,13 @@ void sh_sim_kill(sh_sim *sim, int rank) {
 
 /* ---- Deadlocks ------------------------------------------------------------------------------- */
 
+/* Tasks that the text of a deadlock names; more would not fit into an error's record. */
 enum { NAMED_MOST = 6 };
 
 static void append(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Appends to a text in a buffer of `size` bytes; what does not fit is cut off. */
 static void append(char *text, size_t size, const char *format, ...) {
     size_t used = strlen(text);
     va_list arguments;
@@ -121,6 +126,7 @@ void sh_sim_stuck(sh_sim *sim) {
     if (tasks > NAMED_MOST) append(text, sizeof text, "\n  and %d more", tasks - NAMED_MOST);
     SH_FAIL(SH_E_PEER, "deadlock at %.6f s of virtual time: %d tasks wait\n%s",
             sh_sim_to_s(sim->moved_ns - SH_SIM_START_NS), tasks, text);
+    // A failure before is the cause of the deadlock, and stays.
     if (sim->cause.code == SH_OK) sim->cause = *sh_error_last();
     sim->stuck = true;
     for (int r = 0; r < sim->endpoints; r++) sh_post_abandon(&sim->ranks[r]);

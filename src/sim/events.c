@@ -2,8 +2,12 @@
 
 #include "base/memory.h"
 
+/* Children of a heap's node: half as deep as a binary heap, and siblings lie next to each other
+ * in memory. */
 enum { CHILDREN = 4 };
 
+/* Strict order: ties in time go by the order of queueing, so that a seed replays the same
+ * history. */
 static bool is_before(const sh_events_entry *a, const sh_events_entry *b) {
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
 }
@@ -15,6 +19,7 @@ bool sh_events_push(sh_events *events, sh_event *event, int64_t at_ns, uint64_t 
         return false;
     sh_events_entry entry = {at_ns, order, event};
     size_t at = events->count++;
+    // Parents sink into the hole, and the entry is written once at its place.
     for (size_t parent; at > 0; at = parent) {
         parent = (at - 1) / CHILDREN;
         if (!is_before(&entry, &events->heap[parent])) break;
@@ -42,6 +47,8 @@ static void drop_top(sh_events *events) {
 }
 
 bool sh_events_next(sh_events *events, int64_t *at_ns_out) {
+    // Entries of events that were taken back, or queued again, have an order that is not the
+    // event's.
     while (events->count > 0 && events->heap[0].event->order != events->heap[0].order)
         drop_top(events);
     if (events->count == 0) return false;
@@ -49,6 +56,7 @@ bool sh_events_next(sh_events *events, int64_t *at_ns_out) {
     return true;
 }
 
+/* Only after sh_events_next, which has dropped the stale entries from the top. */
 sh_event *sh_events_pop(sh_events *events) {
     sh_event *event = events->heap[0].event;
     drop_top(events);

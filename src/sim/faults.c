@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 
+/* Uniform in (0, 1], 53 bits. Never 0, as its logarithm is taken. */
 static double unit(sh_rng *rng) { return (double)((sh_rng_u64(rng) >> 11) + 1) * 0x1p-53; }
 
 bool sh_faults_reorder(const sh_sim_faults *faults) {
@@ -17,6 +18,8 @@ double sh_faults_delay_s(const sh_sim_faults *faults, uint64_t seed, uint64_t nu
     return delay;
 }
 
+/* A message is lost by the time it leaves at, so one under way when a cut begins still arrives.
+ * `until_s` is outside the cut. */
 bool sh_faults_lose(const sh_sim_faults *faults, int from, int to, double now_s) {
     for (int i = 0; i < faults->cut_count; i++) {
         const sh_sim_cut *cut = &faults->cuts[i];
@@ -29,6 +32,7 @@ bool sh_faults_lose(const sh_sim_faults *faults, int from, int to, double now_s)
     return false;
 }
 
+/* Stops that adjoin are followed only if they are listed in the order of their times. */
 double sh_faults_resume_s(const sh_sim_faults *faults, int rank, double at_s) {
     for (int i = 0; i < faults->stop_count; i++) {
         const sh_sim_stop *stop = &faults->stops[i];
@@ -38,6 +42,8 @@ double sh_faults_resume_s(const sh_sim_faults *faults, int rank, double at_s) {
     return at_s;
 }
 
+/* A stop shifts the end of the computation, which may thereby run into the next stop of the
+ * list. */
 double sh_faults_computed_s(const sh_sim_faults *faults, int rank, double from_s, double until_s) {
     for (int i = 0; i < faults->stop_count; i++) {
         const sh_sim_stop *stop = &faults->stops[i];

@@ -7,6 +7,8 @@
 
 /* ---- Where ranks are ------------------------------------------------------------------------- */
 
+/* Racks are consecutive blocks of hosts. Only where the links have racks: rack_ranks is 0
+ * otherwise, and the division would trap. */
 static int rack_of(const sh_network *network, int host) { return host / network->links.rack_ranks; }
 
 /* Which wire of a level a host uses. */
@@ -32,12 +34,15 @@ int sh_network_rack(const sh_network *network, int rank) {
 
 /* ---- Pairs that are special ------------------------------------------------------------------ */
 
+/* Order of special links by their two hosts, the smaller one first. Set-up and look-up
+ * normalise a pair alike, so one entry serves both directions. */
 static int compare_pairs(const void *left, const void *right) {
     const sh_sim_pair *a = left, *b = right;
     if (a->a != b->a) return a->a < b->a ? -1 : 1;
     return (a->b > b->b) - (a->b < b->b);
 }
 
+/* The special link between two hosts; NULL: messages pass the wires of their levels. */
 static const sh_link *pair_link(const sh_network *network, int a, int b) {
     if (network->links.pair_count == 0) return NULL;
     sh_sim_pair key = {.a = a < b ? a : b, .b = a < b ? b : a};
@@ -55,6 +60,8 @@ typedef struct path {
     double beta_ns;  // of the hosts' own wires
 } path;
 
+/* A special link stands for the whole path: racks and sites between its two hosts do not count.
+ * Adding 0.5 rounds to the nearest nanosecond. */
 static path path_between(const sh_network *network, int a, int b) {
     const sh_link *special = pair_link(network, a, b);
     if (special != NULL)
@@ -84,6 +91,8 @@ static int64_t take_wires(sh_network *network, const path *p, int host, size_t b
     return begin;
 }
 
+/* Departure adds the latency and not the transfer time. The receiver's wires account for the
+ * bytes on arrival; otherwise an idle path would cost alpha + 2 n beta. */
 int64_t sh_network_depart(sh_network *network, int from, int to, size_t bytes, int64_t now_ns) {
     int source = network->host[from], target = network->host[to];
     if (source == target) return now_ns;
@@ -92,6 +101,8 @@ int64_t sh_network_depart(sh_network *network, int from, int to, size_t bytes, i
     return take_wires(network, &p, source, bytes, true, now_ns, &takes) + p.alpha_ns;
 }
 
+/* The receiver's wires are taken when the first byte lands, not when the message leaves:
+ * senders share them in the order of landing. */
 int64_t sh_network_arrive(sh_network *network, int from, int to, size_t bytes, int64_t now_ns) {
     int source = network->host[from], target = network->host[to];
     if (source == target) return now_ns;
@@ -103,6 +114,8 @@ int64_t sh_network_arrive(sh_network *network, int from, int to, size_t bytes, i
 
 /* ---- Set-up ---------------------------------------------------------------------------------- */
 
+/* Copies the special links, with a < b and sorted. The caller's array is borrowed for the call
+ * only, so the pointer in `links` is cleared. */
 static sh_status keep_pairs(sh_network *network, const sh_sim_links *links) {
     if (links->pair_count == 0) return SH_OK;
     size_t count = (size_t)links->pair_count;
@@ -122,6 +135,8 @@ static sh_status keep_pairs(sh_network *network, const sh_sim_links *links) {
     return SH_OK;
 }
 
+/* Copies the host of every endpoint. A host outside the endpoints would index past the wires,
+ * hence the check. */
 static sh_status keep_hosts(sh_network *network, const int *host) {
     network->host = sh_alloc((size_t)network->ranks, sizeof *network->host);
     if (network->host == NULL)
@@ -135,6 +150,8 @@ static sh_status keep_hosts(sh_network *network, const int *host) {
     return SH_OK;
 }
 
+/* Wires of one level, all free at virtual time 0. What was made before a failure is given back
+ * by sh_network_init. */
 static sh_status make_wires(sh_network *network, int level, const sh_link *link, int count) {
     if (link->alpha_s < 0 || link->beta_s < 0)
         return SH_FAIL(SH_E_USAGE, "a link with a negative latency or rate");
@@ -156,6 +173,7 @@ static sh_status set_up(sh_network *network, const int *host) {
     if (links->rack_ranks == 0) return SH_OK;
     int racks = (network->ranks + links->rack_ranks - 1) / links->rack_ranks;
     SH_TRY(make_wires(network, 1, &links->rack, racks));
+    // Sites are at most as many as racks, so that one wire per rack suffices for them.
     return links->site_racks > 0 ? make_wires(network, 2, &links->site, racks) : SH_OK;
 }
 

@@ -5,12 +5,16 @@
 
 /* ---- Flights and their payloads -------------------------------------------------------------- */
 
+/* Size class of an eager payload: the least power of two from 64 bytes on that holds it. Longer
+ * messages have no payload, so the index stays below SH_SIM_CLASSES. */
 static int class_of(size_t bytes) {
     int index = 0;
     while (((size_t)64 << index) < bytes) index++;
     return index;
 }
 
+/* The pools reuse the memory at once: the flight must have left every list and must not be tied
+ * to a message. */
 static void end_flight(sh_sim *sim, sh_flight *flight) {
     if (flight->payload != NULL)
         sh_pool_give(&sim->payloads[class_of(flight->bytes)], flight->payload);
@@ -44,6 +48,7 @@ static void tie(sh_sim_rank *from, sh_flight *flight) {
     from->first_long = flight;
 }
 
+/* After this, neither the end of the message nor that of the flight reaches the other one. */
 static void untie(sh_sim_rank *from, sh_flight *flight) {
     if (flight->long_before != NULL)
         flight->long_before->long_next = flight->long_next;
@@ -65,11 +70,14 @@ static void tell_sender(sh_sim *sim, sh_flight *flight, sh_message_state state) 
 
 /* ---- Matching -------------------------------------------------------------------------------- */
 
+/* MPI's rule of matching: equal tags, and the receive names the sender or any rank. */
 static bool matches(const sh_message *receive, const sh_flight *flight) {
     return receive->tag == flight->tag &&
            (receive->peer == flight->peer || receive->peer == SH_ANY_RANK);
 }
 
+/* The oldest posted receive that matches, unlinked. Posted order is MPI's promise to receives
+ * that match the same message. */
 static sh_message *take_posted(sh_sim_rank *rank, const sh_flight *flight) {
     for (sh_message **at = &rank->posted; *at != NULL; at = &(*at)->next) {
         sh_message *receive = *at;
@@ -81,6 +89,8 @@ static sh_message *take_posted(sh_sim_rank *rank, const sh_flight *flight) {
     return NULL;
 }
 
+/* The oldest unexpected message that matches, unlinked: messages of one sender and tag are
+ * received in the order they arrived. */
 static sh_flight *take_come(sh_sim_rank *rank, const sh_message *receive) {
     for (sh_flight **at = &rank->come; *at != NULL; at = &(*at)->next) {
         sh_flight *flight = *at;
@@ -92,6 +102,8 @@ static sh_flight *take_come(sh_sim_rank *rank, const sh_message *receive) {
     return NULL;
 }
 
+/* A message that is longer than its receive fails the receive and not the sender, which cannot
+ * know the receiver's room. */
 static void hand_over(sh_sim_rank *rank, sh_flight *flight, sh_message *receive) {
     const void *from = flight->message != NULL ? flight->message->data : flight->payload;
     receive->peer = flight->peer;
@@ -111,6 +123,8 @@ static void hand_over(sh_sim_rank *rank, sh_flight *flight, sh_message *receive)
 /* ---- Order where faults reorder: messages of one sender and tag never overtake -----------------
  */
 
+/* Flights are listed at their receiver only where faults reorder: elsewhere the order of events
+ * alone keeps messages of one sender and tag from overtaking. */
 static void enter_air(sh_sim *sim, sh_flight *flight) {
     sh_sim_rank *to = &sim->ranks[flight->to];
     flight->air_before = NULL;
@@ -185,6 +199,8 @@ static void deliver(sh_sim *sim, sh_flight *flight) {
     to->come_end = &flight->next;
 }
 
+/* With the last message of a dead sender delivered, receives that still wait for it can only
+ * fail. */
 void sh_post_arrives(sh_sim *sim, sh_flight *flight) {
     if (sim->reorders) release_next(sim, flight);
     int from = flight->from;
@@ -192,6 +208,7 @@ void sh_post_arrives(sh_sim *sim, sh_flight *flight) {
     if (--sim->ranks[from].air_count == 0 && sim->ranks[from].dead) sh_sim_silence(sim, from);
 }
 
+/* The extra delay is a draw of the message's number: the same seed delays the same messages. */
 static int64_t landing_ns(sh_sim *sim, const sh_flight *flight) {
     int64_t at_ns =
         sh_network_depart(&sim->network, flight->from, flight->to, flight->bytes, sim->now_ns);
@@ -202,6 +219,8 @@ static int64_t landing_ns(sh_sim *sim, const sh_flight *flight) {
 
 /* ---- The functions of the transport ---------------------------------------------------------- */
 
+/* A dead rank, or one of a simulation that is stuck, gets the cause of that whatever its
+ * arguments are. */
 static sh_status check_peer(sh_sim_rank *rank, const sh_message *message) {
     if (rank->dead || rank->sim->stuck) return sh_sim_health(&rank->base);
     if (message->peer >= 0 && message->peer < rank->peers) return SH_OK;
@@ -237,6 +256,8 @@ sh_status sh_sim_send(sh_transport *transport, sh_message *message) {
     bool lost = sim->options.faults.cut_count > 0 &&
                 sh_faults_lose(&sim->options.faults, rank->host, sim->ranks[flight->to].host,
                                sh_sim_seconds(sim));
+    // A long message that is lost stays pending: its sender waits for a receiver that never hears
+    // of it.
     if (status != SH_OK || lost) {
         sim->counts.lost += lost;
         end_flight(sim, flight);
@@ -262,6 +283,8 @@ sh_status sh_sim_receive(sh_transport *transport, sh_message *message) {
         return SH_OK;
     }
     if (message->peer != SH_ANY_RANK) {
+        // What a dead peer had sent still arrives; a receive fails only when nothing of it is under
+        // way.
         const sh_sim_rank *peer = &rank->sim->ranks[rank->first + message->peer];
         if (peer->dead && peer->air_count == 0) return fail_dead(rank, message);
     }
@@ -270,6 +293,7 @@ sh_status sh_sim_receive(sh_transport *transport, sh_message *message) {
     return SH_OK;
 }
 
+/* No effect where the receive has been matched already: then it is in no list. */
 static void unpost(sh_sim_rank *rank, sh_message *message) {
     sh_message **at = &rank->posted;
     while (*at != NULL && *at != message) at = &(*at)->next;

@@ -5,17 +5,25 @@
 #include "base/memory.h"
 #include "sim/sim_internal.h"
 
+/* Virtual time that a yield takes. Were it 0, tasks that yield to each other would stop the
+ * clock. */
 static const int64_t yield_ns = 1000;
+/* Virtual seconds without anything but looks and yields, after which a simulation counts as
+ * deadlocked. */
 static const double default_patience_s = 60;
 
 /* ---- Tasks ----------------------------------------------------------------------------------- */
 
+/* What a task starts with. On the heap, as the task runs after sh_sim_spawn has returned;
+ * run_job frees it. */
 typedef struct job {
     sh_sim_rank *rank;
     sh_task_body body;
     void *argument;
 } job;
 
+/* The body of every simulated task. A failure without a planned death kills the rank, so that
+ * its peers fail with SH_E_PEER instead of waiting for ever. */
 static void run_job(void *pointer) {
     job taken = *(job *)pointer;
     sh_free(pointer);
@@ -40,6 +48,8 @@ sh_status sh_sim_spawn(sh_sim *sim, int rank, const char *name, sh_task_body bod
     return status;
 }
 
+/* Hook of the fiber world. Yields are soft events: tasks that only give way to each other do
+ * not count as progress when deadlocks are looked for. */
 static void yield(void *owner, sh_fiber *fiber) {
     sh_sim *sim = owner;
     sh_sim_sleep(sh_fiber_mark(fiber), fiber, SH_SIM_YIELDS, sim->now_ns + yield_ns);
@@ -55,11 +65,14 @@ static int64_t computed_ns(const sh_sim *sim, const sh_sim_rank *rank, int64_t n
                                              sh_sim_to_s(until_ns - zero)));
 }
 
+/* The rank of the calling task. Time passes for tasks of the simulation only; anybody else is a
+ * programmer's error. */
 static sh_sim_rank *own_rank(void) {
     SH_ASSERT(sh_fiber_self() != NULL);
     return sh_fiber_mark(sh_fiber_self());
 }
 
+/* A task may wake because its rank was killed, or because the simulation is stuck. */
 static sh_status still_lives(sh_sim_rank *rank) {
     return rank->dead || rank->sim->stuck ? sh_sim_health(&rank->base) : SH_OK;
 }
@@ -91,6 +104,8 @@ sh_status sh_sim_spend_unless(sh_sim *sim, int64_t ns, sh_transport *transport,
                               bool (*ends)(void *self), void *self) {
     sh_sim_rank *rank = own_rank(), *endpoint = (sh_sim_rank *)transport;
     int64_t end_ns = computed_ns(sim, rank, ns);
+    // News may be of no concern to the work: it sleeps again unless `ends` says that the work is
+    // void.
     while (!rank->dead && !sim->stuck && sim->now_ns < end_ns && !ends(self)) {
         if (!endpoint->news) sleep_until_news(sim, endpoint, end_ns);
         sh_transport_progress(transport);
@@ -138,12 +153,16 @@ static void die(sh_sim *sim, sh_death *death) {
         sh_sim_queue(sim, &death->event, SH_SIM_RETURNS, sim->now_ns + death->back_ns);
 }
 
+/* The successor's tasks run on `home`, an endpoint kept for this death. The dead endpoint stays
+ * dead, so messages to it still fail. */
 static void come_back(sh_sim *sim, const sh_death *death) {
     sh_sim_place(sim, death->home, death->rank);
     if (sim->options.returns != NULL)
         sim->options.returns(sim->options.who, death->rank, death->home);
 }
 
+/* Events are embedded in what they concern: first members are cast back, the two events inside
+ * a rank by their offset. */
 static void fire(sh_sim *sim, sh_event *event) {
     switch ((sh_sim_kind)event->kind) {
         case SH_SIM_LANDS:
@@ -192,6 +211,7 @@ static bool take_event(sh_sim *sim, sh_event **event_out) {
 sh_status sh_sim_run(sh_sim *sim) {
     sh_event *event = NULL;
     while (true) {
+        // Virtual time stands still while any task can run.
         while (sh_world_step(sim->world)) continue;
         if (sh_world_fibers(sim->world) == 0) break;
         if (!take_event(sim, &event)) {
@@ -207,6 +227,8 @@ sh_status sh_sim_run(sh_sim *sim) {
 
 /* ---- Set-up ---------------------------------------------------------------------------------- */
 
+/* Deaths are queued before the first task runs, so they strike at their time whatever the tasks
+ * do. */
 static sh_status plan_deaths(sh_sim *sim) {
     const sh_sim_faults *faults = &sim->options.faults;
     if (faults->death_count == 0) return SH_OK;
@@ -257,6 +279,7 @@ sh_status sh_sim_create(const sh_sim_options *options, sh_sim **sim_out) {
     if (options->patience_s <= 0) sim->options.patience_s = default_patience_s;
     sim->flights.bytes = sizeof(sh_flight);
     sim->sleeps.bytes = sizeof(sh_sleep);
+    // One pool per size class of eager payloads (class_of in post.c).
     for (int i = 0; i < SH_SIM_CLASSES; i++) sim->payloads[i].bytes = (size_t)64 << i;
     sh_status status = set_up(sim);
     if (status != SH_OK) {
@@ -269,6 +292,7 @@ sh_status sh_sim_create(const sh_sim_options *options, sh_sim **sim_out) {
 
 void sh_sim_destroy(sh_sim *sim) {
     if (sim == NULL) return;
+    // Fibers go first: their stacks may point into all that follows.
     sh_world_destroy(sim->world);
     sh_network_fini(&sim->network);
     sh_events_fini(&sim->events);

@@ -56,6 +56,8 @@ typedef struct sh_sleep {
     struct sh_sleep *next, *before;  // of the same rank
 } sh_sleep;
 
+/* A planned death (sh_sim_faults) and the return that may follow; its event is queued for one,
+ * then for the other. */
 typedef struct sh_death {
     sh_event event;  // first
     int rank;
@@ -104,6 +106,8 @@ typedef struct sh_sim_rank {
     sh_sim_polls polls;
 } sh_sim_rank;
 
+/* The whole simulation. All tasks are fibers of the thread that calls sh_sim_run, so no field
+ * needs a guard. */
 struct sh_sim {
     sh_sim_options options;
     int endpoints;
@@ -130,8 +134,10 @@ struct sh_sim {
 
 extern const sh_transport_ops sh_sim_ops;
 
+/* Virtual time of the start. Not 0, which stands for "never" in fields that hold times. */
 static const int64_t SH_SIM_START_NS = 1000000000;
 
+/* Virtual nanoseconds and seconds; to nanoseconds rounds to the nearest. */
 static inline double sh_sim_to_s(int64_t ns) { return (double)ns * 1e-9; }
 static inline int64_t sh_sim_to_ns(double s) { return (int64_t)(s * 1e9 + 0.5); }
 

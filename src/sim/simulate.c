@@ -8,6 +8,7 @@
 #include "run/need.h"
 #include "shoal/tools.h"
 
+/* Stacks of a worker that computes, and of one that only lets time pass and calls no kernels. */
 enum { STACK_BYTES = 1 << 20, SMALL_STACK_BYTES = 64 << 10 };
 
 /* ---- A worker -------------------------------------------------------------------------------- */
@@ -38,11 +39,15 @@ static bool worker_stop(void *user) {
     return hooks->stop != NULL && hooks->stop(hooks->user);
 }
 
+/* Hook of the env: the mail of the team that the worker is in when it asks, as regrouping
+ * changes it. */
 static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     const sh_simulated_worker *worker = self;
     return sh_sim_attach_team_mail(worker->simulation->sim, worker->team, endpoint, mail_out);
 }
 
+/* A step's time is drawn once: slow phases look at the clock, so its forward and backward would
+ * otherwise be parts of different times. */
 static int64_t step_ns(sh_simulated_worker *worker, int64_t step) {
     if (worker->drawn != step + 1) {
         worker->drawn = step + 1;
@@ -87,6 +92,8 @@ sh_worker_env sh_simulated_env(sh_simulated_worker *worker) {
                            .self = worker};
 }
 
+/* A worker with numerics, from opening its run to closing it. Rank 0 leaves the figures of the
+ * result. */
 static sh_status train(sh_simulated_worker *worker) {
     sh_simulation *s = worker->simulation;
     shoal_hooks hooks = *s->hooks;
@@ -135,6 +142,8 @@ void sh_simulated_leave(sh_simulated_worker *worker) {
     worker->engine = worker->before = NULL;
 }
 
+/* The task of a worker. One that comes back has rank -1 until it is in a team, and gets its
+ * engine by regrouping. */
 static sh_status work(void *argument) {
     sh_simulated_worker *worker = argument;
     sh_simulation *s = worker->simulation;
@@ -190,6 +199,8 @@ static sh_status find_compute(sh_simulation *s, bool given) {
         "a step of one worker takes %.3f ms here; --compute %.0fus makes this run repeatable",
         *seconds * 1e3, *seconds * 1e6);
     say(s, text);
+    // Whole microseconds, as the line above prints them: a run with that --compute repeats this
+    // one.
     *seconds = (double)(int64_t)(*seconds * 1e6 + 0.5) * 1e-6;
     return SH_OK;
 }
@@ -202,6 +213,7 @@ static void hook_line(void *self, sh_log_level level, const char *text) {
     if (s->hooks->line != NULL) s->hooks->line(s->hooks->user, (shoal_log_level)level, text);
 }
 
+/* One copy of the data for all workers, which only read it. */
 static sh_status open_data(sh_simulation *s) {
     sh_data_options options = s->config.data;
     options.folder = (char *)(uintptr_t)s->hooks->data_folder;
@@ -251,6 +263,7 @@ static sh_status run_workers(sh_simulation *s) {
     }
     if (status == SH_OK) status = sh_sim_run(s->sim);
     sh_error error = *sh_error_last();
+    // Only after sh_sim_run, when no service can use a worker's engine any more.
     for (int rank = 0; rank < all; rank++) sh_simulated_leave(&workers[rank]);
     sh_free(workers);
     if (status != SH_OK) return sh_error_adopt(&error);
@@ -259,6 +272,8 @@ static sh_status run_workers(sh_simulation *s) {
     return sh_error_hint("leave one of them out of --die");
 }
 
+/* The number of endpoints depends on scheme, servers and planned deaths, so those are settled
+ * before the simulator is made. */
 static sh_status simulate(sh_simulation *s, bool compute_given) {
     SH_TRY(sh_config_check(&s->config));
     SH_TRY(sh_scheme_parse(s->config.scheme.name, &s->scheme));

@@ -22,6 +22,8 @@ typedef struct sh_simulated_teams {
     int back;
 } sh_simulated_teams;
 
+/* The endpoints of the newest team and its servers begin here; its workers enter by themselves
+ * (next). A server that cannot be started counts as ended. */
 static void begin_team(sh_simulation *s) {
     sh_simulated_teams *t = s->teams;
     const sh_membership *m = &t->members;
@@ -60,6 +62,7 @@ static void follow(sh_simulation *s) {
     }
 }
 
+/* Hook of the simulator at a planned death, called outside of all tasks. */
 static void died(void *who, int rank) {
     sh_simulation *s = who;
     if (sh_membership_died(&s->teams->members, rank)) follow(s);
@@ -77,6 +80,8 @@ sh_status sh_simulated_served(const sh_simulated_worker *server, sh_status statu
     return status == SH_E_PEER ? SH_OK : status;
 }
 
+/* Hook of the simulator. A server's successor waits until the task of the dead one has ended; a
+ * worker's starts at once and joins when the others have met. */
 static void returns(void *who, int rank, int home) {
     sh_simulation *s = who;
     sh_simulated_teams *t = s->teams;
@@ -99,6 +104,8 @@ static void returns(void *who, int rank, int home) {
 
 /* ---- The worker's env ---- */
 
+/* Where nobody holds the model no further team can begin, so that waiting for one would never
+ * end. */
 static bool anybody_holds(const sh_membership *m) {
     for (int slot = 0; slot < m->options.slots; slot++)
         if (sh_membership_holds(m, slot)) return true;
@@ -118,6 +125,8 @@ static sh_status await_team(const sh_simulated_worker *worker) {
     return SH_OK;
 }
 
+/* Env hook (sh_regroup_ops.next). The engine of a worker that trained stays open as `before`
+ * until it has joined the next team. */
 static sh_status next(void *self, sh_worker_env *env_out) {
     sh_simulated_worker *worker = self;
     sh_simulation *s = worker->simulation;
@@ -148,6 +157,8 @@ static void *keep(void *self, size_t bytes) {
     return *snapshots = sh_alloc(bytes, 1);
 }
 
+/* Env hook: the worker holds the model, so its engine in the team before can go, and the others
+ * can rely on it. */
 static void joined(void *self) {
     sh_simulated_worker *worker = self;
     sh_engine_destroy(worker->before);
@@ -224,6 +235,7 @@ sh_status sh_simulated_teams_open(sh_simulation *s) {
     return SH_OK;
 }
 
+/* After a failed open, too: whatever was not allocated is NULL. */
 void sh_simulated_teams_close(sh_simulation *s) {
     sh_simulated_teams *t = s->teams;
     if (t == NULL) return;

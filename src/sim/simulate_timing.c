@@ -8,6 +8,7 @@
 /* ---- What the workers share --------------------------------------------------------------------
  */
 
+/* Options that are about numbers would be accepted and have no effect, so they are refused. */
 static sh_status check(const sh_simulation *s) {
     const sh_config *config = &s->config;
     const char *other = NULL;
@@ -34,6 +35,7 @@ static sh_status check_scheme(sh_simulation *s) {
     return sh_team_codec(&run, &s->codec);
 }
 
+/* As a run with numbers counts its steps; short data still makes one step per epoch. */
 static sh_status count_steps(sh_simulation *s) {
     const sh_config *config = &s->config;
     int64_t samples = (int64_t)s->data.train->info.count, batch = config->batch;
@@ -93,12 +95,16 @@ static sh_status run_to_meeting(shoal_run *run) {
     return sh_scheme_meet(run, &used);
 }
 
+/* Until the last step, or until somebody is let in. SH_E_PEER: a member died, and the caller
+ * regroups. */
 static sh_status run_generation(shoal_run *run) {
     while (run->at.step < run->length.steps && !sh_regroup_lets_join(run))
         SH_TRY(run_to_meeting(run));
     return sh_scheme_finish(run);
 }
 
+/* A worker that joins regroups first, the others begin the scheme. Each round of the loop is
+ * one generation of the team. */
 static sh_status run_to_end(shoal_run *run, bool joins) {
     sh_status status = SH_OK;
     if (joins) {

@@ -15,6 +15,7 @@ static bool take_sign(const char **at, char sign) {
     return true;
 }
 
+/* Seven digits at most, so that atoi stays within an int; callers check the range. */
 static bool take_count(const char **at, int *count_out) {
     size_t digits = strspn(*at, "0123456789");
     if (digits == 0 || digits > 7) return false;
@@ -23,6 +24,8 @@ static bool take_count(const char **at, int *count_out) {
     return true;
 }
 
+/* The number must fill the text up to the next separator of the grammar: "4y" is refused, not
+ * read as 4. */
 static bool take_number(const char **at, double *number_out) {
     const uint8_t *rest = (const uint8_t *)*at, *end = rest + strcspn(*at, ",:@x");
     if (!sh_number_take(&rest, end, number_out) || rest != end) return false;
@@ -30,6 +33,7 @@ static bool take_number(const char **at, double *number_out) {
     return true;
 }
 
+/* A '-' ends a time, as in "5s-9s": no time of a fault is negative. */
 static bool take_time(const char **at, double *seconds_out) {
     const char *end = *at + strcspn(*at, ",-+@");
     if (!sh_seconds_take(*at, end, seconds_out)) return false;
@@ -57,6 +61,8 @@ static void refuse_rest(const char *flag, const char *text, const char *at, int 
 /* One entry of a list, number `index`; false: it is malformed. */
 typedef bool (*take_entry)(const char **at, int ranks, sh_sim_spec *spec, int index);
 
+/* A list with commas, into an array of `spec` with SH_SPEC_MOST places. A longer list is
+ * refused and never cut short. */
 static sh_status take_list(const char *text, const char *flag, const char *example, int ranks,
                            take_entry take, sh_sim_spec *spec, int *count_out) {
     if (text == NULL) return SH_OK;
@@ -187,6 +193,8 @@ static sh_status parse_pairs(const char *text, int hosts, sh_sim_spec *spec) {
     return SH_OK;
 }
 
+/* Sites without racks are refused here, where the flag can be named, rather than by
+ * sh_network_init. */
 static sh_status parse_links(const sh_sim_texts *texts, sh_sim_links *links) {
     if (texts->link != NULL) SH_TRY(sh_link_parse(texts->link, "link", &links->rank));
     SH_TRY(parse_level(texts->racks, "racks", &links->rack_ranks, &links->rack));
@@ -211,6 +219,7 @@ sh_status sh_sim_spec_parse(const sh_sim_texts *texts, int ranks, int servers, s
     SH_TRY(
         take_list(texts->pause, "pause", "3@5s-7s", hosts, take_stop, spec, &faults->stop_count));
     SH_TRY(take_list(texts->die, "die", "3@12s+5s", hosts, take_death, spec, &faults->death_count));
+    // The options point into `spec` from now on, so the caller must not move it.
     spec->options.links.pairs = spec->pairs;
     compute->slow = spec->slow;
     faults->cuts = spec->cuts;

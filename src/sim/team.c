@@ -5,8 +5,11 @@
 
 int sh_sim_main_endpoints(const sh_sim *sim) { return sim->options.ranks + sim->options.services; }
 
+/* Endpoints that a later team adds: ranks and mail. Services with endpoints of their own keep
+ * those of team 0. */
 static int team_endpoints(const sh_sim_options *options) { return options->ranks + options->mail; }
 
+/* The number of all endpoints; must count the same parts as first_of and sh_sim_home lay out. */
 int sh_sim_endpoints(const sh_sim_options *options) {
     return options->ranks + options->services + options->mail +
            options->teams * team_endpoints(options) + options->faults.death_count;
@@ -66,6 +69,7 @@ static void set_up_mail(sh_sim *sim, int team, int ranks, int mail) {
 void sh_sim_set_up_endpoints(sh_sim *sim) {
     const sh_sim_options *options = &sim->options;
     int mains = sh_sim_main_endpoints(sim);
+    // Each stands alone at first; those of later teams are set up when their team begins.
     for (int r = 0; r < sim->endpoints; r++) set_up(sim, r, 0, 0, 0, r);
     for (int r = 0; r < mains; r++)
         set_up(sim, 0, r, mains, options->ranks, options->hosts != NULL ? options->hosts[r] : r);
@@ -80,6 +84,8 @@ void sh_sim_begin_team(sh_sim *sim, int team, const int *hosts, int ranks, int m
     set_up_mail(sim, team, ranks, mail);
 }
 
+/* Opening an endpoint discards news of its previous owner, but a dead endpoint cannot be opened
+ * again. */
 static sh_status attach(sh_sim *sim, int endpoint, sh_transport **transport_out) {
     sh_sim_rank *own = &sim->ranks[endpoint];
     if (own->dead) return sh_sim_health(&own->base);

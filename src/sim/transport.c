@@ -10,12 +10,16 @@
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
 static const int64_t look_ns = 4000000;  // at first; twice as long each time, for nothing
+/* LOOKS_LONGEST bounds the doublings of look_ns; VAIN_MOST idles of a dead rank, and POLLS_MOST
+ * polls at one virtual time, are let pass before the caller is blocked. */
 enum { LOOKS_LONGEST = 8, VAIN_MOST = 1000, POLLS_MOST = 1000 };
 
 void sh_sim_news(sh_sim_rank *rank) {
     rank->news = true;
     if (rank->waiter == NULL) return;
     sh_sim *sim = rank->sim;
+    // A rank that stands still is woken by one event at the end of its stop, however many messages
+    // come.
     if (sim->options.faults.stop_count > 0 && !rank->dead) {
         double now_s = sh_sim_seconds(sim);
         double resume_s = sh_faults_resume_s(&sim->options.faults, rank->host, now_s);
@@ -40,6 +44,8 @@ static void count_poll(sh_sim_rank *rank) {
     idle(&rank->base);
 }
 
+/* Progress itself moves nothing, as events deliver messages; it tells whether any came since
+ * the last call. */
 static bool progress(sh_transport *transport) {
     sh_sim_rank *rank = (sh_sim_rank *)transport;
     if (!rank->news) count_poll(rank);
@@ -63,6 +69,7 @@ void sh_sim_looks(sh_sim_rank *rank) {
     sh_fiber_wake(rank->waiter);
 }
 
+/* Blocks the calling task until news or a look. One task at a time waits for an endpoint. */
 static void idle(sh_transport *transport) {
     sh_sim_rank *rank = (sh_sim_rank *)transport;
     sh_sim *sim = rank->sim;
@@ -111,6 +118,7 @@ void sh_sim_wake_all(sh_sim_rank *rank) {
     while (rank->sleeps != NULL) sh_sim_wake_early(rank->sim, rank->sleeps);
 }
 
+/* Rings a peer of the same set of transports. Its bell is news without a message. */
 static void wake(sh_transport *transport, int peer) {
     const sh_sim_rank *rank = (const sh_sim_rank *)transport;
     SH_ASSERT(peer >= 0 && peer < rank->peers);
@@ -119,11 +127,14 @@ static void wake(sh_transport *transport, int peer) {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
+/* Physical memory in bytes; SIZE_MAX where the system does not say, so that nothing is refused. */
 static size_t machine_bytes(void) {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : SIZE_MAX;
 }
 
+/* Pages without reservation cost memory only once they are touched: most of what thousands of
+ * simulated ranks map never is. */
 static void *map(size_t bytes) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
