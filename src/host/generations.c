@@ -45,20 +45,27 @@ static int needed(const sh_config *config, sh_scheme scheme) {
     return count < GENERATIONS_MOST ? (int)count : GENERATIONS_MOST;
 }
 
+/* Endpoints of a generation's mail: its ranks, then the services of its scheme. */
 static int endpoints(const sh_generations *g, int ranks) {
     return ranks + sh_scheme_services(g->scheme, &g->config->scheme, ranks);
 }
 
+/* The roll of a generation in the shared memory: its count of ranks, then their slots. The
+ * parent writes it before it publishes the generation, and never again. */
 static _Atomic int *roll_of(const sh_generations *g, int index) {
     return g->common->entries + g->slots + (size_t)index * (size_t)(1 + g->slots);
 }
 
+/* Zeroed memory that all processes forked from now on share. Nothing is reserved: of the
+ * minutes only what is used takes memory. */
 static void *map_shared(size_t bytes) {
     int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     return memory != MAP_FAILED ? memory : NULL;
 }
 
+/* Made before the first fork. Numbers of generations begin at -1: none is published, none is
+ * over. */
 static sh_status make_common(sh_generations *g) {
     size_t entries = (size_t)g->slots + (size_t)g->count * (size_t)(1 + g->slots);
     g->common_bytes = sizeof(common) + entries * sizeof(int);
@@ -73,6 +80,8 @@ static sh_status make_common(sh_generations *g) {
     return SH_OK;
 }
 
+/* All fabrics that may ever be needed, each for all slots: a process that runs already could
+ * not map one that is made later. */
 static sh_status make_fabrics(sh_generations *g) {
     size_t count = (size_t)g->count;
     g->fabrics = sh_alloc(count, sizeof *g->fabrics);
@@ -110,6 +119,7 @@ sh_status sh_generations_create(const sh_config *config, sh_generations **genera
     return SH_OK;
 }
 
+/* After a failed create, too: whatever was not made is NULL. */
 void sh_generations_destroy(sh_generations *g) {
     if (g == NULL) return;
     if (g->fabrics != NULL && g->mails != NULL) sh_generations_forget(g, g->count);
@@ -121,6 +131,8 @@ void sh_generations_destroy(sh_generations *g) {
     sh_free(g);
 }
 
+/* Acquire pairs with the release in sh_generations_publish: whoever sees the number can read
+ * the roll. */
 int sh_generations_newest(const sh_generations *g) {
     return atomic_load_explicit(&g->common->newest, memory_order_acquire);
 }
@@ -166,6 +178,8 @@ sh_shm *sh_generation_mail(sh_generations *g, int index) {
     return g->mails[index];
 }
 
+/* Where servers have processes of their own, the mail's board has a place for them beside the
+ * workers, so that the parent watches one board. */
 sh_status_board *sh_generation_board(sh_generations *g, int index) {
     if (!g->apart) return sh_shm_board(sh_generation_fabric(g, index));
     sh_status_board *board = sh_shm_board(sh_generation_mail(g, index));
@@ -173,6 +187,8 @@ sh_status_board *sh_generation_board(sh_generations *g, int index) {
     return board;
 }
 
+/* Unmaps in this process alone; peers that are still leaving such a generation keep their own
+ * mappings. */
 void sh_generations_forget(sh_generations *g, int index) {
     for (int i = 0; i < index; i++) {
         sh_shm_destroy(g->fabrics[i]);
@@ -184,6 +200,8 @@ void sh_generations_forget(sh_generations *g, int index) {
 /* State and generation are one word, so that they belong together. */
 enum { STATE_BITS = 3 };
 
+/* Acquire pairs with the release in sh_slot_set: the parent sees what the worker wrote before
+ * it told its state. */
 static int slot_word(const sh_generations *g, int slot) {
     return atomic_load_explicit(&g->common->entries[slot], memory_order_acquire);
 }
@@ -209,6 +227,8 @@ void sh_generations_wish(sh_generations *g, bool wished) {
     atomic_store_explicit(&g->common->wished, wished, memory_order_relaxed);
 }
 
+/* Rank 0 of the first generation is the only writer. Release, so that whoever sees the new
+ * length can read the values. */
 void sh_generations_note(sh_generations *g, const double *values, size_t count) {
     minutes *m = g->minutes;
     size_t used = atomic_load_explicit(&m->used, memory_order_relaxed);
@@ -218,6 +238,8 @@ void sh_generations_note(sh_generations *g, const double *values, size_t count) 
     atomic_store_explicit(&m->used, used + 1 + count, memory_order_release);
 }
 
+/* A length other than the noted one means that this worker opens its data otherwise than the
+ * first generation did: then nothing that follows would fit either. */
 bool sh_generations_recall(const sh_generations *g, size_t *place, double *values_out,
                            size_t count) {
     const minutes *m = g->minutes;
@@ -228,6 +250,7 @@ bool sh_generations_recall(const sh_generations *g, size_t *place, double *value
     return true;
 }
 
+/* Relaxed for `over`: whoever sees it a poll later only leaves later. */
 bool sh_generation_is_over(const sh_generations *g, int index) {
     return atomic_load_explicit(&g->common->over, memory_order_relaxed) >= index ||
            sh_generations_newest(g) > index;
@@ -239,6 +262,8 @@ void sh_generations_end(sh_generations *g) {
     atomic_store_explicit(&g->common->over, sh_generations_newest(g), memory_order_relaxed);
 }
 
+/* `newest` is stored last, with release: its roll is complete for everybody who sees the
+ * number. */
 void sh_generations_publish(sh_generations *g, const int *slots, int count) {
     int index = sh_generations_newest(g) + 1;
     SH_ASSERT(index < g->count && count > 0);
@@ -259,6 +284,8 @@ static void mark_mail_dead(sh_generations *g, int index, int rank, int ranks) {
         sh_shm_mark_dead(mail, at);  // a worker's services die with it
 }
 
+/* A slot that has no rank in the generation leaves nobody waiting there: the parent asks for
+ * the newest one and the one before alike. */
 void sh_generation_mark_dead(sh_generations *g, int index, int slot) {
     if (index < 0 || g->fabrics[index] == NULL) return;
     int rank = sh_generation_rank(g, index, slot);

@@ -14,6 +14,8 @@
 #include "obs/run_log.h"
 #include "run/server.h"
 
+/* More workers than this are refused before the first fork, and the user is pointed to mpirun
+ * or the simulator. */
 enum { PROCESSES_MOST = 4096 };
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
@@ -34,6 +36,7 @@ static void write_log(const sh_job *job, const sh_outcome *outcome, sh_log_level
     sh_error_adopt(&error);
 }
 
+/* To the user alone; warn() writes the text into the run's log, too. */
 static void show_warning(const sh_job *job, const char *text) {
     if (job->hooks->line != NULL) job->hooks->line(job->hooks->user, SHOAL_LOG_WARNING, text);
 }
@@ -48,6 +51,8 @@ void launch_warn(void *user, const char *text) {
     warn(a->job, a->outcome, text);
 }
 
+/* Turns a worker's note into a call of the user's hooks. They run in the parent alone, so the
+ * user's program is called from one process. */
 static void show_note(launch_attempt *a, const sh_note *note) {
     const shoal_hooks *hooks = a->job->hooks;
     char text[sizeof note->text + 32];
@@ -74,6 +79,7 @@ static void show_note(launch_attempt *a, const sh_note *note) {
     }
 }
 
+/* The pipe does not block, and notes are written whole: a read gets a whole note or nothing. */
 static void read_notes(launch_attempt *a, int wait_ms) {
     struct pollfd wait = {.fd = a->notes_fd, .events = POLLIN};
     if (poll(&wait, 1, wait_ms) <= 0) return;
@@ -81,6 +87,7 @@ static void read_notes(launch_attempt *a, int wait_ms) {
     while (read(a->notes_fd, &note, sizeof note) == (ssize_t)sizeof note) show_note(a, &note);
 }
 
+/* The first failure is kept: those after it are mostly its consequences. */
 void launch_fail(launch_attempt *a, sh_status code, const char *text, const char *hint) {
     if (a->error.code != SH_OK) return;
     a->error.code = code;
@@ -103,6 +110,8 @@ static bool is_starved(const sh_rank_status *board) {
            atomic_load_explicit(&board->step, memory_order_relaxed) > 0;
 }
 
+/* The error that a worker left on its board becomes that of the attempt, unless the worker only
+ * suffered from another's end. */
 static void take_last_words(launch_attempt *a, int rank) {
     const sh_rank_status *board = &launch_board(a)->rank[rank];
     if (!is_cause(board)) return;
@@ -113,6 +122,7 @@ static void take_last_words(launch_attempt *a, int rank) {
     launch_fail(a, (sh_status)board->status, of_all ? board->error : text, board->hint);
 }
 
+/* SIGKILL, since workers ignore the signals of a terminal and one that hangs handles none. */
 static void kill_rest(launch_attempt *a) {
     for (int slot = 0; slot < launch_processes(a); slot++)
         if (a->pids[slot] != 0) kill(a->pids[slot], SIGKILL);
@@ -145,6 +155,7 @@ static void take_death(launch_attempt *a, int slot, int status) {
     if (member) {
         sh_watch_record(launch_board(a), now(), a->outcome->folder);
         sh_generation_mark_dead(a->generations, launch_newest(a), slot);
+        // Peers may still be leaving the generation before, and wait there for this worker.
         sh_generation_mark_dead(a->generations, launch_newest(a) - 1, slot);
     }
     launch_read_boards(a);
@@ -179,6 +190,8 @@ static void take_hang(launch_attempt *a) {
     a->died = a->failed = true;
 }
 
+/* An end is in order, expected (the parent wanted it), explained by an error on the board, or
+ * else a death. */
 static void take_end(launch_attempt *a, int slot, int status, bool expected) {
     int rank = launch_rank(a, slot);
     const sh_rank_status *board = rank >= 0 ? &launch_board(a)->rank[rank] : NULL;
@@ -273,6 +286,8 @@ static sh_status make_team(launch_attempt *a) {
     return SH_OK;
 }
 
+/* Starts generation 0. If a fork fails, the workers forked so far are killed and waited for,
+ * and its error is kept. */
 static sh_status fork_workers(launch_attempt *a) {
     sh_generations_publish(a->generations, a->team.roll, a->team.ranks);
     for (int slot = 0; slot < launch_processes(a); slot++) {
@@ -286,6 +301,8 @@ static sh_status fork_workers(launch_attempt *a) {
     return SH_OK;
 }
 
+/* Everything of an attempt lives from here to the return, generations included: the next
+ * attempt begins with new shared memory. */
 static sh_status run_attempt(launch_attempt *a) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -305,6 +322,7 @@ static sh_status run_attempt(launch_attempt *a) {
     return status;
 }
 
+/* `*died_out`: a worker died or hung, so another attempt from the last checkpoint may succeed. */
 static sh_status one_attempt(const sh_job *job, const sh_config *config, int64_t *restarts,
                              sh_outcome *outcome, bool *died_out) {
     launch_attempt a = {.job = job,
@@ -386,6 +404,7 @@ sh_status sh_launch(const sh_job *job, sh_outcome *outcome) {
         return sh_error_hint(
             "mpirun starts them on many machines, 'shoal simulate' simulates them");
     }
+    // Attempts change this copy (resume, overwrite, workers); the caller's config stays as it is.
     SH_TRY(sh_config_copy(job->config, &config));
     sh_servers_settle(&config);
     outcome->begin_ns = now();

@@ -20,6 +20,7 @@ sh_status launch_fork(launch_attempt *a, int slot, bool joins) {
     pid_t parent = getpid(), pid = fork();
     if (pid < 0)
         return SH_FAIL(SH_E_IO, "cannot start %s: %s", launch_name(a, slot, name), strerror(errno));
+    // The child does not return: sh_worker_main ends its process.
     if (pid == 0) {
         close(a->notes_fd);
         sh_worker_main(&(sh_worker){.job = a->job,
@@ -49,6 +50,7 @@ void launch_read_boards(launch_attempt *a) {
 
 static int64_t now(void) { return sh_clock_now_ns(&sh_clock_real); }
 
+/* Ends the attempt. `died` lets sh_launch make another one from the last checkpoint. */
 static void fail_team(launch_attempt *a, const char *text) {
     launch_fail(a, SH_E_PEER, text, "");
     a->died = a->failed = true;
@@ -59,6 +61,8 @@ static void begin_generation(launch_attempt *a) {
     a->over_ns = 0;
     launch_take_saved(a);
     sh_generations_publish(a->generations, team->roll, team->ranks);
+    // The watchdog must name and time a worker that has not reached its new board yet, so the
+    // parent fills in pid and phase.
     sh_status_board *board = launch_board(a);
     for (int rank = 0; rank < team->ranks; rank++) {
         board->rank[rank].pid = a->pids[team->roll[rank]];

@@ -9,6 +9,7 @@ static const char *variable(const shoal_hooks *hooks, const char *name) {
     return hooks->environment != NULL ? hooks->environment(hooks->user, name) : NULL;
 }
 
+/* Variables come through the hooks, as only the command line reads the environment. */
 static sh_status detect(const shoal_hooks *hooks, sh_mpi_flavour *flavour_out, int *ranks_out) {
     sh_mpi_launch launch = {.ompi_size = variable(hooks, "OMPI_COMM_WORLD_SIZE"),
                             .pmi_size = variable(hooks, "PMI_SIZE"),
@@ -21,6 +22,8 @@ sh_status sh_launcher_check(const shoal_hooks *hooks, const char *transport, boo
     sh_mpi_flavour flavour = SH_MPI_NONE;
     int ranks = 0;
     SH_TRY(detect(hooks, &flavour, &ranks));
+    // One rank under a launcher is an ordinary process; 0 means that the launcher does not tell,
+    // which is taken for several.
     bool many = flavour != SH_MPI_NONE && ranks != 1;
     if (many && strcmp(transport, "shm") == 0) {
         SH_FAIL(SH_E_USAGE,

@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 
+/* `roll` has room for two rolls: that of the newest generation, and behind it the next one
+ * while it is called. */
 sh_status sh_membership_init(sh_membership *team, const sh_membership_options *options) {
     size_t slots = (size_t)options->slots, servers = (size_t)options->servers;
     *team = (sh_membership){.options = *options,
@@ -39,6 +41,7 @@ static bool lives(const sh_membership *team, int slot) {
     return team->member[slot].state != SH_MEMBER_GONE;
 }
 
+/* The host has prepared for generations_most generations, and no further one can begin. */
 static bool is_spent(const sh_membership *team) {
     return team->newest + 1 >= team->options.generations_most;
 }
@@ -62,11 +65,13 @@ static int call_roll(const sh_membership *team, int *roll_out, int *count_out) {
     return holders;
 }
 
+/* Living members of the newest generation that hold the model; 0: it exists nowhere any more. */
 static int holders_of(const sh_membership *team) {
     int count;
     return call_roll(team, NULL, &count);
 }
 
+/* A state told before a death may be read after it, and must not bring the slot to life again. */
 void sh_membership_tells(sh_membership *team, int slot, sh_member_state state, int generation) {
     if (lives(team, slot)) team->member[slot] = (sh_member){state, generation};
 }
@@ -96,6 +101,7 @@ static bool has_starter(const sh_membership *team) {
 bool sh_membership_died(sh_membership *team, int slot) {
     bool member = sh_membership_rank(team, slot) >= 0;
     release_slot(team, slot, SH_SERVER_GONE);
+    // One that was in no generation is missed by nobody.
     if (!member) return true;
     if (team->restarts >= team->options.restarts_most || is_spent(team)) return false;
     if (holders_of(team) == 0 || has_starter(team)) return false;
@@ -119,12 +125,14 @@ void sh_membership_returns(sh_membership *team, int slot) {
         team->member[slot] = (sh_member){SH_MEMBER_STARTS, team->newest};
 }
 
+/* Asked before a worker that hangs is killed: false means that the kill would end the attempt. */
 bool sh_membership_can_lose(const sh_membership *team, int slot) {
     if (team->restarts >= team->options.restarts_most || is_spent(team)) return false;
     if (slot >= team->options.slots) return holders_of(team) > 0;
     return sh_membership_holds(team, slot) && holders_of(team) > 1;
 }
 
+/* With all generations spent nobody can be let in, and a meeting for it would be in vain. */
 bool sh_membership_wished(const sh_membership *team) {
     for (int slot = 0; slot < team->options.slots && !is_spent(team); slot++)
         if (team->member[slot].state == SH_MEMBER_READY && sh_membership_rank(team, slot) < 0)
@@ -176,11 +184,13 @@ sh_team_move sh_membership_move(sh_membership *team) {
     if (team->over) return follow(team);
     int waiting, living = count_living(team, &waiting);
     if (living == 0) {
+        // SH_TEAM_DONE is told once; the host calls again until the team stays.
         bool told = team->done;
         team->done = true;
         return told ? SH_TEAM_STAYS : SH_TEAM_DONE;
     }
     if (waiting < living) return SH_TEAM_STAYS;
+    // All living members have left the newest generation, so the next one is due.
     if (is_spent(team)) return SH_TEAM_SPENT;
     team->over = true;
     return sh_membership_move(team);

@@ -55,6 +55,7 @@ static bool worker_stop(void *user) {
 
 void sh_take_cores(int rank, int ranks) {
     cpu_set_t all, mine;
+    // With fewer cores than workers a fixed division is worse than what the scheduler does.
     if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < ranks) return;
     int cores = CPU_COUNT(&all), low = cores * rank / ranks, high = cores * (rank + 1) / ranks;
     CPU_ZERO(&mine);
@@ -66,6 +67,8 @@ void sh_take_cores(int rank, int ranks) {
     sched_setaffinity(0, sizeof mine, &mine);
 }
 
+/* The board is in shared memory and outlives the process: the parent reads the error there once
+ * this worker has ended. */
 static void leave_last_words(sh_rank_status *board, sh_status status) {
     const sh_error *error = sh_error_last();
     board->status = (int32_t)status;
@@ -74,6 +77,7 @@ static void leave_last_words(sh_rank_status *board, sh_status status) {
     sh_board_phase(board, SH_PHASE_END, sh_clock_now_ns(&sh_clock_real));
 }
 
+/* Hook of the env: the mail of the generation that the worker is in when it asks. */
 static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     const sh_worker *worker = self;
     sh_shm *mail = sh_generation_mail(worker->generations, worker->now.generation);
@@ -83,6 +87,7 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     return SH_OK;
 }
 
+/* Hook of a server: its generation is over, so it ends and leaves its snapshot to the next one. */
 static bool server_quits(void *user) {
     const sh_worker *worker = user;
     return sh_generation_is_over(worker->generations, worker->now.generation);
@@ -119,6 +124,7 @@ static sh_status work(sh_worker *worker) {
     bool known = sched_getaffinity(0, sizeof all, &all) == 0;
     sh_take_cores(worker->slot, worker->slots);
     shoal_run *run = NULL;
+    // A worker that joins a team under way gets its engine when it regroups.
     if (!worker->joins) SH_TRY(sh_worker_enter(worker, 0));
     shoal_hooks hooks = *worker->job->hooks;
     hooks.user = worker;
@@ -163,6 +169,8 @@ void sh_die_with(pid_t parent) {
 _Noreturn void sh_worker_main(sh_worker *worker) {
     sh_die_with(worker->parent);
     signal(SIGINT, SIG_IGN);  // the parent takes it and tells us
+    // A terminal signals the whole process group: the parent alone decides what a signal means for
+    // the run.
     signal(SIGTERM, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);
     signal(SIGHUP, SIG_IGN);

@@ -44,6 +44,7 @@ static void rest_ms(int ms) {
 
 /* ---- hooks of a rank ---- */
 
+/* Hook of the run: rank 0 speaks for all, the others only warn, and say who they are. */
 static void rank_line(void *user, shoal_log_level level, const char *text) {
     const rank_side *side = user;
     const shoal_hooks *hooks = side->job->hooks;
@@ -122,6 +123,7 @@ static int thread_count(const rank_side *side) {
     return side->config.threads == 0 && threads > own ? own : threads;
 }
 
+/* Collective over all ranks that the launcher started, servers included. */
 static sh_status join(rank_side *side) {
     bool apart = sh_sync_apart(&side->config.scheme);
     side->wait_limits.watch.limit_s = side->config.watchdog;
@@ -145,6 +147,8 @@ static sh_status join(rank_side *side) {
 
 /* ---- mail ---- */
 
+/* The host of every endpoint of the scheme's mail. Each rank computes the same list from the
+ * options, so none is sent. */
 static sh_status place_mail(rank_side *side) {
     sh_scheme scheme;
     SH_TRY(sh_scheme_parse(side->config.scheme.name, &scheme));
@@ -161,6 +165,7 @@ static sh_status place_mail(rank_side *side) {
 
 static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     const rank_side *side = self;
+    // Mail comes unasked, so from now on the comm task polls also while no collective runs.
     SH_TRY(sh_engine_keep_polling(side->engine, sh_mpi_start_mail));
     SH_TRY(sh_mpi_open_mail(side->transport, side->hosts, side->endpoints, endpoint, mail_out));
     // What the worker waits for belongs on the board that peers look at.
@@ -168,6 +173,8 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     return SH_OK;
 }
 
+/* A rank that is a parameter server. One thread: a service computes little, and its cores
+ * belong to the workers. */
 static sh_status serve(rank_side *side) {
     sh_server server = {.config = &side->config,
                         .workers = (int)side->config.workers,
@@ -221,6 +228,8 @@ static bool hangs(const sh_rank_status *board) {
     return sh_board_waits(board) != 0;
 }
 
+/* Staggers ranks that fail alike, so that the lowest of them is heard first; the wait is
+ * bounded by NEXT_MOST ranks. */
 static void rest_after_lower_ranks(int rank) {
     rest_ms(LEADER_MS + NEXT_MS * (rank < NEXT_MOST ? rank : NEXT_MOST));
 }
@@ -314,6 +323,7 @@ sh_status sh_rank_run(const sh_job *job, sh_outcome *outcome) {
     return status;
 }
 
+/* The delay lets the rank that knows the cause speak before the launcher kills it with the job. */
 void shoal_abort(int exit_code) {
     if (abort_after_ms > 0) rest_ms(abort_after_ms);
     sh_mpi_abort(exit_code);

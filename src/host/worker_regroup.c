@@ -26,6 +26,8 @@ void sh_worker_leave(sh_worker_generation *membership) {
     membership->engine = NULL;
 }
 
+/* The slot holds the state; the note only makes the parent look, so losing the order of notes
+ * does no harm. */
 static void say_state(sh_worker *worker, sh_member_state state) {
     sh_slot_set(worker->generations, worker->slot, state, worker->now.generation);
     sh_worker_note(worker, &(sh_note){.kind = SH_NOTE_STATE, .rank = worker->rank});
@@ -43,6 +45,8 @@ static int await_generation(const sh_worker *worker) {
     }
 }
 
+/* Env hook (sh_regroup_ops.next). The engine of a worker that trained stays open as `before`
+ * until it has joined: peers may still leave that generation. */
 static sh_status next(void *self, sh_worker_env *env_out) {
     sh_worker *worker = self;
     if (worker->trains)
@@ -64,6 +68,7 @@ static void *keep(void *self, size_t bytes) {
     return sh_shm_export(sh_generation_mail(worker->generations, worker->now.generation), bytes);
 }
 
+/* Env hook: the worker holds the model here, so all that it has of earlier generations can go. */
 static void joined(void *self) {
     sh_worker *worker = self;
     sh_worker_leave(&worker->before);
@@ -72,11 +77,14 @@ static void joined(void *self) {
     say_state(worker, SH_MEMBER_TRAINS);
 }
 
+/* Env hook of rank 0 while the first generation opens its data. */
 static void note(void *self, const double *values, size_t count) {
     const sh_worker *worker = self;
     sh_generations_note(worker->generations, values, count);
 }
 
+/* Env hook of a worker that joins: reads the noted numbers in order, each worker from a place
+ * of its own. */
 static sh_status recall(void *self, double *values_out, size_t count) {
     sh_worker *worker = self;
     if (sh_generations_recall(worker->generations, &worker->recalled, values_out, count))
@@ -85,6 +93,7 @@ static sh_status recall(void *self, double *values_out, size_t count) {
                    worker->slot);
 }
 
+/* Env hook: a member of this generation is lost, and whoever trains in it should leave. */
 static bool moved(void *self) {
     const sh_worker *worker = self;
     return sh_generation_is_over(worker->generations, worker->now.generation);
