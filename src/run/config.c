@@ -188,6 +188,8 @@ static struct {
     size_t count;
 } whole = {.once = PTHREAD_ONCE_INIT};
 
+/* Appends rows of a part. Their places count from the part's own struct, so its offset in
+ * sh_config is added; rows without a group take the part's. */
 static void add_rows(sh_option_table table, size_t at, const char *group) {
     for (size_t i = 0; i < table.count; i++) {
         SH_ASSERT(whole.count < ROWS_MOST);
@@ -198,6 +200,8 @@ static void add_rows(sh_option_table table, size_t at, const char *group) {
     }
 }
 
+/* Runs once, under pthread_once. The order of `parts` is that of the help and of a printed run
+ * file. */
 static void compose(void) {
     for (size_t i = 0; i < SH_COUNT(parts); i++) {
         const part *p = &parts[i];
@@ -207,6 +211,7 @@ static void compose(void) {
     }
 }
 
+/* Any thread may ask: the table is written before the first call returns, and never again. */
 sh_option_table sh_config_table(void) {
     pthread_once(&whole.once, compose);
     return (sh_option_table){whole.rows, whole.count};
@@ -261,6 +266,7 @@ static sh_status check_own(sh_own_at *own, const void *block, const sh_own_optio
     return SH_OK;
 }
 
+/* Own rows of the optimizers and codecs that were not chosen must be as they are by default. */
 static sh_status check_rows(const sh_config *config, const sh_codec *codec) {
     const sh_optim_kind *optim = sh_optim_find(config->optim.name);
     SH_TRY(check_own(sh_optim_own_at, &config->optim.own, optim != NULL ? &optim->own : NULL,
@@ -269,6 +275,8 @@ static sh_status check_rows(const sh_config *config, const sh_codec *codec) {
                      codec->kind != NULL ? &codec->kind->own : NULL, "codec", config->codec.name);
 }
 
+/* What is missing comes first, then what does not go together; the first finding is told, with
+ * the option that cures it. */
 sh_status sh_config_check(const sh_config *config) {
     if (config->model == NULL) {
         SH_FAIL(SH_E_USAGE, "no model is given");
@@ -280,6 +288,7 @@ sh_status sh_config_check(const sh_config *config) {
         return sh_error_hint(
             "add 'data: mnist' to the run file or --data mnist; 'shoal list data'");
     }
+    // Workers that split the model see the same samples, so they may outnumber them.
     if (!sh_config_splits(config) && config->workers > config->batch) {
         SH_FAIL(SH_E_USAGE, "a batch of %ld has no work for %ld workers", (long)config->batch,
                 (long)config->workers);
@@ -300,6 +309,8 @@ sh_status sh_config_check(const sh_config *config) {
                 config->codec.name);
         return sh_error_hint("leave out --shard-optimizer or --compress");
     }
+    // Parts belong to workers by their number: with one worker less, one part would never be read
+    // again.
     if (config->elastic && config->workers > 1 && sh_part_named(config->data.train)) {
         SH_FAIL(SH_E_USAGE, "elastic runs go on with fewer workers, but '%s' has a part for each",
                 config->data.train);

@@ -17,6 +17,8 @@ const char *sh_costs_key(const char *transport, int ranks, int nodes, char key_o
     return key_out;
 }
 
+/* Four digits are more than a measurement is worth. Rank 0's text is what every rank parses, so
+ * that all have the same figures. */
 const char *sh_costs_print(const sh_costs *costs, char text_out[SH_COSTS_TEXT]) {
     const sh_link *a = &costs->link, *b = &costs->node_link;
     sh_snprintf(text_out, SH_COSTS_TEXT, "link %.4g %.4g %.4g node %.4g %.4g %.4g large %s",
@@ -32,6 +34,8 @@ static bool is_sound(const sh_link *link) {
            link->beta_s <= 1 && link->gamma_s >= 0 && link->gamma_s <= 1;
 }
 
+/* The whole text must match: what another version wrote, or what is damaged, is measured anew
+ * rather than misread. */
 bool sh_costs_parse(const char *text, sh_costs *costs_out) {
     sh_costs costs = {0};
     sh_link *a = &costs.link, *b = &costs.node_link;
@@ -70,6 +74,8 @@ char *sh_choices_path(const char *cache_folder) {
     return sh_format("%s/kernels-%s.json", cache_folder, hash);
 }
 
+/* Costs that runs of so many ranks and nodes measured here, those of MPI before those of shared
+ * memory. */
 static bool recall(sh_tuner *tuner, int ranks, int nodes, sh_costs *costs_out, char *name_out) {
     static const char *const transports[] = {"mpi", "shm"};
     char beginning[SH_COSTS_KEY];
@@ -84,6 +90,7 @@ static bool recall(sh_tuner *tuner, int ranks, int nodes, sh_costs *costs_out, c
     return false;
 }
 
+/* A cache that cannot be read is no error: false, as if nothing had been measured. */
 bool sh_costs_recall(const char *cache_folder, int ranks, int nodes, sh_costs *costs_out,
                      char name_out[SH_COSTS_KEY]) {
     char *path = sh_choices_path(cache_folder);

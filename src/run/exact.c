@@ -12,6 +12,8 @@ _Static_assert(SH_FIXED_TERMS_MOST == 4096, "the option 'shards' knows the limit
 /* Kernels see one thread, in every lane: the caller's is one too. */
 static void one_thread(void) { omp_set_num_threads(1); }
 
+/* Consecutive shards, so that a worker's samples are consecutive in the batch. With more
+ * workers than shards some have none. */
 sh_batch_share sh_exact_share(int64_t shards, int rank, int ranks) {
     return (sh_batch_share){.low = (uint32_t)(shards * rank / ranks),
                             .high = (uint32_t)(shards * (rank + 1) / ranks),
@@ -20,6 +22,8 @@ sh_batch_share sh_exact_share(int64_t shards, int rank, int ranks) {
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for shards"); }
 
+/* One lane per thread. The OpenMP team of the caller is one thread as long as the lanes live;
+ * sh_exact_destroy restores it. */
 static sh_status make_lanes(sh_exact *exact) {
     int threads = sh_run_threads(exact->run);
     one_thread();
@@ -53,6 +57,8 @@ static sh_status get(shoal_run *run, sh_exact **exact_out) {
     return SH_OK;
 }
 
+/* After a failed set-up, too. The team must still be there: shared memory is given back through
+ * its group. */
 void sh_exact_destroy(sh_exact *exact) {
     if (exact == NULL) return;
     for (int i = 0; exact->lanes != NULL && i < sh_thread_pool_size(exact->pool); i++)
@@ -74,6 +80,8 @@ void sh_exact_destroy(sh_exact *exact) {
     sh_free(exact);
 }
 
+/* A gradient block and a state block for each own shard, checked against the machine's memory
+ * before they are mapped. */
 static sh_status take_blocks(sh_exact *exact) {
     const sh_net *net = exact->run->model.net;
     size_t own = (size_t)(exact->last - exact->first);
@@ -168,6 +176,7 @@ static sh_status open_eval(sh_exact *exact, const sh_dataset *dataset, size_t de
     return status;
 }
 
+/* A loader that is opened and closed again says which batch sizes the dataset has. */
 static sh_status prepare_eval(sh_exact *exact, const sh_dataset *dataset) {
     if (dataset == NULL) return SH_OK;
     sh_loader *loader = NULL;
@@ -193,6 +202,7 @@ sh_status sh_exact_prepare(shoal_run *run, bool evaluates) {
     SH_TRY(take_training(exact));
     int64_t samples = (int64_t)sh_loader_samples(run->loader), batch = run->config.batch;
     if (samples >= batch) SH_TRY(make_shard_executors(exact, batch));
+    // The short batch at the end of an epoch has shards of other sizes.
     if (samples % batch != 0 && !run->config.drop_last)
         SH_TRY(make_shard_executors(exact, samples % batch));
     if (evaluates) SH_TRY(prepare_eval(exact, run->data.test));
@@ -223,6 +233,8 @@ static sh_status compute(shoal_run *run, const sh_batch *batch, sh_exact **exact
     return SH_OK;
 }
 
+/* Collective, by the notes. The shards' gradients are not summed yet: that is the scheme's,
+ * through sh_exact_fixed. */
 sh_status sh_exact_gradient(shoal_run *run, const sh_replica *replica, const sh_batch *batch,
                             sh_loss_result *result_out, sh_exact_gradient_state *state_out) {
     sh_exact *exact;
@@ -262,6 +274,8 @@ static void evaluate_piece(void *user, int member, size_t piece) {
     sh_loader_release(e->loader, batch);
 }
 
+/* In the order of the batches: a floating-point sum has the bits of its order, and the order
+ * must not depend on who evaluated what. */
 static shoal_result add_up(const shoal_run *run, const batch_result *results, size_t count,
                            int64_t samples) {
     batch_result total = {0};
@@ -273,6 +287,7 @@ static shoal_result add_up(const shoal_run *run, const batch_result *results, si
     return sh_result_of(&run->model.loss, total.sum, total.counted, total.correct, samples);
 }
 
+/* The batches of the whole dataset, before they are dealt out to ranks. */
 static sh_status count_batches(const sh_exact *exact, const sh_dataset *dataset,
                                size_t *batches_out, int64_t *samples_out) {
     sh_loader_options options = {.batch = (size_t)eval_batch(exact), .epochs = 1};
@@ -290,6 +305,8 @@ sh_status sh_exact_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_res
     int64_t samples;
     SH_TRY(get(run, &e.exact));
     SH_TRY(count_batches(e.exact, dataset, &batches, &samples));
+    // Each rank takes consecutive batches. What the others evaluate is 0 here, so the sum over the
+    // ranks only collects.
     size_t ranks = (size_t)run->team.ranks, rank = (size_t)run->team.rank;
     size_t first = batches * rank / ranks, last = batches * (rank + 1) / ranks;
     size_t depth = (size_t)sh_thread_pool_size(e.exact->pool) + 1;

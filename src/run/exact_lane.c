@@ -13,10 +13,12 @@ static sh_executor *find(const sh_lane *lane, int64_t batch, bool training) {
     return NULL;
 }
 
+/* Bytes of the samples in a lane's batch memory; the labels lie behind them. */
 static size_t x_room(const sh_exact *exact) {
     return sh_round_up((size_t)exact->batch_most * exact->sizes.x_bytes, SH_ALIGN);
 }
 
+/* All lanes grow alike, so the machine must have the memory for as many. */
 static sh_status grow(sh_arena *arena, const char *name, size_t bytes, int lanes) {
     if (bytes <= arena->size_bytes) return SH_OK;
     SH_TRY(sh_memory_check("a step of all threads", bytes * (size_t)lanes));
@@ -24,6 +26,8 @@ static sh_status grow(sh_arena *arena, const char *name, size_t bytes, int lanes
     return sh_arena_init(arena, name, bytes);
 }
 
+/* The tuner measures nothing: choices by time would differ from run to run, and the bits with
+ * them. */
 static sh_status add_executor(sh_exact *exact, sh_lane *lane, int64_t batch, bool training) {
     const sh_model *model = &exact->run->model;
     sh_executor_options options = {.batch = batch,
@@ -104,6 +108,7 @@ typedef struct watch {
     int *exponents;
 } watch;
 
+/* Hook of the executor: a parameter's gradient in this shard is complete. */
 static void note_gradient(void *user, size_t param) {
     const watch *w = user;
     const sh_param *range = &w->params->items[param];
@@ -141,6 +146,7 @@ static void raise_note(int64_t *note, int value) {
     if (value > *note) *note = value;
 }
 
+/* The lane's notes are maxima over its shards, in which the order of the shards does not show. */
 static void note_tensors(const sh_exact *exact, sh_lane *lane, const sh_shard *shard) {
     const sh_net *net = exact->run->model.net;
     for (size_t i = 0; i < net->params.count; i++)
@@ -152,6 +158,8 @@ static void note_tensors(const sh_exact *exact, sh_lane *lane, const sh_shard *s
     }
 }
 
+/* A piece of the thread pool: one shard, computed by one thread from its first part to its
+ * last. */
 static void compute_shard(void *user, int member, size_t piece) {
     const pass *p = user;
     const sh_exact *exact = p->exact;
@@ -159,12 +167,15 @@ static void compute_shard(void *user, int member, size_t piece) {
     sh_lane *lane = &exact->lanes[member];
     sh_shard *shard = &exact->own[piece];
     const int64_t parts = sh_part_count(shard->count, exact->run->config.accumulate);
+    // Each shard updates a copy of the model's running statistics; the copies are averaged later.
     memcpy(shard->states, exact->run->model.blocks.states, net->states.total * sizeof(float));
     memset(lane->used, 0, net->params.count * sizeof *lane->used);
     for (int64_t part = 0; part < parts; part++) {
         int64_t first = sh_part_begin(shard->count, parts, part), at = shard->at + first;
         int64_t count = sh_part_begin(shard->count, parts, part + 1) - first;
         if (compute_part(p, lane, shard, at, count)) continue;
+        // The rest of the shard is void. Its loss is not finite, which all workers see in the
+        // notes.
         shard->bad_at = at;
         shard->bad_count = count;
         return;
@@ -187,6 +198,7 @@ void sh_exact_compute(sh_exact *exact, const sh_exact_batch *batch) {
         exact->states[exact->terms] = shard->states;
         exact->weights[exact->terms++] = (double)shard->count;
     }
+    // -1 says that no shard of the lane has used the parameter.
     for (int k = 0; k < sh_thread_pool_size(exact->pool); k++)
         for (size_t i = 0; i < tensors; i++) exact->lanes[k].notes[i] = -1;
     sh_thread_pool_run(exact->pool, compute_shard, &(pass){exact, batch}, own);

@@ -6,8 +6,12 @@
 #include "tensor/kernels/fixed.h"
 #include "run/exact_internal.h"
 
+/* Integers summed at a time by a single worker: 16 KiB on the stack, which stay in the cache
+ * until they are floats again. */
 enum { BLOCK = 2048 };
 
+/* A loss travels as its bits through a maximum of integers in which one worker alone has a
+ * value, so that it arrives unchanged. */
 static int64_t bits_of(double value) {
     int64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -20,6 +24,8 @@ static double value_of(int64_t bits) {
     return value;
 }
 
+/* This worker's notes: maxima over its lanes, and the losses of its shards. The others' shards
+ * hold SH_NOTE_NOT_MINE, which is below every value. */
 static void write_notes(sh_exact *exact) {
     size_t tensors = sh_exact_tensors(exact);
     for (size_t i = 0; i < tensors; i++) {
@@ -63,6 +69,8 @@ typedef struct words {
     char hint[sizeof((sh_error *)0)->hint];
 } words;
 
+/* The rank that computes a shard. Shares ascend with the rank, so the first one that ends
+ * behind the shard has it. */
 static int owner_of(const sh_exact *exact, int shard) {
     int rank = 0, ranks = exact->run->team.ranks;
     while (shard >= (int)sh_exact_share(exact->shards, rank, ranks).high) rank++;
@@ -94,6 +102,8 @@ static sh_status explain_loss(sh_exact *exact, const sh_exact_batch *batch, int 
     return sh_error_hint("%.*s", (int)sizeof said.hint - 1, said.hint);
 }
 
+/* The notes are common: all workers find the same first shard, and enter the broadcast of its
+ * explanation together. */
 static sh_status check_loss(sh_exact *exact, const sh_exact_batch *batch) {
     for (int s = 0; s < exact->shards; s++)
         if (!isfinite(value_of(sh_exact_note(exact, s)[0]))) return explain_loss(exact, batch, s);
@@ -107,6 +117,7 @@ static sh_status bad_tensor(const sh_exact *exact, const char *what, const char 
                          run->results.saved ? "; the last good checkpoint is kept" : "");
 }
 
+/* From common notes, so that all workers refuse the same tensor and nobody waits for another. */
 static sh_status check_tensors(const sh_exact *exact) {
     const sh_net *net = exact->run->model.net;
     for (size_t i = 0; i < net->params.count; i++)
@@ -118,6 +129,8 @@ static sh_status check_tensors(const sh_exact *exact) {
     return SH_OK;
 }
 
+/* In the order of the shards, whoever computed them: the sum of the losses has the same bits
+ * everywhere. */
 static sh_loss_result add_losses(const sh_exact *exact) {
     sh_loss_result total = {0};
     for (int s = 0; s < exact->shards; s++) {
@@ -141,6 +154,8 @@ typedef struct piece {
     bool unused;
 } piece;
 
+/* The scale follows from the largest exponent over all shards and leaves room for
+ * SH_FIXED_TERMS_MOST terms: the integer sum cannot overflow. */
 static piece gradient_piece(const sh_exact *exact, size_t index) {
     const sh_param *range = &exact->sums.list.items[index];
     int64_t note = exact->notes[exact->sums.param[index]];
@@ -186,6 +201,7 @@ static piece piece_at(const pieces *p, size_t index) {
     return at < ranges ? gradient_piece(p->exact, at) : state_piece(p->exact, at - ranges);
 }
 
+/* A parameter that no shard has used: the sum that peers may read is cleared, too. */
 static void zero(const piece *p) {
     memset(p->out, 0, p->count * sizeof *p->out);
     if (p->sum != NULL) memset(p->sum, 0, p->count * sizeof *p->sum);
@@ -206,6 +222,8 @@ static void mean_alone(void *user, int member, size_t index) {
     }
 }
 
+/* Several workers: the own shards' sum goes into common memory, where the scheme adds that of
+ * the others. */
 static void sum_own(void *user, int member, size_t index) {
     (void)member;
     const pieces *all = user;
@@ -216,6 +234,7 @@ static void sum_own(void *user, int member, size_t index) {
         sh_fixed()->sum(p.sum, p.terms, p.weights, all->exact->terms, p.at, p.count, p.scale);
 }
 
+/* Sums of all workers become the mean gradient. Unused parameters were cleared by sum_own. */
 static void mean_of_sums(void *user, int member, size_t index) {
     (void)member;
     piece p = piece_at(user, index);
@@ -230,6 +249,8 @@ static void run_pieces(sh_exact *exact, void (*work)(void *user, int member, siz
     sh_thread_pool_run(exact->pool, work, &all, begin[first + count] - begin[first]);
 }
 
+/* sh_fixed_gradient.sum and .mean: the scheme calls them for neighbouring parameters, once the
+ * notes are common. */
 static void fixed_sum(void *self, size_t first, size_t count) {
     run_pieces(self, sum_own, first, count);
 }
@@ -258,6 +279,7 @@ static sh_status sum_states(sh_exact *exact, bool *over_out) {
     return SH_OK;
 }
 
+/* The least number of bits b with 2^b >= value: how far weights up to it can enlarge a term. */
 static int bits_for(int64_t value) {
     int bits = 0;
     while ((int64_t)1 << bits < value) bits++;
@@ -293,6 +315,8 @@ sh_status sh_exact_sum(sh_exact *exact, const sh_exact_batch *batch, sh_loss_res
     return sum_states(exact, over_out);
 }
 
+/* The gradient as a scheme sees it. A worker alone has no common memory, and `mean` sums as
+ * well. */
 sh_fixed_gradient sh_exact_describe(sh_exact *exact) {
     return (sh_fixed_gradient){
         .sums = exact->common,

@@ -3,8 +3,11 @@
  * what. */
 #include "run/exact_internal.h"
 
+/* Elements of a range: several threads share one large parameter, and a range still outweighs
+ * the cost of handing it out. */
 enum { RANGE = 1 << 15 };
 
+/* `param` has the capacity of the list of ranges, so both grow together. */
 static sh_status add_range(sh_cuts *cuts, const sh_param *param, size_t index, size_t at,
                            size_t count) {
     sh_param_list *list = &cuts->list;
@@ -26,6 +29,8 @@ sh_status sh_cuts_init(sh_cuts *cuts, const sh_param_list *params, bool whole) {
     if (cuts->begin == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for ranges of parameters");
     for (size_t i = 0; i < params->count; i++) {
         const sh_param *param = &params->items[i];
+        // A trust ratio is one of norms of a whole parameter; parameters that do not decay have
+        // none.
         size_t range = whole && param->decays ? param->count : RANGE;
         for (size_t at = 0; at < param->count; at += range) {
             size_t left = param->count - at;
@@ -51,6 +56,7 @@ typedef struct updating {
     size_t first;
 } updating;
 
+/* A parameter that no shard has used keeps its weights and its optimizer state. */
 static void update_piece(void *user, int member, size_t index) {
     (void)member;
     const updating *u = user;
@@ -63,6 +69,8 @@ static void update_piece(void *user, int member, size_t index) {
     sh_optim_apply(&exact->run->optim, &step);
 }
 
+/* The scheme's step counts in parameters and the pool's pieces in ranges; `begin` translates.
+ * Unused parameters are skipped piece by piece. */
 void sh_exact_apply(shoal_run *run, const sh_optim_step *step) {
     sh_exact *exact = run->exact;
     const size_t *begin = exact->updates.begin;

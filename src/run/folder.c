@@ -109,6 +109,7 @@ static sh_status check_snapshots(const shoal_run *run) {
     return status;
 }
 
+/* Visitor of metrics: of several runs in one file the last one's figure stays. */
 static void find_peak(void *mib_out, const char *event, const json_t *object) {
     double peak = sh_metrics_number(object, "peak_rss_mib");
     if (strcmp(event, "end") == 0 && !isnan(peak)) *(double *)mib_out = peak;
@@ -129,6 +130,7 @@ bool sh_run_measured_mib(const shoal_run *run, double *mib_out) {
     return !isnan(peak_mib);
 }
 
+/* The path of a file in the run's folder; sh_free it. */
 static sh_status in_folder(const shoal_run *run, const char *name, char **path_out) {
     *path_out = sh_path_join(run->files.folder, name);
     return *path_out != NULL ? SH_OK : no_memory();
@@ -204,6 +206,7 @@ static sh_status open_trace(shoal_run *run) {
     return SH_OK;
 }
 
+/* The blocks of the run's learner, borrowed. `slots` must live as long as the result. */
 static sh_checkpoint blocks_of(const shoal_run *run, sh_checkpoint_slot slots[SH_LEARNER_SLOTS]) {
     return run->learner.kind->blocks(&run->learner, slots);
 }
@@ -235,6 +238,8 @@ static sh_status fail_parts(const char *source, int theirs, int mine) {
     return sh_error_hint("--load %s starts a new run from its parameters", source);
 }
 
+/* A resumed run must go on with the very sequence of batches, which data, seed and batch size
+ * fix. */
 static sh_status check_same_data(const shoal_run *run, const sh_checkpoint_info *info,
                                  const char *source) {
     char mine[48];
@@ -320,6 +325,7 @@ sh_status sh_run_open_folder(shoal_run *run) {
 sh_status sh_run_begin_files(shoal_run *run) {
     bool resumes = run->config.resume != NULL;
     if (run->config.overwrite && !resumes) SH_TRY(remove_snapshots(run));
+    // Lines after the resumed step are dropped: those steps are done, and written, again.
     SH_TRY(open_metrics(run, resumes ? run->at.step : SH_METRICS_FRESH));
     SH_TRY(open_trace(run));
     return write_run_file(run);
@@ -332,6 +338,8 @@ sh_status sh_run_take_over_folder(shoal_run *run) {
     return open_metrics(run, run->at.step);
 }
 
+/* Beside the learner's blocks goes all that a resumed run needs to go on with the same bits:
+ * position, seed, data and kernel choices. */
 static sh_status write_snapshot(shoal_run *run) {
     char fingerprint[48], *folder;
     data_text(run, fingerprint);
@@ -373,6 +381,8 @@ static sh_status restore_folder(const shoal_run *run) {
     return write_run_file(run);
 }
 
+/* The error of the failed write stays, and gets a hint; looking for older checkpoints must not
+ * replace it. */
 static sh_status tell_how_to_go_on(const shoal_run *run) {
     const sh_error error = *sh_error_last();
     bool has = has_snapshots(run);
@@ -403,6 +413,7 @@ sh_status sh_run_save_together(shoal_run *run) {
     return sh_team_wrote(team, run->at.step);
 }
 
+/* A damaged cache costs time and not the run: its kernels are measured anew. */
 void sh_run_load_kernels(shoal_run *run) {
     char *path = sh_choices_path(run->folders.cache);
     sh_mapped file;
@@ -415,6 +426,7 @@ void sh_run_load_kernels(shoal_run *run) {
     sh_free(path);
 }
 
+/* A cache that cannot be written is a warning only, as the run needs none of it. */
 void sh_run_save_kernels(shoal_run *run) {
     char *path = sh_tuner_changed(run->model.tuner) ? sh_choices_path(run->folders.cache) : NULL;
     char *text = path != NULL ? sh_tuner_print(run->model.tuner, false) : NULL;

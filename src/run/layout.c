@@ -37,6 +37,7 @@ bool sh_config_pipes(const sh_config *config) {
     return at != NULL && strcmp(at, "pipe=1") != 0 && strncmp(at, "pipe=1,", 7) != 0;
 }
 
+/* Looks for names rather than parses, as sh_config_pipes does: asking must leave no error. */
 bool sh_config_splits(const sh_config *config) {
     static const char *const names[] = {"pipe=", "tensor=", "space="};
     for (size_t i = 0; config->layout != NULL && i < SH_COUNT(names); i++) {
@@ -53,6 +54,7 @@ bool sh_config_mails(const sh_config *config) {
     return sh_scheme_parse(config->scheme.name, &scheme) == SH_OK && scheme.kind->family->mails;
 }
 
+/* No more micro-batches than samples, so that none is empty. */
 int64_t sh_config_micros(const sh_config *config, int stages) {
     int64_t micros = config->pipe.micro_batches;
     if (micros == 0) micros = MICROS_PER_STAGE * (int64_t)stages;
@@ -95,6 +97,7 @@ static sh_status check_others(const sh_config *config) {
     return SH_OK;
 }
 
+/* A pipeline cuts batches into micro-batches by itself, so --accumulate would cut them twice. */
 static sh_status check_parts(const sh_config *config) {
     int64_t parts = config->pipe.micro_batches;
     if (config->accumulate > 1) {
@@ -120,6 +123,8 @@ static sh_status check_pipe(const sh_config *config, const sh_mesh_shape *shape)
     return check_others(config);
 }
 
+/* The first setting that assumes whole parameters, or samples of its own, on every worker;
+ * NULL: none does. */
 static const char *refused_with_parts(const sh_config *config) {
     const sh_optim_kind *optim = sh_optim_find(config->optim.name);
     sh_codec codec;

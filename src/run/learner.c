@@ -5,6 +5,7 @@
 
 #include "nn/spec.h"
 
+/* A model is a name, a map with one, or a list of layers, which is of no kind: NULL. */
 const sh_model_kind *sh_model_kind_of(const sh_node *model) {
     if (model == NULL) return NULL;
     const sh_node *name = model->kind == SH_NODE_MAP ? sh_node_find(model, "name") : model;
@@ -28,6 +29,7 @@ const sh_learner_kind *sh_learner_of(const sh_node *model) {
     const sh_model_kind *kind = sh_model_kind_of(model);
     if (kind == NULL || kind->learner == NULL) return &sh_learner_net;
     const char *solver = solver_of(kind, model);
+    // Such a model is trained by gradients, as a net.
     if (solver != NULL && strcmp(solver, "sgd") == 0) return &sh_learner_net;
     for (size_t i = 0; i < SH_COUNT(kinds); i++)
         if (strcmp(kinds[i]->name, kind->learner) == 0) return kinds[i];

@@ -11,6 +11,7 @@
 #include "run/scheme.h"
 #include "run/sparse.h"
 
+/* The scheme begins last: its services look at the model and the plan of steps from then on. */
 static sh_status net_begin(sh_learner *learner) {
     shoal_run *run = learner->run;
     SH_TRY(sh_run_begin_sparse(run));
@@ -57,6 +58,7 @@ static sh_status refuse_weights(const shoal_run *run) {
     return sh_error_hint("lower --lr, add a warm-up, or clip gradients (--clip-norm 1)");
 }
 
+/* Where the model is split, rank 0 has memory for the whole of it only between gather and drop. */
 static sh_status net_save(sh_learner *learner) {
     shoal_run *run = learner->run;
     if (!sh_reduce()->all_finite(run->model.blocks.weights, run->model.net->params.total))
@@ -125,6 +127,7 @@ static sh_checkpoint net_blocks(const sh_learner *learner, sh_checkpoint_slot *s
     };
 }
 
+/* State of a codec belongs to the workers that made it, hence their number. */
 static void net_adopt(sh_learner *learner, int64_t workers) {
     sh_scheme_adopt(learner->run, workers);
 }
@@ -147,6 +150,7 @@ static size_t net_metrics(const sh_learner *learner, const sh_loss_result *since
     return count;
 }
 
+/* Estimates for planning: backward takes twice as many operations as forward. */
 static sh_learner_cost net_cost(const sh_learner *learner) {
     const sh_net *net = learner->run->model.net;
     double flops = 0, bytes = (double)net->params.total * sizeof(float);

@@ -6,6 +6,7 @@
 
 enum { SIZE_MOST = 1 << 16 };  // more is no size, but a member that was never set
 
+/* Read by memcpy, as the struct may be of any public type. */
 static size_t size_of(const void *of) {
     size_t bytes;
     memcpy(&bytes, of, sizeof bytes);
@@ -25,6 +26,8 @@ sh_status sh_struct_take(const void *from, void *to, size_t bytes, const char *t
         SH_TRY(sh_struct_check(from, type));
         size_t theirs = size_of(from);
         const unsigned char *at = from;
+        // A newer header may have more members. One that is set asks for what this library cannot
+        // do, and is refused rather than ignored.
         for (size_t i = bytes; i < theirs; i++)
             if (at[i] != 0)
                 return SH_FAIL(SH_E_UNSUPPORTED,
@@ -38,6 +41,7 @@ sh_status sh_struct_take(const void *from, void *to, size_t bytes, const char *t
 
 void sh_struct_give(const void *from, size_t bytes, void *out) {
     size_t theirs = size_of(out);
+    // Members that this library does not know are 0 for the caller, not what they were before.
     memset((unsigned char *)out + sizeof theirs, 0, theirs - sizeof theirs);
     memcpy(out, from, theirs < bytes ? theirs : bytes);
     memcpy(out, &theirs, sizeof theirs);

@@ -1,6 +1,8 @@
 /* How far a run has come. */
 #include "run/run.h"
 
+/* Epochs are counted in steps, so an epoch ends after the same step on all workers, whatever
+ * their shares. */
 void sh_run_step_done(shoal_run *run, int64_t samples) {
     run->at.step++;
     run->at.samples += samples;
@@ -16,6 +18,7 @@ void sh_run_move_to(shoal_run *run, int64_t step) {
     run->at.batch = step % run->length.steps_per_epoch;
 }
 
+/* Epochs in between count whole; the difference of the two offsets may be negative. */
 double sh_run_samples_between(const shoal_run *run, int64_t from, int64_t to) {
     int64_t batch = run->config.batch, each = run->length.steps_per_epoch * batch;
     int64_t all = (int64_t)sh_loader_samples(run->loader);
