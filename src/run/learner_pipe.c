@@ -56,6 +56,8 @@ static void note_stage(const shoal_run *run, pipe_own *own, int stage) {
     }
 }
 
+/* Filled from the cut, so it is the same on all ranks. `tied` lies behind `mine` in one
+ * allocation. */
 static sh_status note_owners(const shoal_run *run, pipe_own *own) {
     const sh_net *net = run->model.net;
     size_t params = net->params.count, states = net->states.count;
@@ -74,6 +76,7 @@ static sh_status note_owners(const shoal_run *run, pipe_own *own) {
 static sh_status gather(const shoal_run *run, const sh_param_list *list, const int *owner,
                         float *block) {
     for (size_t first = 0, end; first < list->count; first = end) {
+        // Neighbours of one owner travel in one broadcast.
         for (end = first + 1; end < list->count && owner[end] == owner[first];) end++;
         const sh_param *last = &list->items[end - 1];
         sh_call call = {.what = SH_BROADCAST,
@@ -126,6 +129,7 @@ static sh_status profile(shoal_run *run, const pipe_own *own, sh_cut_layer *laye
     return status;
 }
 
+/* On rank 0 alone: other ranks would measure other times, and cut elsewhere. */
 static sh_status find_cut(shoal_run *run, const pipe_own *own) {
     int count = (int)run->model.net->layer_count;
     sh_cut_layer *layers = sh_alloc((size_t)count, sizeof *layers);
@@ -147,6 +151,7 @@ static sh_status agree_on_cut(shoal_run *run, pipe_own *own) {
     const sh_net *net = run->model.net;
     int stages = sh_pipeline_stages(&own->pipeline);
     const char *asked = run->config.pipe.cut;
+    // All ranks have the same run file, so a cut that it gives needs no message.
     if (asked != NULL) return sh_cut_parse(net, asked, stages, own->cut);
     char *text = NULL, *told = NULL;
     sh_status status = SH_OK;
@@ -193,6 +198,7 @@ static void wire_cancel(void *self, sh_message *message) {
     sh_cancel(own->mail.transport, message);
 }
 
+/* Activations and their gradients travel as mail, beside the collectives of the engine. */
 static sh_status open_mail(shoal_run *run, pipe_own *own) {
     const sh_worker_env *env = &run->team.env;
     if (env->open_mail == NULL || env->spend != NULL || env->timing_only) {
@@ -203,6 +209,8 @@ static sh_status open_mail(shoal_run *run, pipe_own *own) {
     return env->open_mail(env->self, run->team.rank, &own->mail.transport);
 }
 
+/* Where no parent watches over the workers, a message of the next step is waited for as long as
+ * the measured step times allow. */
 static void set_wait_limits(const shoal_run *run, pipe_own *own) {
     const sh_wait_limits *limits = run->team.wait_limits;
     own->mail.step = run->at.step + 1;
@@ -213,6 +221,8 @@ static void set_wait_limits(const shoal_run *run, pipe_own *own) {
 
 /* ---- Begin ----------------------------------------------------------------------------------- */
 
+/* Collective, as the groups of the mesh are. The batch is divided over the pipelines (axis
+ * data), the layers over the ranks of each (axis pipe). */
 static sh_status make_pipeline(shoal_run *run, pipe_own *own) {
     sh_mesh_shape shape;
     SH_TRY(sh_config_mesh(&run->config, run->team.ranks, &shape));
@@ -247,6 +257,8 @@ static sh_status make_worker(shoal_run *run, pipe_own *own) {
         .wire = {wire_send, wire_receive, wire_wait, wire_cancel, own},
     };
     SH_TRY(sh_pipe_worker_create(&options, &own->worker));
+    // Executors of every size that micro-batches will have are made now, so that steps allocate
+    // nothing.
     size_t sizes[2], count = sh_loader_sizes(run->loader, sizes);
     for (size_t i = 0; i < count; i++) {
         if (sizes[i] == 0) continue;
@@ -277,12 +289,16 @@ static sh_status pipe_begin(sh_learner *learner) {
     SH_TRY(note_owners(run, own));
     SH_TRY(prepare_evaluation(run));
     SH_TRY(make_worker(run, own));
+    // The barrier below keeps set-up, which takes different times on different stages, out of the
+    // waits of the first step.
     tell_cut(run, own);
     return sh_engine_barrier(run->team.engine);
 }
 
 /* ---- Step ------------------------------------------------------------------------------------ */
 
+/* Forward and backward of this worker's stages over all micro-batches; only the last stage gets
+ * a loss. */
 static sh_status compute(shoal_run *run, pipe_own *own, const sh_batch *batch,
                          sh_loss_result *result_out) {
     *result_out = (sh_loss_result){0};
@@ -307,6 +323,7 @@ static sh_status compute(shoal_run *run, pipe_own *own, const sh_batch *batch,
     int64_t begin = sh_run_now(run);
     SH_TRY(sh_pipe_worker_step(own->worker, &step, result_out));
     run->stats.spent.compute_ns += sh_run_now(run) - begin;
+    // No codec acts on activations: what is sent is what would be sent without one.
     run->stats.sent_bytes += own->mail.sent_bytes - sent;
     run->stats.dense_bytes += own->mail.sent_bytes - sent;
     return SH_OK;
@@ -417,6 +434,8 @@ static void update(shoal_run *run, const pipe_own *own, double scale) {
     sh_trace_end(run->model.trace, "optim", "update", run->at.step, begin);
 }
 
+/* The order is that of one worker: gradients are whole before they are clipped, and clipped
+ * before the update. Collective over all ranks. */
 static sh_status learn(shoal_run *run, pipe_own *own, const sh_batch *batch,
                        sh_loss_result *result_out) {
     double scale;
@@ -441,6 +460,7 @@ static sh_status pipe_step(sh_learner *learner, int64_t to, sh_learner_step *ste
     run->stats.spent.data_ns += sh_run_now(run) - begin;
     sh_trace_end(run->model.trace, "data", "wait for batch", run->at.step, begin);
     sh_status status = learn(run, own, batch, &step_out->loss);
+    // Samples of all pipelines, read before the batch goes back to the loader.
     int64_t count = (int64_t)batch->whole;
     sh_loader_release(run->loader, batch);
     SH_TRY(status);
@@ -459,6 +479,8 @@ static sh_status pipe_merge(sh_learner *learner, sh_learner_merge *merge) {
     return gather(run, &net->states, own->state_owner, run->model.blocks.states);
 }
 
+/* Collective, after a merge: the weights are whole already, and the optimizer's state is
+ * gathered only for checkpoints. */
 static sh_status pipe_save(sh_learner *learner) {
     shoal_run *run = learner->run;
     const pipe_own *own = own_of(learner);
@@ -496,6 +518,7 @@ static sh_status pipe_finish(sh_learner *learner) {
     return SH_OK;  // a step ends when all its messages have arrived
 }
 
+/* After a failed begin, too: whatever it had not made is NULL. */
 static void pipe_close(sh_learner *learner) {
     pipe_own *own = own_of(learner);
     if (own == NULL) return;

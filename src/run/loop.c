@@ -12,10 +12,14 @@ double sh_run_training_s(const shoal_run *run, int64_t now_ns) {
     return sh_seconds_between(run->stats.loop_ns + aside_ns, now_ns);
 }
 
+/* An interval that begins after the run's last step. All samples count as learnt from until a
+ * meeting tells otherwise. */
 static sh_interval interval_from(const shoal_run *run, int64_t begin_ns) {
     return (sh_interval){.begin_ns = begin_ns, .told = run->at.step, .used = 1};
 }
 
+/* The end of an interval: when its last step had ended, where that was before the loop heard of
+ * it, otherwise now. */
 static int64_t end_of(const shoal_run *run, const sh_interval *since) {
     return since->end_ns > 0 ? since->end_ns : sh_run_now(run);
 }
@@ -31,6 +35,8 @@ static bool epoch_ended(const shoal_run *run, const sh_interval *since) {
     return run->at.step / run->length.steps_per_epoch != since->told / run->length.steps_per_epoch;
 }
 
+/* Samples per second that were learnt from. 0 where no time has passed, as may be in virtual
+ * time. */
 static double rate(const shoal_run *run, const sh_interval *since) {
     double seconds = sh_seconds_between(since->begin_ns, end_of(run, since));
     double samples = since->used * sh_run_samples_between(run, since->told, run->at.step);
@@ -42,6 +48,8 @@ static int64_t epoch_of_step(const shoal_run *run) {
     return (run->at.step - 1) / run->length.steps_per_epoch + 1;
 }
 
+/* A line of metrics, by rank 0. The learner's own fields stand between the position and the
+ * times. */
 static sh_status write_step(shoal_run *run, const sh_interval *since) {
     if (!sh_team_leads(&run->team)) return SH_OK;
     const sh_learner *learner = &run->learner;
@@ -77,10 +85,12 @@ static sh_status write_eval(shoal_run *run) {
         {"validation_loss", SH_METRIC_REAL, .r = run->results.validation.loss},
         {"validation_accuracy", SH_METRIC_REAL, .r = run->results.validation.accuracy},
     };
+    // Without validation data its two fields, which are the last ones, are left out.
     size_t count = SH_COUNT(fields) - (run->results.validation.samples > 0 ? 0 : 2);
     return sh_metrics_write(run->files.metrics, "eval", fields, count);
 }
 
+/* Collective. A dataset that is both validation and test data is evaluated once. */
 static sh_status evaluate(shoal_run *run) {
     if (run->data.test == NULL && run->data.validation == NULL) return SH_OK;
     int64_t begin = sh_run_now(run);
@@ -92,6 +102,7 @@ static sh_status evaluate(shoal_run *run) {
         run->results.test = run->results.validation;
     else
         SH_TRY(learner->kind->evaluate(learner, run->data.test, &run->results.test));
+    // Larger is better: minus the loss for tasks that have no accuracy.
     double score =
         isnan(run->results.test.accuracy) ? -run->results.test.loss : run->results.test.accuracy;
     if (isnan(run->results.best) || score > run->results.best) run->results.best = score;
@@ -101,6 +112,7 @@ static sh_status evaluate(shoal_run *run) {
     return write_eval(run);
 }
 
+/* Collective. Its time counts as that of checkpoints and not of training. */
 static sh_status save(shoal_run *run) {
     int64_t begin = sh_run_now(run);
     SH_TRY(run->learner.kind->save(&run->learner));
@@ -126,6 +138,7 @@ static shoal_progress progress_of(const shoal_run *run, double loss, double samp
     };
 }
 
+/* Every rank calls its hook; the host's hooks let only rank 0 through to the user. */
 static void report(const shoal_run *run, double loss, double samples_per_s, bool epoch_end) {
     if (run->hooks.progress == NULL) return;
     shoal_progress progress = progress_of(run, loss, samples_per_s);
@@ -154,6 +167,7 @@ static int64_t next_meeting(const shoal_run *run) {
             every[] = {run->length.eval_every, run->config.checkpoint_every};
     for (size_t i = 0; i < SH_COUNT(every); i++) {
         int64_t stride = every[i] > 0 ? every[i] : run->length.steps_per_epoch;
+        // The next multiple, never the current step: what was due there has been done.
         int64_t due = (run->at.step / stride + 1) * stride;
         if (due < next) next = due;
     }
@@ -175,6 +189,8 @@ static sh_status tell(shoal_run *run, sh_interval *since, int64_t to, double los
     return SH_OK;
 }
 
+/* Collective. Without a merge the learner has one model after every step, and its loss is that
+ * of all workers. */
 static sh_status merge(shoal_run *run, sh_loop *at) {
     sh_learner *learner = &run->learner;
     sh_interval *since = &at->since;
@@ -197,6 +213,8 @@ static sh_status advance(shoal_run *run, sh_loop *at) {
         sh_team_phase(&run->team, SH_PHASE_STEP, run->at.step + 1);
         int64_t begin = sh_run_now(run);
         SH_TRY(learner->kind->step(learner, to, &step));
+        // A late loss is of a step that had ended before this call: a line told now ends with the
+        // call's begin, and the loss counts in the line after it.
         since->end_ns = step.late ? begin : 0;
         if (!step.late) add_loss(since, &step.loss);
         if (step.loss.counted > 0) at->loss = step.loss.sum / (double)step.loss.counted;
@@ -209,15 +227,20 @@ static sh_status advance(shoal_run *run, sh_loop *at) {
     return SH_OK;
 }
 
+/* Due every so many steps, or at the end of epochs where that number is 0; and in any case at
+ * the end. */
 static bool is_due(int64_t step, int64_t every, bool epoch_end, bool last) {
     return last || (every > 0 ? step % every == 0 : epoch_end);
 }
 
+/* All ranks have the result of the same evaluation, so they stop together. */
 static bool reached_target(const shoal_run *run) {
     return run->config.target > 0 && run->results.test.samples > 0 &&
            run->results.test.accuracy >= run->config.target;
 }
 
+/* Collective: all ranks have agreed to stop after this step, and save it together unless that
+ * was just done. */
 static sh_status interrupted(shoal_run *run, bool saved) {
     if (!saved) SH_TRY(save(run));
     const char *folder = run->files.folder != NULL ? run->files.folder : "the run's folder";
@@ -254,6 +277,8 @@ static sh_status pay_dues(shoal_run *run, sh_loop *at, bool *saved_out) {
     return SH_OK;
 }
 
+/* Not before everything due was done: after a death the last step may be done and its
+ * checkpoint still owed. */
 static bool is_over(const shoal_run *run) {
     return run->at.paid == run->at.step &&
            (run->at.step >= run->length.steps || reached_target(run));

@@ -17,6 +17,8 @@ sh_status sh_memory_check(const char *what, size_t bytes) {
     return sh_error_hint("take a smaller model or batch, or cut the batch with --accumulate");
 }
 
+/* Weights and running statistics lie in one arena, the statistics behind the weights; both are
+ * drawn from the seed, so all ranks have the same. */
 sh_status sh_model_init(sh_model *model, sh_net *net, const sh_loss *loss, sh_tuner *tuner,
                         uint64_t seed) {
     *model = (sh_model){.net = net, .tuner = tuner};
@@ -42,6 +44,8 @@ void sh_model_fini(sh_model *model) {
     *model = (sh_model){0};
 }
 
+/* Executors hold pointers into the blocks and the work memory: whoever moves one of them must
+ * bind anew. */
 static void bind_executors(sh_model *model) {
     for (int i = 0; i < model->executor_count; i++)
         sh_executor_bind(model->executors[i], &model->blocks, model->work.base);
@@ -139,6 +143,8 @@ sh_status sh_model_forward(sh_model *model, uint64_t seed, const void *x, int64_
                            sh_executor **executor_out) {
     SH_TRY(sh_model_executor(model, count, false, executor_out));
     sh_step_context step = {.seed = seed};
+    // Ops of a split model exchange values with the other workers: then every forward is
+    // collective.
     if (model->layout != NULL) step.peers = &model->layout->peers;
     return sh_executor_forward(*executor_out, &step, x);
 }
@@ -153,6 +159,8 @@ sh_status sh_model_forward_all(sh_model *model, uint64_t seed, sh_loader *loader
         SH_TRY(sh_loader_next(loader, &batch));
         if (batch == NULL) return SH_OK;
         sh_status status = SH_OK;
+        // A worker without samples of the batch visits it all the same, since visitors count those
+        // of all workers.
         if (batch->count > 0)
             status = sh_model_forward(model, seed, batch->x, (int64_t)batch->count, &executor);
         if (status == SH_OK) visit(user, batch, executor);
@@ -161,6 +169,7 @@ sh_status sh_model_forward_all(sh_model *model, uint64_t seed, sh_loader *loader
     }
 }
 
+/* With no row counted the loss is NaN: nothing was measured. */
 shoal_result sh_result_of(const sh_loss *loss, double sum, double counted, double correct,
                           int64_t samples) {
     return (shoal_result){.loss = sum / counted,
@@ -168,6 +177,8 @@ shoal_result sh_result_of(const sh_loss *loss, double sum, double counted, doubl
                           .samples = samples};
 }
 
+/* Computes the forward of the step once more to find the first op to blame, which only a run
+ * that fails anyway can afford. */
 sh_status sh_model_explain_bad(const sh_model *model, sh_executor *executor,
                                const sh_step_context *step, const void *x, double loss) {
     const sh_op *op = sh_executor_first_bad(executor, step, x);
@@ -186,6 +197,8 @@ sh_status sh_model_explain_bad(const sh_model *model, sh_executor *executor,
         "not finite");
 }
 
+/* The facts of the data travel in the file, so that the model can be evaluated without the
+ * training set. */
 sh_status sh_model_save(const sh_model *model, const sh_data *data, const char *path) {
     const sh_net *net = model->net;
     sh_checkpoint checkpoint = {.params = &net->params,

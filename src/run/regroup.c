@@ -8,6 +8,8 @@
 #include "run/sparse.h"
 #include "run/server_snapshots.h"
 
+/* Floats of the largest block that members agree on; one spare block serves all of them in
+ * turn. */
 static size_t largest_block(const shoal_run *run) {
     size_t most = run->model.net->params.total;
     if (run->model.net->states.total > most) most = run->model.net->states.total;
@@ -50,6 +52,7 @@ static int64_t aside_ns(const shoal_run *run) {
     return run->stats.spent.eval_ns + run->stats.spent.checkpoint_ns;
 }
 
+/* Times are told as durations: the clocks of two processes need not have the same origin. */
 static position position_of(const shoal_run *run) {
     int64_t now = sh_run_now(run);
     return (position){.step = run->at.step,
@@ -72,6 +75,7 @@ static void take_position(shoal_run *run, const position *at) {
     run->results.test = at->test;
     run->results.validation = at->validation;
     run->team.generation = at->generation;
+    // Who held the model keeps its own clock; a newcomer continues that of rank 0.
     if (run->team.holds) return;
     run->at.first_step = at->first_step;
     run->stats.start_ns = now - at->elapsed_ns;
@@ -80,6 +84,8 @@ static void take_position(shoal_run *run, const position *at) {
 
 /* A block becomes its mean over those whose `part` of it is 1; `parts` of them. */
 static sh_status agree_on(shoal_run *run, float *block, size_t count, bool part, double parts) {
+    // Summed in the spare block: a death during the sum leaves the model as it was, for the next
+    // generation.
     float *spare = run->team.spare;
     if (run->team.group == NULL || count == 0) return SH_OK;
     if (part)
@@ -118,6 +124,8 @@ static sh_status agree_on_model(shoal_run *run, bool served, double holders) {
 
 /* ---- Telling ---- */
 
+/* All members read the same snapshots and add up the lost updates; rank 0 alone warns and
+ * counts for the run. */
 static void tell_server(shoal_run *run, int service, const sh_recovered *recovered) {
     const sh_server_snapshots *left = &run->team.left;
     run->team.lost += recovered->lost;
@@ -130,6 +138,8 @@ static void tell_server(shoal_run *run, int service, const sh_recovered *recover
             recovered->lost == 1 ? "is" : "are");
 }
 
+/* The new generation in the log and the metrics, by rank 0, which may have become rank 0 just
+ * now. */
 static sh_status tell_team(shoal_run *run, double holders, int64_t lost) {
     if (!sh_team_leads(&run->team)) return SH_OK;
     int ranks = run->team.ranks, joined = ranks - (int)holders;
@@ -148,6 +158,8 @@ static sh_status tell_team(shoal_run *run, double holders, int64_t lost) {
 
 /* ---- Regrouping ---- */
 
+/* Engine, board and mesh of the generation that begins. What was agreed in the last one, to
+ * stop or to regroup, is void. */
 static sh_status take_env(shoal_run *run, const sh_worker_env *env) {
     sh_team *team = &run->team;
     team->env.engine = team->engine = env->engine;
@@ -179,6 +191,8 @@ static sh_status tell_newcomers(shoal_run *run) {
     return SH_OK;
 }
 
+/* Collective. All that depends on the number of ranks is made anew: costs, shares of the data,
+ * loader, executors and the scheme. */
 static sh_status begin_again(shoal_run *run) {
     SH_TRY(sh_team_keep_costs(run));
     const sh_data_team team = sh_team_for_data(&run->team);
@@ -191,6 +205,8 @@ static sh_status begin_again(shoal_run *run) {
     return sh_scheme_begin(run);
 }
 
+/* Collective over the generation that begins. May fail with SH_E_PEER anywhere: until `holds`
+ * is set, a newcomer counts as one that has nothing, and the holders still have their model. */
 static sh_status join(shoal_run *run) {
     sh_team *team = &run->team;
     sh_scheme scheme;
@@ -204,6 +220,8 @@ static sh_status join(shoal_run *run) {
     position at = position_of(run);
     at.generation++;
     SH_TRY(sh_team_broadcast(team, &at, sizeof at));
+    // The member that is furthest sets the position of all; those behind leave steps out rather
+    // than repeat them.
     sh_run_move_to(run, (int64_t)most[0]);
     run->at.paid = (int64_t)most[1];
     team->step = run->at.step;
@@ -237,6 +255,7 @@ sh_status sh_regroup(shoal_run *run) {
             if (status == SH_OK) status = join(run);
         }
         if (status == SH_OK) sh_regroup_ready(run);
+        // Another death meanwhile: the generation that follows is tried.
         if (status != SH_E_PEER) return status;
     }
 }

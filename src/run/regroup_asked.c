@@ -2,6 +2,8 @@
 #include "run/layout.h"
 #include "run/regroup.h"
 
+/* The same answer on all members, from the options alone: the collectives of regrouping depend
+ * on it. */
 bool sh_regroup_possible(const shoal_run *run) {
     const sh_worker_env *env = &run->team.env;
     sh_scheme scheme;
@@ -12,6 +14,7 @@ bool sh_regroup_possible(const shoal_run *run) {
     return sh_scheme_parse(run->config.scheme.name, &scheme) == SH_OK && scheme.kind->survives;
 }
 
+/* May turn true at any time and differ between workers, who must agree on it before they act. */
 bool sh_regroup_wished(const shoal_run *run) {
     const sh_worker_env *env = &run->team.env;
     return env->regroup != NULL && env->regroup->wished(env->self);

@@ -96,6 +96,8 @@ typedef struct sh_run_results {
     bool saved;                     // there is a checkpoint to go back to
 } sh_run_results;
 
+/* One worker's run, from sh_run_open to shoal_run_close. Its main task owns it; services of the
+ * scheme look at parts of it until their tasks have ended. */
 struct shoal_run {
     sh_config config;
     shoal_hooks hooks;

@@ -8,6 +8,8 @@
 
 enum { CONTROL_STEPS = 16 };  // between two agreements of a lockstep scheme on whether to stop
 
+/* What a scheme's own check needs to know of a run, as plain values: sync/ includes nothing of
+ * run/. */
 static sh_sync_terms terms_of(const shoal_run *run, const sh_codec *codec) {
     const sh_config *config = &run->config;
     return (sh_sync_terms){
@@ -34,6 +36,7 @@ static const char *option_of(const sh_option *row) {
     return is ? row->key + 5 : NULL;
 }
 
+/* The hint names every scheme that does read the option. */
 static sh_status refuse_option(sh_scheme scheme, const sh_option *row) {
     const sh_sync_kind *kind;
     char readers[256] = "";
@@ -46,6 +49,8 @@ static sh_status refuse_option(sh_scheme scheme, const sh_option *row) {
     return sh_error_hint("leave it out, or use a scheme that reads it: %s", readers);
 }
 
+/* An option that the scheme does not read would have no effect: refused once it differs from
+ * its default. */
 static sh_status check_options(const sh_config *config, sh_scheme scheme) {
     const sh_option_table table = sh_config_table();
     for (size_t i = 0; i < table.count; i++) {
@@ -88,6 +93,8 @@ sh_status sh_scheme_check_run(const shoal_run *run) {
     SH_TRY(sh_codec_make(&run->config.codec, &codec));
     sh_sync_terms terms = terms_of(run, &codec);
     SH_TRY(sh_scheme_check(scheme, &run->config.scheme, &terms));
+    // A replica alone runs no scheme, and may keep the options of any: the same run file serves one
+    // worker and many.
     bool acts = sh_sync_acts(&run->config.scheme, sh_run_replicas(run));
     return acts ? check_options(&run->config, scheme) : SH_OK;
 }
@@ -96,6 +103,7 @@ static const sh_sync_family *family_of(const struct sh_scheme_run *s) {
     return s->sync.scheme.kind->family;
 }
 
+/* The replica's endpoint. Hosts give every env mail whose scheme sends any (sh_config_mails). */
 static sh_status open_mail(shoal_run *run) {
     const sh_worker_env *env = &run->team.env;
     if (!family_of(run->scheme)->mails) return SH_OK;
@@ -115,6 +123,8 @@ static void export_gradients(shoal_run *run) {
     s->replica.gradients = s->exported;
 }
 
+/* The model lets go of the exported memory before it is released, and takes other memory when
+ * it next needs gradients. */
 static void unexport_gradients(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     if (s->exported == NULL) return;
@@ -141,11 +151,13 @@ sh_status sh_scheme_open(shoal_run *run) {
     return opens ? family_of(s)->open(&s->sync) : SH_OK;
 }
 
+/* Collective. A service made up for the purpose tells how much the snapshots take. */
 static sh_status open_snapshots(shoal_run *run, int services) {
     sh_service like = scheme_service_of(run, 0, services);
     return sh_server_snapshots_open(run, &like);
 }
 
+/* Room for what meetings sum over the workers, made once so that meetings allocate nothing. */
 static sh_status make_sums(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     if (family_of(s)->together) return SH_OK;
@@ -165,6 +177,7 @@ sh_status sh_scheme_begin(shoal_run *run) {
     if (services > 0) SH_TRY(open_snapshots(run, services));
     export_gradients(run);
     SH_TRY(scheme_start_services(run));
+    // From here on the scheme must be destroyed, even if its creation fails.
     s->created = true;
     sh_status status = family_of(s)->create(&s->sync);
     s->sync.failed = status != SH_OK;
@@ -182,10 +195,12 @@ bool sh_scheme_serves(const shoal_run *run) {
 }
 
 void sh_scheme_aim(shoal_run *run, int64_t to) {
+    // Schemes count steps of all workers together, the run counts steps of the whole team.
     run->scheme->to = to;
     run->scheme->replica.all.goal = to * sh_run_replicas(run);
 }
 
+/* Ends the agreement that is under way. Collective, so every worker must have started it. */
 static sh_status wait_for_control(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     // A peer that still waits for mail would not come.
@@ -212,6 +227,7 @@ static sh_status agree_to_stop(shoal_run *run, bool *stops_out) {
     return s->asks ? sh_group_start(run->team.group, &s->control) : SH_OK;
 }
 
+/* In lockstep a worker knows from its own steps how many all have done. */
 static sh_status lockstep(shoal_run *run, bool *meets_out) {
     struct sh_scheme_run *s = run->scheme;
     bool stops = false;
@@ -236,6 +252,7 @@ typedef struct counted {
     int64_t waited_ns, updated_ns, data_ns, begin_ns;
 } counted;
 
+/* The scheme's counters only grow, so a call's share is the difference of two of these. */
 static counted count_now(const shoal_run *run) {
     const sh_replica *replica = &run->scheme->replica;
     return (counted){.sent_bytes = replica->counts.sent_bytes,
@@ -326,6 +343,8 @@ sh_status sh_scheme_meet(shoal_run *run, double *used_inout) {
     s->sync.failed = true;                     // unless all of this goes well
     set_wait_limits(run);
     if (s->asks) SH_TRY(wait_for_control(run));
+    // As maxima over the workers: the furthest count of steps, and whether anyone wants to stop or
+    // to let somebody join.
     double most[] = {(double)s->replica.all.done, scheme_user_stops(run), sh_regroup_wished(run)};
     s->asks = false;
     uint64_t sent = s->replica.counts.sent_bytes, dense = s->replica.counts.dense_bytes;
@@ -402,6 +421,7 @@ void sh_scheme_saved(shoal_run *run) {
 /* The services end by themselves, since a peer has left or they are told to. */
 void sh_scheme_leave(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
+    // Counts outlive the generation; the next one adds to them.
     run->counts = sh_scheme_count(run);
     if (run->team.group != NULL)
         sh_engine_abandon(sh_group_engine(run->team.group));  // calls may be in `s`
