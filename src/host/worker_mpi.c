@@ -173,8 +173,8 @@ static sh_status open_mail(void *self, int endpoint, sh_transport **mail_out) {
     return SH_OK;
 }
 
-/* A rank that is a parameter server. One thread: a service computes little, and its cores
- * belong to the workers. */
+/* A rank that is a parameter server. One thread, as a service computes little and may share its
+ * machine with workers. */
 static sh_status serve(rank_side *side) {
     sh_server server = {.config = &side->config,
                         .workers = (int)side->config.workers,

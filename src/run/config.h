@@ -19,6 +19,8 @@ typedef struct sh_pipe_options {
     double memory_mb;       // of a stage, for cutting; 0: no bound
 } sh_pipe_options;
 
+/* The values of all rows. Texts and nodes are owned by the struct: sh_config_copy copies them,
+ * sh_config_fini frees them. */
 typedef struct sh_config {
     sh_node *model;
     sh_data_options data;

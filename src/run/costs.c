@@ -11,6 +11,7 @@
 #include "tensor/kernels/machine.h"
 #include "tensor/kernels/tuner.h"
 
+/* The transport belongs to the key: the same machines have other costs over another one. */
 const char *sh_costs_key(const char *transport, int ranks, int nodes, char key_out[SH_COSTS_KEY]) {
     snprintf(key_out, SH_COSTS_KEY, "links %s %d ranks on %d node%s ", transport, ranks, nodes,
              nodes == 1 ? "" : "s");
@@ -53,6 +54,7 @@ bool sh_costs_parse(const char *text, sh_costs *costs_out) {
     return true;
 }
 
+/* Whether one of two positive figures is more than `factor` times the other. */
 static bool are_apart(double a, double b, double factor) {
     return a > factor * b || b > factor * a;
 }

@@ -185,6 +185,8 @@ static sh_status prepare_eval(sh_exact *exact, const sh_dataset *dataset) {
     return SH_OK;
 }
 
+/* On rank 0 alone. Threads without a shard are worth a warning, as more workers would then gain
+ * nothing. */
 static void announce(const sh_exact *exact) {
     const shoal_run *run = exact->run;
     if (!sh_team_leads(&run->team)) return;

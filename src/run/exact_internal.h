@@ -17,6 +17,8 @@ typedef struct sh_lane {
     int64_t *notes;  // what exact->notes says of tensors, over the shards of this lane
 } sh_lane;
 
+/* One shard of the global batch, and what computing it gave; written by the one thread that
+ * computes it. */
 typedef struct sh_shard {
     float *gradients, *states;  // blocks of its own
     int64_t at, count;          // samples of the global batch
@@ -38,6 +40,8 @@ typedef struct sh_exact_summing {
     int largest_bits;   // of the samples of a shard
 } sh_exact_summing;
 
+/* A run's exact side, made on first use and destroyed with the run. The main task drives it;
+ * pieces of the thread pool write their own shard or range alone. */
 struct sh_exact {
     shoal_run *run;
     int shards, first, last;  // of a global batch; this worker has [first, last)

@@ -19,6 +19,8 @@
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for names"); }
 
+/* A folder holds a run as soon as it has a run file, which is written when the run is sure to
+ * begin. */
 static bool holds_run(const char *folder) {
     char *file = sh_path_join(folder, "run.yaml");
     bool holds = file != NULL && sh_file_exists(file);
@@ -54,15 +56,19 @@ static char *default_folder(const char *name, bool existing, int *first_inout) {
     }
 }
 
+/* --resume auto: from the newest checkpoint, or from the beginning where there is none yet. */
 static bool resumes_if_any(const shoal_run *run) {
     return run->config.resume != NULL && strcmp(run->config.resume, "auto") == 0;
 }
 
+/* The checkpoint is looked for in the folder that the run has anyway: --resume without PATH, or
+ * auto. */
 static bool resumes_itself(const shoal_run *run) {
     return resumes_if_any(run) ||
            (run->config.resume != NULL && strcmp(run->config.resume, "newest") == 0);
 }
 
+/* Checkpoints may be there without a run file, and must not be taken for those of a new run. */
 static bool has_snapshots(const shoal_run *run) {
     int64_t *steps = NULL;
     size_t count = 0;

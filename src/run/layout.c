@@ -6,6 +6,8 @@
 #include "data/parts.h"
 #include "parallel/pipeline.h"
 
+/* With S stages and 4 S micro-batches the bubble of a pipeline, (S - 1) / (5 S - 1), stays
+ * below a fifth of a step. */
 enum { MICROS_PER_STAGE = 4 };
 
 static const sh_option pipe_rows[] = {
@@ -70,6 +72,7 @@ sh_status sh_layout_workers(const sh_config *config, int64_t *workers_out) {
     return SH_OK;
 }
 
+/* One text for all that pipelines do not go with; the hint leaves the choice to the user. */
 static sh_status refuse_with(const char *other, const char *why) {
     SH_FAIL(SH_E_USAGE, "layout pipe does not go with %s: %s", other, why);
     return sh_error_hint("leave out one of the two");
@@ -114,6 +117,8 @@ static sh_status check_parts(const sh_config *config) {
 static sh_status check_pipe(const sh_config *config, const sh_mesh_shape *shape) {
     sh_pipeline pipeline;
     SH_TRY(sh_pipeline_init(&pipeline, config->pipe.schedule, shape->size[SH_AXIS_PIPE], 1));
+    // Such schedules are for `shoal explain`: a worker has neither a rollback nor a backward in two
+    // halves.
     if (pipeline.schedule->needs_rollback || pipeline.schedule->splits) {
         SH_FAIL(SH_E_UNSUPPORTED, "schedule '%s' is explained and timed, but not run",
                 pipeline.schedule->name);

@@ -33,6 +33,7 @@ struct sh_model_kind;
 
 typedef struct sh_learner_kind sh_learner_kind;
 
+/* A learner of one run; `own` is made and freed by the kind alone. */
 typedef struct sh_learner {
     const sh_learner_kind *kind;
     struct shoal_run *run;

@@ -167,6 +167,7 @@ static sh_status agree_on_cut(shoal_run *run, pipe_own *own) {
     return status;
 }
 
+/* The cut in the log, as an option: a later run can have the same one without measuring. */
 static void tell_cut(const shoal_run *run, const pipe_own *own) {
     char name[SH_PIPE_TEXT];
     int stages = sh_pipeline_stages(&own->pipeline);
@@ -414,6 +415,8 @@ static sh_status clip(shoal_run *run, const pipe_own *own, double *scale_out) {
     return SH_OK;
 }
 
+/* This worker's parameters alone: its gradients and optimizer state of others are not up to
+ * date. */
 static void update(shoal_run *run, const pipe_own *own, double scale) {
     int64_t begin = sh_run_now(run);
     for (size_t first = 0, end; next_mine(run, own, &first, &end); first = end) {

@@ -14,6 +14,7 @@ bool sh_load_advice(double load, long cores, int threads, char text_out[SH_LOAD_
     return true;
 }
 
+/* A system without a load average gets no advice. */
 void sh_load_tell(const sh_log *log, int threads) {
     double load;
     char text[SH_LOAD_TEXT];

@@ -306,6 +306,7 @@ sh_status sh_loop_run(shoal_run *run, sh_loop *at) {
         SH_TRY(pay_dues(run, at, &saved));
         run->at.paid = run->at.step;
         if (is_over(run)) break;
+        // What is under way ends before the last checkpoint, which is of one model of all workers.
         if (wants_stop(run)) {
             SH_TRY(run->learner.kind->finish(&run->learner));
             SH_TRY(sh_team_report(run));

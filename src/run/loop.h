@@ -22,6 +22,8 @@ typedef struct sh_loop {
     bool epoch_end;
 } sh_loop;
 
+/* The loop before the first step of this process. It survives regrouping, so that no loss is told
+ * twice. */
 sh_loop sh_loop_begin(const shoal_run *run);
 /* Steps, evaluations and checkpoints until the run has all its steps, reaches its target or is
  * stopped. SH_E_PEER: a worker has left. */

@@ -34,6 +34,7 @@ sh_status sh_model_init(sh_model *model, sh_net *net, const sh_loss *loss, sh_tu
     return SH_OK;
 }
 
+/* Executors go before the blocks that they point into. */
 void sh_model_fini(sh_model *model) {
     for (int i = 0; i < model->executor_count; i++) sh_executor_destroy(model->executors[i]);
     sh_arena_fini(&model->work);
@@ -76,6 +77,7 @@ void sh_model_move_weights(sh_model *model, float *memory) {
     size_t bytes = model->net->params.total * sizeof(float);
     memcpy(memory, model->blocks.weights, bytes);
     sh_model_place_weights(model, memory);
+    // Only the pages are given back: the address stays valid for weights that move home again.
     sh_arena_drop(model->own_weights, bytes);
 }
 

@@ -15,6 +15,8 @@ typedef struct sh_block_source {
     void *self;
 } sh_block_source;
 
+/* The worker's main task alone computes with it. Executors point into the blocks, so these move
+ * only through the functions below. */
 typedef struct sh_model {
     sh_net *net;
     sh_loss loss;

@@ -12,6 +12,8 @@ void sh_run_step_done(shoal_run *run, int64_t samples) {
     run->at.epoch++;
 }
 
+/* Epoch and batch follow from the step alone, so that members who agree on a step agree on the
+ * position. */
 void sh_run_move_to(shoal_run *run, int64_t step) {
     run->at.step = step;
     run->at.epoch = step / run->length.steps_per_epoch;

@@ -29,6 +29,8 @@ sh_status sh_regroup_prepare(shoal_run *run) {
 
 void sh_regroup_ready(shoal_run *run) {
     run->team.holds = run->team.joined = true;
+    // Runs that only let time pass have no weights, which sh_regroup_possible asks for, and regroup
+    // all the same.
     if (run->team.env.timing_only || sh_regroup_possible(run))
         run->team.env.regroup->joined(run->team.env.self);
 }
@@ -178,6 +180,8 @@ static void leave_generation(shoal_run *run) {
     sh_loader_destroy(run->loader);
     run->loader = NULL;
     run->team.step = run->at.step;  // counted
+    // In a generation that this worker never trained in, those of the one before are still to be
+    // read.
     if (run->team.joined) run->team.left = run->team.snapshots;
     run->team.snapshots = (sh_server_snapshots){0};
     run->team.joined = false;

@@ -17,6 +17,7 @@
 #include "run/split.h"
 #include "run/team.h"
 
+/* The public handle of a config: keeps the fields of sh_config out of the public header. */
 struct shoal_config {
     sh_config config;
 };

@@ -283,6 +283,7 @@ static sh_status move_together(shoal_run *run, int64_t computed_ns, bool *meets_
     SH_TRY(sh_regroup_check(run));
     s->replica.step++;
     s->replica.all.done += sh_run_replicas(run);
+    // All workers have the same answer: they agreed on it within the step.
     run->team.stops = s->replica.batch.stops_now;
     SH_TRY(sh_run_layout_agree(run, &run->team.stops));
     if (run->config.clip_norm > 0) run->stats.grad_norm = s->replica.batch.grad_norm;

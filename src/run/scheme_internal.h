@@ -9,6 +9,8 @@
 #include "base/task.h"
 #include "run/scheme.h"
 
+/* A service that this worker counts for. `task` NULL: it runs in a process of its own, or has
+ * ended. */
 typedef struct service_task {
     sh_service service;
     sh_task *task;
@@ -16,6 +18,8 @@ typedef struct service_task {
     bool real;               // not simulated: a thread of its own
 } service_task;
 
+/* A run's scheme in one generation of the team, from sh_scheme_open to sh_scheme_end. It belongs to
+ * the worker's main task; services read what their sh_service points to, and `quits`. */
 struct sh_scheme_run {
     sh_sync sync;
     sh_codec codec;

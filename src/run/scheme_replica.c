@@ -15,6 +15,8 @@ static void clip(shoal_run *run) {
     if (factor < 1) sh_vector()->scale(gradients, (float)factor, total);
 }
 
+/* The mean gradient of a batch. Where the mean is over all workers it is clipped after the sum,
+ * by whoever sums. */
 static sh_status gradient(shoal_run *run, const sh_batch *batch, sh_mean mean,
                           sh_loss_result *result_out) {
     SH_TRY(sh_run_gradient(run, &run->scheme->replica, batch, mean, result_out));
@@ -54,6 +56,8 @@ static bool passes_at_once(const shoal_run *run) {
     return run->team.env.spend != NULL && run->scheme->replica.hooks.begins == NULL;
 }
 
+/* One batch: waits for it, computes its gradient, gives it back. The batch is the loader's, so
+ * nothing points into it afterwards. */
 static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *result_out,
                               int64_t *samples_out) {
     const sh_batch *batch;
@@ -70,6 +74,8 @@ static sh_status compute_next(shoal_run *run, sh_mean mean, sh_loss_result *resu
     *samples_out = (int64_t)batch->count;
     run->scheme->whole = (int64_t)batch->whole;
     sh_loader_release(run->loader, batch);
+    // In exact runs the workers wait for each other inside the gradient, so there the time has
+    // passed before.
     if (!exact && passes_at_once(run)) pass_time(run);
     run->stats.spent.data_ns += loaded - begin;
     if (!sh_scheme_is_together(run))
@@ -95,6 +101,7 @@ static sh_status pass_buckets(shoal_run *run) {
     return SH_OK;
 }
 
+/* A step of a worker that only lets time pass: it has no loss and no samples. */
 static sh_status compute_timing(shoal_run *run, sh_loss_result *result_out) {
     int64_t begin = sh_run_now(run);
     *result_out = (sh_loss_result){0};
@@ -106,6 +113,7 @@ static sh_status compute_timing(shoal_run *run, sh_loss_result *result_out) {
 
 void scheme_move_on(shoal_run *run) {
     int64_t step = run->scheme->replica.all.done / sh_run_replicas(run);
+    // Not beyond the next meeting, where something is due after that very step.
     if (step >= run->scheme->to) step = run->scheme->to;
     int64_t samples = (step - run->at.step) * run->config.batch;
     run->at.step = step;
@@ -113,6 +121,7 @@ void scheme_move_on(shoal_run *run) {
     run->at.samples_here += samples;
 }
 
+/* sh_replica_ops.compute: one gradient of this worker, or, timing only, the time of one. */
 static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
     shoal_run *run = self;
     sh_replica *replica = &run->scheme->replica;
@@ -125,6 +134,7 @@ static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
         SH_TRY(compute_next(run, mean, result_out, &samples));
     if (replica->hooks.unwanted != NULL)
         replica->batch.broke_off = replica->hooks.unwanted(replica->hooks.who);
+    // Nothing was learnt from a gradient that broke off: its loss and samples do not count.
     if (replica->batch.broke_off)
         *result_out = (sh_loss_result){0};
     else
@@ -132,6 +142,8 @@ static sh_status compute(void *self, sh_mean mean, sh_loss_result *result_out) {
     return SH_OK;
 }
 
+/* sh_replica_ops.next_sparse. `whole` of a sparse batch is a worker's mean part, so that times
+ * the replicas it is the whole batch again. */
 static sh_status next_sparse(void *self, sh_sparse_batch *batch_out) {
     shoal_run *run = self;
     int64_t begin = sh_run_now(run);
@@ -144,6 +156,8 @@ static sh_status next_sparse(void *self, sh_sparse_batch *batch_out) {
 
 static void apply_exact(void *self, const sh_optim_step *step) { sh_exact_apply(self, step); }
 
+/* sh_replica_ops.place: the scheme moves the weights into other memory; executors and replica
+ * follow. */
 static void place(void *self, float *memory) {
     shoal_run *run = self;
     sh_model_place_weights(&run->model, memory);
@@ -182,6 +196,8 @@ static void take_position(shoal_run *run, sh_replica *replica) {
     replica->all.done = run->at.step * sh_run_replicas(run);
 }
 
+/* Called when the scheme opens and again when it begins, as blocks and position may move in
+ * between. */
 void scheme_fill_replica(shoal_run *run) {
     sh_team *team = &run->team;
     sh_replica *replica = &run->scheme->replica;

@@ -46,6 +46,8 @@ sh_service scheme_service_of(shoal_run *run, int index, int count) {
     };
 }
 
+/* The worker opens the service's endpoint before its task begins, so that a failure is told by
+ * the worker. */
 static sh_status start_service(shoal_run *run, service_task *task, int index, int count) {
     const sh_worker_env *env = &run->team.env;
     task->service = scheme_service_of(run, index, count);
@@ -78,6 +80,8 @@ sh_status scheme_start_services(shoal_run *run) {
     return SH_OK;
 }
 
+/* Servers with ranks of their own send their counts; those on workers are read where they lie.
+ * `counted` keeps a restore from snapshots from counting them again. */
 sh_status scheme_hear_services(shoal_run *run) {
     struct sh_scheme_run *s = run->scheme;
     for (int i = 0; s->replica.mail.apart && i < s->service_count; i++)
@@ -86,6 +90,8 @@ sh_status scheme_hear_services(shoal_run *run) {
     return SH_OK;
 }
 
+/* All are waited for, whatever the first one says: each of them still looks at the run's
+ * memory. */
 sh_status scheme_wait_for_services(struct sh_scheme_run *s) {
     sh_status status = SH_OK;
     for (int i = 0; i < s->service_count; i++) {
@@ -98,12 +104,14 @@ sh_status scheme_wait_for_services(struct sh_scheme_run *s) {
 
 /* ---- counts ---- */
 
+/* Of several services sums and counts add up, and the largest staleness is the largest of any. */
 static void add_staleness(sh_scheme_counts *counts, const sh_staleness *staleness) {
     counts->stale_updates += staleness->updates;
     counts->stale_sum += staleness->sum;
     if (staleness->most > counts->stale_most) counts->stale_most = staleness->most;
 }
 
+/* Histograms of one service in several generations add up bin by bin. */
 static void add_histogram(sh_staleness *histogram, const sh_staleness *more) {
     for (size_t i = 0; i < SH_COUNT(more->count); i++) histogram->count[i] += more->count[i];
     histogram->updates += more->updates;
@@ -124,6 +132,7 @@ void sh_scheme_add_service(sh_scheme_counts *counts, int index, int services,
 sh_scheme_counts sh_scheme_count(const shoal_run *run) {
     const struct sh_scheme_run *s = run->scheme;
     sh_scheme_counts counts = run->counts;
+    // A step of all workers together is one update of the model, counted by rank 0 alone.
     if (s == NULL || sh_scheme_is_together(run)) {
         if (sh_team_leads(&run->team)) counts.alone += run->at.step - run->team.step;
         return counts;

@@ -9,6 +9,8 @@ static sh_status add(sh_scheme_state *states, const sh_sync_state *state, const 
     size_t total = state->count > 0 ? state->count : params->total;
     slot->name = state->name;
     slot->optional = state->feedback;  // of a codec, which may change on resume
+    // A block that is not as long as the parameters has a list of its own, by which checkpoints
+    // name it and check its length.
     if (state->count > 0) {
         SH_TRY(sh_param_list_add(list, scheme, SH_SHAPE((int64_t)total), false, NULL));
         slot->params = list;
@@ -29,6 +31,7 @@ sh_status sh_scheme_state_init(shoal_run *run) {
     bool feeds_back = codec.kind != NULL && sh_codec_states(&codec) > 0;
     for (size_t i = 0; i < SH_SYNC_STATES && scheme.kind->states[i].name != NULL; i++) {
         const sh_sync_state *state = &scheme.kind->states[i];
+        // Error feedback has nothing to keep without a codec that leaves values out.
         if (state->feedback && !feeds_back) continue;
         SH_TRY(add(&run->scheme_state, state, scheme.kind->name, &run->model.net->params));
     }

@@ -51,6 +51,7 @@ static sh_status hash_settings(const sh_config *config, char hex_out[SH_BLAKE2_H
 
 /* ---- worker 0's side ---- */
 
+/* Messages go in the order in which take_values receives them. */
 static sh_status set_up_one(const shoal_run *run, sh_mail *mail, int endpoint,
                             const server_setup *setup) {
     size_t bytes = run->model.net->params.total * sizeof(float);
@@ -73,6 +74,7 @@ sh_status sh_servers_set_up(shoal_run *run, sh_mail *mail, int count) {
     SH_TRY(hash_settings(&run->config, setup.settings));
     run->servers_set_up = true;
     for (int i = 0; i < count; i++) {
+        // An address that is the same in all processes (sh_regroup_ops.keep).
         setup.snapshot = sh_server_snapshots_at(&run->team.snapshots, i);
         SH_TRY(set_up_one(run, mail, mail->workers + i, &setup));
     }
@@ -91,6 +93,7 @@ sh_status sh_servers_release(shoal_run *run) {
         return SH_OK;
     sh_mail mail = {.workers = run->team.ranks, .apart = true};
     SH_TRY(env->open_mail(env->self, 0, &mail.transport));
+    // Without this word a server would wait for its set-up for ever.
     const server_setup setup = {0};
     sh_status status = SH_OK;
     for (int i = 0; status == SH_OK && i < count; i++)
@@ -116,6 +119,8 @@ typedef struct served {
     sh_service service;
 } served;
 
+/* Under MPI every rank reads a run file of its own, so a server may have been started with
+ * another one. */
 static sh_status check_settings(const served *s) {
     char own[SH_BLAKE2_HEX];
     SH_TRY(hash_settings(s->server->config, own));
@@ -124,6 +129,8 @@ static sh_status check_settings(const served *s) {
     return sh_error_hint("start all ranks with the same program and run file");
 }
 
+/* Net, optimizer and schedule follow from the options, so that of the model only numbers
+ * travel. */
 static sh_status make_parts(served *s) {
     const sh_config *config = s->server->config;
     SH_TRY(check_settings(s));
@@ -140,6 +147,7 @@ static sh_status make_parts(served *s) {
                               : SH_FAIL(SH_E_MEMORY, "out of memory for %zu weights", total);
 }
 
+/* In the order of set_up_one. A run that begins has no optimizer state worth sending. */
 static sh_status take_values(served *s) {
     size_t bytes = s->net->params.total * sizeof(float);
     SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_WEIGHTS), s->weights, bytes, "setup"));
@@ -173,6 +181,8 @@ static sh_status serve(served *s) {
                               .user = server->user,
                               .snapshot = shares ? s->setup.snapshot : NULL};
     const sh_transport *transport = s->mail.transport;
+    // On the board the whole service is one operation, so that a report can say what this process
+    // does.
     sh_operation *operation = sh_board_begin(transport->board, sh_clock_now_ns(transport->clock),
                                              "service", s->setup.step, -1, -1, 0);
     SH_TRY(scheme.kind->family->serve(&s->service));
@@ -181,6 +191,8 @@ static sh_status serve(served *s) {
                        "counts");
 }
 
+/* One server's life in the order of its messages: set-up, values, service, counts. Waits for
+ * worker 0 first, which may have nothing to do. */
 static sh_status run(served *s) {
     const sh_transport *transport = s->mail.transport;
     SH_TRY(sh_mail_take(&s->mail, 0, TAG(TAG_SETUP), &s->setup, sizeof s->setup, "setup"));

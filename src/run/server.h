@@ -7,6 +7,7 @@
 
 #include "run/run.h"
 
+/* What a host gives a server; borrowed until sh_server_run returns. */
 typedef struct sh_server {
     const sh_config *config;
     int index, workers;         // workers: as many as there are now

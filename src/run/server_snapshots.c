@@ -6,6 +6,7 @@
 sh_status sh_server_snapshots_open(shoal_run *run, const sh_service *like) {
     const sh_sync_family *family = like->scheme.kind->family;
     if (family->snapshot_bytes == NULL || !sh_regroup_possible(run)) return SH_OK;
+    // All get the room of the largest snapshot, so that a service's address follows from its index.
     size_t most = 0, bytes = 0;
     for (int i = 0; i < like->count; i++) {
         SH_TRY(family->snapshot_bytes(like, i, &bytes));
@@ -52,6 +53,8 @@ sh_status sh_server_snapshots_restore(shoal_run *run, void (*tell)(shoal_run *ru
                                             run->model.blocks.weights, &run->optim, &recovered));
         tell(run, i, &recovered);
     }
+    // Read once: should the team regroup again before it trains, its members hold the model
+    // already.
     *snapshots = (sh_server_snapshots){0};
     return SH_OK;
 }

@@ -6,6 +6,8 @@
 #include "data/view.h"
 #include "nn/layers/options.h"
 
+/* Where steps are sparse: the layer, the samples in place, and the batch that the step reads
+ * from the loader's memory. */
 struct sh_sparse_run {
     sh_sparse_layer layer;
     const sh_sparse *samples;
@@ -24,6 +26,8 @@ static bool is_plain_sgd(const shoal_run *run) {
            run->optim.options.weight_decay == 0;
 }
 
+/* A sparse step touches only weights of features that a sample has, and bypasses executor and
+ * optimizer. So whatever acts on every weight, or on whole gradients, rules it out. */
 static bool fits(const shoal_run *run) {
     const sh_config *config = &run->config;
     sh_scheme scheme;
@@ -63,6 +67,7 @@ void sh_run_end_sparse(shoal_run *run) {
     run->sparse = NULL;
 }
 
+/* Before the loader is destroyed, which must have all its batches back. */
 void sh_run_drop_sparse(shoal_run *run) {
     if (run->sparse == NULL || run->sparse->batch == NULL) return;
     sh_loader_release(run->loader, run->sparse->batch);
@@ -73,6 +78,7 @@ const sh_sparse_layer *sh_run_sparse_layer(const shoal_run *run) {
     return run->sparse != NULL ? &run->sparse->layer : NULL;
 }
 
+/* A view into the loader's batch: valid until that is released. */
 static sh_sparse_batch batch_of(const shoal_run *run, const sh_batch *batch, double whole) {
     return (sh_sparse_batch){.samples = run->sparse->samples,
                              .rows = batch->x,
@@ -83,6 +89,7 @@ static sh_sparse_batch batch_of(const shoal_run *run, const sh_batch *batch, dou
 
 sh_status sh_run_next_sparse(shoal_run *run, sh_sparse_batch *batch_out) {
     struct sh_sparse_run *s = run->sparse;
+    // The batch before goes back only now, as its step has read it in place.
     if (s->batch != NULL) sh_loader_release(run->loader, s->batch);
     SH_TRY(sh_loader_next(run->loader, &s->batch));
     SH_ASSERT(s->batch != NULL);

@@ -22,6 +22,8 @@ static const sh_layout_kind *layout_of(const sh_mesh_shape *shape) {
 
 /* ---- The part of a worker ---- */
 
+/* Makes two nets of one spec: the whole, for names and checkpoints, and this worker's part,
+ * which the spec becomes. */
 static sh_status rewrite(shoal_run *run, sh_run_layout *layout, sh_net_spec *spec) {
     const sh_layout_kind *kind = layout_of(&layout->mesh.shape);
     const sh_dimension *along = &layout->mesh.along[kind->axis];
@@ -45,6 +47,7 @@ static sh_status rewrite(shoal_run *run, sh_run_layout *layout, sh_net_spec *spe
     return status;
 }
 
+/* Collective where the layout splits the model, as groups of the mesh are made. */
 sh_status sh_run_layout_apply(shoal_run *run, sh_net_spec *spec_inout) {
     sh_mesh_shape shape;
     if (run->team.engine == NULL) return SH_OK;  // also where a run is only explained
@@ -61,6 +64,8 @@ sh_status sh_run_layout_apply(shoal_run *run, sh_net_spec *spec_inout) {
     return rewrite(run, layout, spec_inout);
 }
 
+/* Workers that hold parts of one copy of the model are one replica, numbered along the axis
+ * data. */
 int sh_run_replica(const shoal_run *run) {
     const sh_run_layout *layout = run->model.layout;
     return layout != NULL ? layout->mesh.along[SH_AXIS_DATA].at : run->team.rank;
@@ -71,6 +76,7 @@ int sh_run_replicas(const shoal_run *run) {
     return layout != NULL ? layout->mesh.along[SH_AXIS_DATA].size : run->team.ranks;
 }
 
+/* All workers of a replica take the same samples of the batch. */
 sh_batch_share sh_run_share(const shoal_run *run) {
     if (run->model.layout == NULL) return sh_team_share(&run->team);
     uint32_t at = (uint32_t)sh_run_replica(run), of = (uint32_t)sh_run_replicas(run);
@@ -79,6 +85,7 @@ sh_batch_share sh_run_share(const shoal_run *run) {
 
 /* ---- Parts and the whole ---- */
 
+/* After a failed reserve, too: slot_count counts the slots that were allocated. */
 static void drop_blocks(sh_run_layout *layout) {
     sh_whole_blocks *b = &layout->blocks;
     for (int i = 0; i < b->slot_count; i++) sh_free(b->slots[i]);
@@ -102,6 +109,8 @@ void sh_run_layout_drop(shoal_run *run) {
     if (run->model.layout != NULL) drop_blocks(run->model.layout);
 }
 
+/* Rank 0's room for the whole model, into which checkpoints are read and from which they are
+ * written. */
 sh_status sh_run_layout_reserve(shoal_run *run) {
     sh_run_layout *layout = run->model.layout;
     if (layout == NULL || !sh_team_leads(&run->team)) return SH_OK;
@@ -153,6 +162,7 @@ static void put(const exchanged *e, const sh_param *param, bool leads, float *bu
                r.length * sizeof *buffer);
 }
 
+/* The inverse of put: this worker's elements out of a whole parameter. */
 static void take(const exchanged *e, const sh_param *param, const float *buffer) {
     const sh_param *own = sh_param_list_find(e->own, param->name);
     if (own == NULL) return;
@@ -166,6 +176,7 @@ static sh_status gather_param(shoal_run *run, const exchanged *e, const sh_param
                               float *buffer) {
     bool replica_0 = sh_run_replica(run) == 0, leads = sh_team_leads(&run->team);
     put(e, param, leads, buffer);
+    // Replicas hold equal parts; only those of replica 0 may enter the sum.
     if (!replica_0) memset(buffer, 0, param->count * sizeof *buffer);
     sh_call call = {.what = SH_ALLREDUCE,
                     .data = buffer,
@@ -178,6 +189,7 @@ static sh_status gather_param(shoal_run *run, const exchanged *e, const sh_param
     return SH_OK;
 }
 
+/* Collective: rank 0 tells the whole parameter, and each worker keeps its elements. */
 static sh_status scatter_param(shoal_run *run, const exchanged *e, const sh_param *param,
                                float *buffer) {
     if (e->all != NULL) memcpy(buffer, e->all + param->offset, param->count * sizeof *buffer);
@@ -186,6 +198,8 @@ static sh_status scatter_param(shoal_run *run, const exchanged *e, const sh_para
     return SH_OK;
 }
 
+/* One parameter on its way to rank 0 or from it; collective. `buffer` has room for the whole
+ * parameter. */
 typedef sh_status (*exchange_param)(shoal_run *run, const exchanged *e, const sh_param *param,
                                     float *buffer);
 
@@ -203,6 +217,7 @@ static sh_status exchange_block(shoal_run *run, const exchanged *e, exchange_par
     return status;
 }
 
+/* Collective. All ranks pass parameters, optimizer slots and states in this order. */
 static sh_status exchange_all(shoal_run *run, bool has_slots, exchange_param with) {
     sh_run_layout *layout = run->model.layout;
     const sh_net *net = run->model.net;
@@ -234,6 +249,7 @@ static void take_all(const exchanged *e) {
         take(e, &e->whole->items[i], e->all + e->whole->items[i].offset);
 }
 
+/* Every worker reads the whole file and keeps its part, so no message is needed. */
 sh_status sh_run_load_model(shoal_run *run, const char *path) {
     const sh_run_layout *layout = run->model.layout;
     const sh_net *own = run->model.net, *whole = layout != NULL ? layout->whole : own;

@@ -50,6 +50,7 @@ static sh_status prepare_eval(shoal_run *run, const sh_dataset *dataset) {
     return SH_OK;
 }
 
+/* Statistics of the whole batch need the other workers inside forward and backward. */
 static bool sums_batchnorms(const shoal_run *run) {
     return run->config.sync_batchnorm && run->team.group != NULL;
 }
@@ -84,6 +85,7 @@ sh_status sh_run_prepare_team(shoal_run *run, bool evaluates) {
         SH_TRY(sh_run_prepare(run, evaluates));
         return sh_group_barrier(team->group);
     }
+    // The others wait in the broadcast meanwhile, so that they do not disturb what rank 0 measures.
     if (sh_team_leads(team)) SH_TRY(sh_run_prepare(run, evaluates));
     SH_TRY(sh_team_broadcast_kernels(run));
     if (!sh_team_leads(team)) {
@@ -93,6 +95,7 @@ sh_status sh_run_prepare_team(shoal_run *run, bool evaluates) {
     return sh_group_barrier(team->group);
 }
 
+/* A sample of tokens has a label for every token, hence as many rows in the loss. */
 sh_sample_sizes sh_sample_sizes_of(const sh_data_info *info) {
     size_t elements = sh_shape_count(&info->sample);
     sh_sample_sizes s = {
@@ -134,6 +137,7 @@ static void pass_time(const gradient_pass *pass, double part) {
     if (part > 0) env->spend(env->self, pass->run->at.step, part);
 }
 
+/* Simulated: a gradient is handed on only when its part of the backward's time has passed. */
 static void ready_in_time(void *self, size_t param) {
     const gradient_pass *pass = self;
     const sh_replica *replica = pass->replica;
@@ -141,6 +145,8 @@ static void ready_in_time(void *self, size_t param) {
     replica->hooks.ready(replica->hooks.who, param);
 }
 
+/* Where the scheme sends nothing during backward, mail still moves between its ops: services
+ * and peers wait for answers. */
 static void poll(void *self, size_t param) {
     (void)param;
     const gradient_pass *pass = self;
@@ -148,6 +154,8 @@ static void poll(void *self, size_t param) {
     if (mail != NULL) sh_transport_progress(mail);
 }
 
+/* Gradients are whole after the last part, so that only its backward announces them to the
+ * scheme. */
 static sh_status run_backward(gradient_pass *pass, sh_executor *executor, bool last) {
     const sh_replica *replica = pass->replica;
     bool sends = replica->hooks.begins != NULL;
@@ -199,11 +207,15 @@ static sh_status compute_part(gradient_pass *pass, const sh_step_context *step, 
     return SH_OK;
 }
 
+/* Hook of the executor, asked between ops: the scheme may have no use for the gradient any
+ * more. */
 static bool unwanted(void *self) {
     const sh_replica *replica = self;
     return replica->hooks.unwanted(replica->hooks.who);
 }
 
+/* `at` is the part's first sample in the worker's batch. Random draws go by a sample's
+ * position, so that cutting a batch into parts does not change them. */
 static sh_step_context context_of(const gradient_pass *pass, const sh_batch *batch, int64_t at) {
     const shoal_run *run = pass->run;
     bool together = sums_batchnorms(run);
@@ -246,6 +258,7 @@ static sh_status compute_batch(gradient_pass *pass, const sh_batch *batch, doubl
     for (int64_t i = 0; i < parts; i++) {
         int64_t at = sh_part_begin(own, parts, i);
         int64_t count = sh_part_begin(own, parts, i + 1) - at;
+        // A sign of life between parts: a long step is no hang.
         if (at > 0) sh_team_beat(&run->team);
         sh_step_context step = context_of(pass, batch, at);
         pass->backward_part = 2.0 / 3 * (double)count / (double)own;
@@ -268,6 +281,7 @@ static sh_status mean_rows(shoal_run *run, const sh_replica *replica, const sh_b
     return hidden && replica->hooks.begins != NULL ? count_parts(run, batch, rows_out) : SH_OK;
 }
 
+/* With whom synchronised batchnorms exchange statistics; a worker alone has nobody. */
 static sh_peers peers_of(const shoal_run *run) {
     sh_group *group = run->team.group;
     return (sh_peers){.engine = group != NULL ? sh_group_engine(group) : NULL, .group = group};
@@ -283,6 +297,7 @@ sh_status sh_run_gradient(shoal_run *run, sh_replica *replica, const sh_batch *b
         .peers = peers_of(run),
         .may_break_off = replica->hooks.unwanted != NULL && run->team.env.spend == NULL,
         .in_time = run->team.env.spend != NULL && replica->hooks.begins != NULL};
+    // A worker without samples adds a gradient of zeros.
     if (batch->count == 0)
         memset(run->model.blocks.gradients, 0, run->model.net->params.total * sizeof(float));
     replica->batch.samples = (int64_t)batch->count;
@@ -299,6 +314,8 @@ typedef struct evaluating {
     int64_t samples;  // of all workers
 } evaluating;
 
+/* Visitor of evaluation. Samples are those of all workers, losses this worker's alone until
+ * they are summed. */
 static void evaluate_batch(void *user, const sh_batch *batch, sh_executor *executor) {
     evaluating *e = user;
     sh_team_beat(&e->run->team);
@@ -308,6 +325,7 @@ static void evaluate_batch(void *user, const sh_batch *batch, sh_executor *execu
     add_loss(&e->total, &result);
 }
 
+/* Collective: each rank evaluates its share of every batch, and all get the same result. */
 sh_status sh_run_evaluate(shoal_run *run, const sh_dataset *dataset, shoal_result *result_out) {
     if (run->config.exact) return sh_exact_evaluate(run, dataset, result_out);
     sh_loader_options options = {.batch = (size_t)eval_batch(run),

@@ -25,6 +25,7 @@ sh_status sh_team_form(sh_team *team) {
     return SH_OK;
 }
 
+/* One part for each worker of the group; zeros stand for the whole batch. */
 sh_batch_share sh_team_share(const sh_team *team) {
     if (team->group == NULL) return (sh_batch_share){0};
     uint32_t rank = (uint32_t)team->rank;
@@ -38,6 +39,7 @@ static bool is_written(sh_team *team) {
     return !team->writes;
 }
 
+/* Ends the barrier that is under way. Its call lies in the team and must not be reused before. */
 static sh_status await_written(sh_team *team) {
     if (is_written(team)) return SH_OK;
     team->writes = false;
@@ -85,6 +87,7 @@ void sh_team_beat(const sh_team *team) {
                               memory_order_relaxed);
 }
 
+/* sh_block_source.take, collective: gradients lie where the workers of a node map them. */
 static sh_status take_shared(void *self, size_t bytes, void **memory_out) {
     sh_team *team = self;
     SH_TRY(sh_group_share(team->group, bytes, &team->blocks.gradients));
@@ -97,6 +100,8 @@ static const sh_shared *mapped_weights(const sh_team *team) {
     return sh_group_mapped(&team->blocks.weights);
 }
 
+/* Whether the workers themselves sum the gradients of every step: no other scheme acts and all
+ * have the same parameters. */
 static bool sums_steps(const shoal_run *run, int workers) {
     sh_scheme scheme;
     if (sh_config_pipes(&run->config)) return false;  // stages have parameters of their own
@@ -111,6 +116,8 @@ void sh_team_attach(shoal_run *run) {
     run->model.gradient_source = (sh_block_source){.take = take_shared, .self = &run->team};
 }
 
+/* Collective over the group. `shared`: `data` lies in memory that peers may map, so that they
+ * can read it there. */
 static sh_status broadcast(sh_team *team, void *data, size_t bytes, const sh_shared *shared) {
     if (team->group == NULL) return SH_OK;
     sh_call call = {.what = SH_BROADCAST,
@@ -126,6 +133,8 @@ sh_status sh_team_broadcast(sh_team *team, void *data, size_t bytes) {
     return broadcast(team, data, bytes, NULL);
 }
 
+/* The length goes first. It comes from outside and sizes an allocation, so it has a bound, and
+ * the text must end where it says. */
 sh_status sh_team_tell(sh_team *team, const char *text, char **text_out) {
     uint64_t bytes = sh_team_leads(team) ? strlen(text) + 1 : 0;
     SH_TRY(sh_team_broadcast(team, &bytes, sizeof bytes));
@@ -145,6 +154,8 @@ sh_status sh_team_tell(sh_team *team, const char *text, char **text_out) {
     return SH_OK;
 }
 
+/* Collective over the group, on every rank with the same count; a worker alone has nothing to
+ * do. */
 static sh_status reduce(sh_team *team, double *values, size_t count, sh_reduce_op op) {
     if (team->group == NULL) return SH_OK;
     sh_call call = {.what = SH_ALLREDUCE,
@@ -182,6 +193,8 @@ static sh_status data_max(void *self, double *values, size_t count) {
     return agree(self, values, count, SH_MAX);
 }
 
+/* A worker that joins was not there when these sums were made: it gets what rank 0 noted, in
+ * the same order. */
 static sh_status data_recall(void *self, double *values, size_t count) {
     const sh_worker_env *env = &((const sh_team *)self)->env;
     return env->regroup->recall(env->self, values, count);
@@ -193,6 +206,8 @@ sh_data_team sh_team_for_data(sh_team *team) {
     return (sh_data_team){team->rank, team->ranks, data_sum, data_max, team};
 }
 
+/* The position that a checkpoint gives rank 0. It travels as bytes, as all ranks run the same
+ * program (sh_team_compare). */
 typedef struct position {
     int64_t step, epoch, batch, samples;
     double best;
@@ -226,6 +241,7 @@ sh_status sh_team_broadcast_state(shoal_run *run) {
     SH_TRY(broadcast(team, blocks.weights, blocks.params->total * sizeof(float),
                      mapped_weights(team)));
     SH_TRY(sh_team_broadcast(team, blocks.state_values, blocks.state->total * sizeof(float)));
+    // Before the first step this state is zero on all ranks.
     for (size_t i = 0; at.step > 0 && i < blocks.slot_count; i++) {
         size_t bytes = sh_checkpoint_slot_params(&blocks, i)->total * sizeof(float);
         if (is_common(team, slots[i].values)) continue;  // rank 0 has loaded it for all
@@ -311,6 +327,8 @@ static sh_status share_slots(shoal_run *run) {
     return SH_OK;
 }
 
+/* How workers that step together do it, fixed for a generation of the team and equal on all
+ * ranks. */
 static sh_step_options step_options(const shoal_run *run) {
     const sh_config *config = &run->config;
     const sh_team *team = &run->team;
@@ -357,6 +375,8 @@ sh_status sh_team_check_replicas(shoal_run *run) {
     int64_t every = run->config.check_every;
     if (team->group == NULL || run->model.layout != NULL || every == 0 || run->at.step % every != 0)
         return SH_OK;
+    // Hashes travel and not parameters. Every branch below hangs on sums that are common, so all
+    // ranks fail together.
     char hash[SH_BLAKE2_HEX], first[SH_BLAKE2_HEX];
     sh_blake2_hex(run->model.blocks.weights, run->model.net->params.total * sizeof(float), hash);
     memcpy(first, hash, sizeof first);
@@ -378,6 +398,8 @@ sh_status sh_team_check_replicas(shoal_run *run) {
         "suspect that machine's memory");
 }
 
+/* Before the engine is destroyed: its groups take the shared blocks back, and the barrier that may
+ * still be under way is one of its calls. */
 void sh_team_fini(sh_team *team) {
     (void)await_written(team);  // the comm task looks at it until then
     sh_free(team->balance.cuts);

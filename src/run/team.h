@@ -87,6 +87,8 @@ typedef struct sh_team_balance_state {
     int64_t samples, compute_ns;  // since the last look
 } sh_team_balance_state;
 
+/* Rank, group, mesh and snapshots are those of a generation and change when the team regroups;
+ * `holds`, `lost` and `spare` last as long as the run. */
 typedef struct sh_team {
     sh_engine *engine;  // of the whole run; NULL: it has one worker
     sh_mesh mesh;       // of all its ranks

@@ -22,6 +22,8 @@ static void set_share(shoal_run *run, const uint32_t *cuts) {
     sh_loader_set_share(run->loader, share, epoch, index);
 }
 
+/* Collective. Every rank cuts the batch by the same speeds, so all shares fit together without
+ * another message. */
 static sh_status look(shoal_run *run, double *speed, uint32_t *cuts, uint32_t *now_cuts) {
     sh_team *team = &run->team;
     memset(speed, 0, (size_t)team->ranks * sizeof *speed);
@@ -56,6 +58,7 @@ sh_status sh_team_balance(shoal_run *run, int64_t samples, int64_t compute_ns) {
         team->balance.samples = team->balance.compute_ns =
             1;  // it had none: any speed keeps it in step
     }
+    // The first cuts are even, as the batch is divided until they change.
     size_t ranks = (size_t)team->ranks;
     if (team->balance.cuts == NULL) {
         team->balance.cuts = sh_alloc(2 * (ranks + 1), sizeof *team->balance.cuts);

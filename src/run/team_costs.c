@@ -25,6 +25,7 @@ static bool measures(const sh_team *team) {
 static double hash_host(void) {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
+    // FNV-1a. At 32 bits, sums over the ranks are exact in a double.
     uint32_t hash = 2166136261u;
     for (const char *at = name; *at != '\0'; at++) hash = (hash ^ (unsigned char)*at) * 16777619u;
     return (double)hash;
@@ -44,6 +45,7 @@ static sh_status identify(shoal_run *run, char key_out[KEY_MOST], bool *measures
     return SH_OK;
 }
 
+/* In a run on several nodes the links between them matter most, and are the ones told. */
 static void log_costs(shoal_run *run, const sh_costs *costs, const char *how) {
     char link[3 * SH_UNIT_TEXT];
     bool between = sh_engine_nodes(engine_of(&run->team)) > 1;
@@ -54,7 +56,9 @@ static void log_costs(shoal_run *run, const sh_costs *costs, const char *how) {
             costs->large != NULL ? costs->large->name : "");
 }
 
-/* Rank 0's figures, "" where it has none, to all. */
+/* Rank 0's figures, "" where it has none, to all.
+ * Collective. All ranks parse rank 0's text, so that all choose the same algorithms; the text
+ * is kept for later generations. */
 static sh_status agree(shoal_run *run, const char *known, sh_costs *costs_out, bool *sound_out) {
     char *text = NULL;
     SH_TRY(sh_team_tell(&run->team, known, &text));
@@ -64,7 +68,8 @@ static sh_status agree(shoal_run *run, const char *known, sh_costs *costs_out, b
     return *sound_out ? sh_engine_set_costs(engine_of(&run->team), costs_out) : SH_OK;
 }
 
-/* Whether the network is another one than that of the figures. */
+/* Whether the network is another one than that of the figures.
+ * Collective: rank 0 decides whether the figures are probed, and then all ranks take part. */
 static sh_status contradicts(shoal_run *run, const char *key, const sh_costs *costs, bool *out) {
     sh_team *team = &run->team;
     double doubts = sh_team_leads(team) && sh_tuner_measured(run->model.tuner, key) &&
@@ -76,7 +81,8 @@ static sh_status contradicts(shoal_run *run, const char *key, const sh_costs *co
     return SH_OK;
 }
 
-/* `*costs` are what was remembered, if that is sound. */
+/* `*costs` are what was remembered, if that is sound.
+ * Collective. Rank 0 remembers the new figures only where they contradict the old ones. */
 static sh_status measure(shoal_run *run, const char *key, sh_costs *costs, bool sound) {
     sh_costs found;
     char text[SH_COSTS_TEXT];

@@ -29,6 +29,7 @@ static char *facts_of(const shoal_run *run) {
     return facts;
 }
 
+/* Bytes of a fact in an error: two of them and the words around them must fit into its record. */
 enum { FACT_MOST = 128 };
 
 /* A fact as people read it: its key with the section it is in, and not too long. */
@@ -40,6 +41,8 @@ static void copy_fact(const char *section, const char *line, char fact_out[FACT_
              (int)strcspn(line, "\n"), line);
 }
 
+/* Whether the facts have a line with this line's key: else one side has an option that the
+ * other lacks. */
 static bool has_key(const char *facts, const char *line) {
     size_t key = strcspn(line, ":\n");
     for (; *facts != '\0'; facts += strcspn(facts, "\n") + (strchr(facts, '\n') != NULL))

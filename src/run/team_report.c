@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "run/run.h"
 
+/* Seconds of one worker. Doubles alone, as a sum over the ranks gathers them. */
 typedef struct worker_time {
     double data_s, compute_s, update_s, exposed_s;
 } worker_time;
@@ -18,6 +19,8 @@ static double waiting(const worker_time *mine, double slowest_s) {
     return behind < mine->exposed_s ? behind : mine->exposed_s;
 }
 
+/* In the metrics, as in the log, exposed communication and waiting for the slowest do not
+ * overlap. */
 static sh_status write_worker(const shoal_run *run, int rank, const worker_time *time,
                               double wait_s) {
     const sh_metric fields[] = {
@@ -32,6 +35,7 @@ static sh_status write_worker(const shoal_run *run, int rank, const worker_time 
     return sh_metrics_write(run->files.metrics, "worker", fields, SH_COUNT(fields));
 }
 
+/* On rank 0. A straggler is named beyond a fifth and half a second: less is noise. */
 static sh_status tell_times(const shoal_run *run, const worker_time *times, int ranks) {
     int slowest = 0;
     double sum = 0;
@@ -57,6 +61,7 @@ static sh_status tell_times(const shoal_run *run, const worker_time *times, int 
     return SH_OK;
 }
 
+/* Collective. Each rank fills its own entry among zeros, so that a sum gathers all of them. */
 static sh_status report_time(shoal_run *run) {
     sh_team *team = &run->team;
     if (team->group == NULL) return SH_OK;
@@ -80,12 +85,14 @@ static sh_status report_time(shoal_run *run) {
     return status;
 }
 
+/* Silent for a team that stayed as it was. */
 static void report_regroups(const shoal_run *run) {
     if (run->team.generation == 0) return;
     SH_INFO(&run->log, "workers left or joined %d time%s; %ld updates were lost with servers",
             run->team.generation, run->team.generation == 1 ? "" : "s", (long)run->team.lost);
 }
 
+/* Bytes of worker 0 for the whole run, as an average over the steps of this process. */
 static void report_bytes(const shoal_run *run) {
     if (run->stats.sent_bytes == 0 || run->at.step == 0) return;
     int64_t steps = run->at.step > run->at.first_step ? run->at.step - run->at.first_step : 1;

@@ -6,6 +6,7 @@
 
 sh_status sh_totals_count(shoal_run *run, sh_totals *totals_out) {
     sh_scheme_counts counts = sh_scheme_count(run);
+    // Doubles add up such counts exactly as long as they stay below 2^53.
     double sums[] = {(double)run->stats.sent_bytes, (double)run->stats.dense_bytes,
                      (double)counts.updates,        counts.shard_updates,
                      (double)counts.stale_updates,  (double)counts.stale_sum,
@@ -18,6 +19,7 @@ sh_status sh_totals_count(shoal_run *run, sh_totals *totals_out) {
                         .updates = sums[2],
                         .staleness_mean = NAN,
                         .staleness_most = NAN};
+    // Where servers update the model their updates count, and not those of the workers' replicas.
     if (sums[3] > 0) totals.updates = sums[3];
     if (sums[4] > 0) {
         totals.staleness_mean = sums[5] / sums[4];
@@ -31,6 +33,7 @@ sh_status sh_totals_count(shoal_run *run, sh_totals *totals_out) {
 
 sh_status sh_totals_tell_staleness(const shoal_run *run) {
     const sh_scheme_counts counts = sh_scheme_count(run);
+    // The leading server's histogram, as far as it sat on this worker.
     const sh_staleness *staleness = &counts.histogram;
     if (staleness->updates == 0) return SH_OK;
     double mean = (double)staleness->sum / (double)staleness->updates;

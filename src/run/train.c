@@ -12,6 +12,7 @@
 #include "run/sparse.h"
 #include "run/totals.h"
 
+/* Collective up to the totals; then rank 0 alone writes the end of log and metrics. */
 static sh_status finish(shoal_run *run) {
     sh_totals totals;
     double train_s = sh_run_training_s(run, sh_run_now(run));
@@ -56,6 +57,8 @@ static sh_status finish(shoal_run *run) {
 
 static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
+/* Rank 0's first lines: what is trained by whom, and what about the settings deserves a
+ * warning. */
 static void tell_begin(const shoal_run *run) {
     int64_t samples = (int64_t)sh_loader_samples(run->loader);
     int apart = sh_servers_apart(&run->config, run->team.ranks);
@@ -83,6 +86,8 @@ static void tell_begin(const shoal_run *run) {
     if (run->at.step > 0) SH_INFO(&run->log, "resumed after step %ld", (long)run->at.step);
 }
 
+/* Collective. The run's older files are replaced only when the learner has begun: until then it
+ * may still fail and must leave them alone. */
 static sh_status begin(shoal_run *run) {
     bool leads = sh_team_leads(&run->team);
     SH_TRY(run->learner.kind->begin(&run->learner));
@@ -109,11 +114,13 @@ static void note_stop(shoal_run *run) {
         {"reason", SH_METRIC_TEXT, .s = error.text},
     };
     sh_metrics_write(run->files.metrics, "stopped", fields, SH_COUNT(fields));
+    // The error that ended the run stays, even if writing it down has failed.
     sh_error_adopt(&error);
 }
 
 /* The first generation of the team: rank 0's state becomes everybody's. */
 static sh_status set_up(shoal_run *run) {
+    // First of all: collectives of ranks with different options would not fit together.
     SH_TRY(sh_team_compare(run));
     SH_TRY(sh_scheme_state_init(run));
     SH_TRY(sh_team_place_blocks(run));
@@ -149,6 +156,8 @@ static sh_status train(shoal_run *run) {
 
 shoal_status shoal_run_train(shoal_run *run) {
     SHOAL_NEED(run);
+    // Rank -1 stands for a worker that joins a team under way: it has no rank yet, and no part in
+    // the set-up.
     bool joins = run->team.rank < 0;
     run->stats.start_ns = sh_run_now(run);
     SHOAL_TRY(sh_data_need_targets(run->data.validation, "validation"));
@@ -164,6 +173,7 @@ shoal_status shoal_run_train(shoal_run *run) {
     // In virtual time the length of a folder's name, which travels before, must not show.
     if (run->team.env.spend != NULL && !joins) run->stats.start_ns = sh_run_now(run);
     if (status == SH_OK) status = train(run);
+    // A simulated worker that is dead must leave the files to whoever leads the team now.
     if (status != SH_OK && !sh_regroup_gone(run)) note_stop(run);
     return (shoal_status)status;
 }
