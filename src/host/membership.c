@@ -65,7 +65,7 @@ static int call_roll(const sh_membership *team, int *roll_out, int *count_out) {
     return holders;
 }
 
-/* Living members of the newest generation that hold the model; 0: it exists nowhere any more. */
+/* Living members of the newest generation that hold the model; 0: no worker has it any more. */
 static int holders_of(const sh_membership *team) {
     int count;
     return call_roll(team, NULL, &count);
@@ -101,7 +101,7 @@ static bool has_starter(const sh_membership *team) {
 bool sh_membership_died(sh_membership *team, int slot) {
     bool member = sh_membership_rank(team, slot) >= 0;
     release_slot(team, slot, SH_SERVER_GONE);
-    // One that was in no generation is missed by nobody.
+    // Nobody waits for a slot without a rank in the newest generation.
     if (!member) return true;
     if (team->restarts >= team->options.restarts_most || is_spent(team)) return false;
     if (holders_of(team) == 0 || has_starter(team)) return false;

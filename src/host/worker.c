@@ -169,8 +169,8 @@ void sh_die_with(pid_t parent) {
 _Noreturn void sh_worker_main(sh_worker *worker) {
     sh_die_with(worker->parent);
     signal(SIGINT, SIG_IGN);  // the parent takes it and tells us
-    // A terminal signals the whole process group: the parent alone decides what a signal means for
-    // the run.
+    // A terminal or batch system may signal the whole group: the parent alone decides what it means
+    // for the run.
     signal(SIGTERM, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);
     signal(SIGHUP, SIG_IGN);

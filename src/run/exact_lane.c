@@ -67,6 +67,8 @@ void sh_lane_fini(sh_lane *lane) {
     sh_free(lane->notes);
 }
 
+/* Samples are copied to the lane's own memory: kernels may choose by alignment, which must not
+ * depend on where a sample lies in the batch. */
 static const void *copy(void *to, const void *from, int64_t at, int64_t count, size_t bytes) {
     return memcpy(to, (const char *)from + (size_t)at * bytes, (size_t)count * bytes);
 }

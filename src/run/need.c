@@ -13,6 +13,7 @@ static size_t size_of(const void *of) {
     return bytes;
 }
 
+/* A size that was never set is noise or 0: refused before anything is written by it. */
 sh_status sh_struct_check(const void *out, const char *type) {
     size_t bytes = size_of(out);
     if (bytes >= sizeof bytes && bytes <= SIZE_MOST) return SH_OK;

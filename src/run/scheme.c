@@ -93,8 +93,8 @@ sh_status sh_scheme_check_run(const shoal_run *run) {
     SH_TRY(sh_codec_make(&run->config.codec, &codec));
     sh_sync_terms terms = terms_of(run, &codec);
     SH_TRY(sh_scheme_check(scheme, &run->config.scheme, &terms));
-    // A replica alone runs no scheme, and may keep the options of any: the same run file serves one
-    // worker and many.
+    // A replica alone, without servers apart, runs no scheme and may keep the options of any: one
+    // run file serves one worker and many.
     bool acts = sh_sync_acts(&run->config.scheme, sh_run_replicas(run));
     return acts ? check_options(&run->config, scheme) : SH_OK;
 }

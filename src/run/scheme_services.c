@@ -15,6 +15,8 @@ static sh_status serve(void *argument) {
     return task->service.scheme.kind->family->serve(&task->service);
 }
 
+/* Hook of a service: the scheme of this generation is being left, so nobody will ask it for
+ * anything more. */
 static bool quits(void *self) {
     const shoal_run *run = self;
     // Relaxed: what it guards is waited for by the end of the task.

@@ -21,6 +21,7 @@ typedef struct server_setup {
     void *snapshot;  // where it keeps one, in memory that it shares with the workers; NULL: nowhere
 } server_setup;
 
+/* 0 for a scheme that is not known, too: sh_config_check refuses that name. */
 int sh_servers_apart(const sh_config *config, int workers) {
     sh_scheme scheme;
     if (!sh_sync_apart(&config->scheme)) return 0;

@@ -85,7 +85,7 @@ sh_batch_share sh_run_share(const shoal_run *run) {
 
 /* ---- Parts and the whole ---- */
 
-/* After a failed reserve, too: slot_count counts the slots that were allocated. */
+/* After a failed reserve, too: slot_count counts the slots tried, of which the last may be NULL. */
 static void drop_blocks(sh_run_layout *layout) {
     sh_whole_blocks *b = &layout->blocks;
     for (int i = 0; i < b->slot_count; i++) sh_free(b->slots[i]);

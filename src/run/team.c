@@ -327,8 +327,8 @@ static sh_status share_slots(shoal_run *run) {
     return SH_OK;
 }
 
-/* How workers that step together do it, fixed for a generation of the team and equal on all
- * ranks. */
+/* How workers that step together do it, for one generation of the team: mapped memory is that of
+ * its group. */
 static sh_step_options step_options(const shoal_run *run) {
     const sh_config *config = &run->config;
     const sh_team *team = &run->team;
