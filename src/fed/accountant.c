@@ -12,8 +12,8 @@
 double sh_fed_order(size_t index) {
     static const double large[] = {128, 256, 512, 1024};
     SH_ASSERT(index < SH_FED_ORDERS);
-    if (index < 99) return 1 + (double)(index + 1) / 10;
-    if (index < 152) return (double)(index - 99 + 11);
+    if (index < 99) return 1 + (double)(index + 1) / 10;  // 1.1 to 10.9 by tenths
+    if (index < 152) return (double)(index - 99 + 11);    // 11 to 63
     return large[index - 152];
 }
 
@@ -23,6 +23,7 @@ static double log_add(double a, double b) {
     return isinf(low) && low < 0 ? high : high + log1p(exp(low - high));
 }
 
+/* log(e^a - e^b); rounding that makes a the smaller gives log 0. */
 static double log_subtract(double a, double b) {
     if (isinf(b) && b < 0) return a;
     return a > b ? a + log1p(-exp(b - a)) : -INFINITY;
@@ -39,6 +40,7 @@ static double log_erfc(double x) {
 static double log_moment_whole(double q, double s, int a) {
     double sum = -INFINITY;
     for (int i = 0; i <= a; i++) {
+        // log of the binomial coefficient a over i
         double choose = lgamma(a + 1.0) - lgamma(i + 1.0) - lgamma(a - i + 1.0);
         double power = (double)i * (i - 1) / (2 * s * s);
         sum = log_add(sum, choose + i * log(q) + (a - i) * log1p(-q) + power);
@@ -52,6 +54,7 @@ static double log_moment_any(double q, double s, double a) {
     const double z0 = s * s * log(1 / q - 1) + 0.5, root = sqrt(2) * s;
     for (int i = 0;; i++) {
         double j = a - i, k = i;
+        // generalised binomial coefficient: its sign may change
         if (i > 0) choose *= (a - i + 1) / i;
         double log_choose = log(fabs(choose));
         double low = log_choose + k * log(q) + j * log1p(-q) + k * (k - 1) / (2 * s * s) +
@@ -60,6 +63,7 @@ static double log_moment_any(double q, double s, double a) {
                       log(0.5) + log_erfc((z0 - j) / root);
         below = choose > 0 ? log_add(below, low) : log_subtract(below, low);
         above = choose > 0 ? log_add(above, high) : log_subtract(above, high);
+        // terms behind order a alternate and fall: e^-40 is below rounding
         if (i > a && fmax(low, high) < -40) return log_add(below, above);
     }
 }
@@ -77,17 +81,21 @@ double sh_fed_gaussian_rdp(double rate, double multiplier, double order) {
     return moment / (order - 1);
 }
 
+/* Renyi divergences of independent rounds add up at each order: composition is a sum. */
 void sh_fed_accountant_add(sh_fed_accountant *accountant, double rate, double multiplier,
                            double rounds) {
     for (size_t i = 0; i < SH_FED_ORDERS; i++)
         accountant->rdp[i] += rounds * sh_fed_gaussian_rdp(rate, multiplier, sh_fed_order(i));
 }
 
+/* Adds `rounds` times a cost that was computed before: no binomial sums. */
 void sh_fed_accountant_repeat(sh_fed_accountant *accountant, const sh_fed_accountant *cost,
                               double rounds) {
     for (size_t i = 0; i < SH_FED_ORDERS; i++) accountant->rdp[i] += rounds * cost->rdp[i];
 }
 
+/* Conversion of Renyi DP to (epsilon, delta) at the best order (Canonne, Kamath, Steinke 2020):
+ * epsilon = rdp + log(1 - 1/a) - (log delta + log a) / (a - 1). */
 double sh_fed_accountant_epsilon(const sh_fed_accountant *accountant, double delta) {
     double least = INFINITY;
     bool spent = false;
@@ -97,7 +105,7 @@ double sh_fed_accountant_epsilon(const sh_fed_accountant *accountant, double del
         double epsilon = rdp + log1p(-1 / a) - (log(delta) + log(a)) / (a - 1);
         if (epsilon < least) least = epsilon;
     }
-    if (!spent) return 0;
+    if (!spent) return 0;  // no rounds: no privacy is lost
     return least > 0 ? least : 0;
 }
 
@@ -115,7 +123,7 @@ double sh_fed_noise_for(double epsilon, double delta, double rate, double rounds
     while (spent_with(high, delta, rate, rounds) > epsilon) {
         low = high;
         high *= 2;
-        if (high > 1e6) return INFINITY;
+        if (high > 1e6) return INFINITY;  // no noise is enough
     }
     for (int i = 0; i < 60; i++) {
         double middle = (low + high) / 2;

@@ -15,7 +15,7 @@ sh_status sh_fed_invitation(sh_fed_store *store, int64_t unix_s, double hours,
     char url[300], fingerprint[80], token[SH_FED_TOKEN];
     SH_TRY(sh_fed_store_get(store, "url", url, sizeof url));
     SH_TRY(sh_fed_store_get(store, "fingerprint", fingerprint, sizeof fingerprint));
-    if (url[0] == '\0') {
+    if (url[0] == '\0') {  // the address is known once the server has listened
         SH_FAIL(SH_E_USAGE, "this server has not been started yet");
         return sh_error_hint("shoal fed serve");
     }
@@ -31,7 +31,7 @@ sh_status sh_fed_invite(const char *folder, int64_t count, double hours,
     SH_TRY(sh_fed_store_open(folder, false, &store));
     sh_status status = SH_OK;
     for (int64_t i = 0; i < count && status == SH_OK; i++) {
-        char text[SH_FED_LINE];
+        char text[SH_FED_LINE];  // holds a secret until it is redeemed
         status = sh_fed_invitation(store, (int64_t)time(NULL), hours, text);
         if (status == SH_OK) line(user, text);
     }
@@ -48,6 +48,7 @@ sh_status sh_fed_revoke(const char *folder, int64_t client) {
     return status;
 }
 
+/* What a pass over rows prints, and what it counts on the way. */
 typedef struct printing {
     FILE *file;  // NULL: count only
     bool json;
@@ -84,6 +85,7 @@ static void print_client(void *self, const sh_fed_client_row *client) {
             (unsigned long long)client->counted, client->revoked ? "  revoked" : "");
 }
 
+/* Safe while the server runs: SQLite serves readers beside its writer. */
 sh_status sh_fed_print_clients(const char *folder, bool json, FILE *file) {
     sh_fed_store *store = NULL;
     printing p = {.file = file, .json = json};
@@ -95,7 +97,7 @@ sh_status sh_fed_print_clients(const char *folder, bool json, FILE *file) {
 
 static void count_round(void *self, const sh_fed_round_row *round) {
     printing *p = self;
-    p->closed = round->round;
+    p->closed = round->round;  // rows come in ascending order: the last one stays
 }
 
 /* A round without a loss (secure or private aggregation) prints null, as NaN is no JSON. */
@@ -133,6 +135,7 @@ static sh_status spent_privacy(sh_fed_store *store, double *epsilon_out, double 
     *epsilon_out = *of_out = NAN;
     SH_TRY(sh_fed_store_get(store, "privacy", text, sizeof text));
     if (text[0] == '\0') return SH_OK;
+    // rate and rounds serve the noise alone, which is not used here
     SH_TRY(sh_fed_privacy_parse(text, 1, 1, &privacy));
     SH_TRY(sh_fed_store_charges(store, add_charge, &spent));
     *epsilon_out = sh_fed_accountant_epsilon(&spent, privacy.delta);
@@ -147,6 +150,7 @@ static sh_status print_status(sh_fed_store *store, bool json, FILE *file) {
     SH_TRY(sh_fed_store_get(store, "url", url, sizeof url));
     SH_TRY(sh_fed_store_get(store, "rounds", rounds, sizeof rounds));
     SH_TRY(sh_fed_store_clients(store, print_client, &seen));
+    // the newest round suffices to tell how many are closed
     SH_TRY(sh_fed_store_rounds(store, 1, count_round, &seen));
     int64_t open = sh_fed_store_open_invitations(store, (int64_t)time(NULL));
     double epsilon, budget;
@@ -174,6 +178,7 @@ static sh_status print_status(sh_fed_store *store, bool json, FILE *file) {
     return SH_OK;
 }
 
+/* Opens without creating: a wrong folder is an error, not a new store. */
 sh_status sh_fed_print_status(const char *folder, bool json, FILE *file) {
     sh_fed_store *store = NULL;
     SH_TRY(sh_fed_store_open(folder, false, &store));

@@ -22,6 +22,7 @@ void sh_fed_put(sh_fed_writer *writer, const void *data, size_t bytes) {
     writer->bytes += bytes;
 }
 
+/* The lowest `bytes` bytes of the value, lowest first, on any machine. */
 void sh_fed_put_number(sh_fed_writer *writer, uint64_t value, int bytes) {
     unsigned char digits[8];
     for (int i = 0; i < bytes; i++) digits[i] = (unsigned char)(value >> (8 * i));
@@ -35,12 +36,14 @@ void sh_fed_put_real(sh_fed_writer *writer, double value) {
     sh_fed_put_number(writer, bits, 8);
 }
 
+/* Length (4), then the bytes without a zero at the end. */
 void sh_fed_put_text(sh_fed_writer *writer, const char *text) {
     size_t length = strlen(text);
     sh_fed_put_number(writer, length, 4);
     sh_fed_put(writer, text, length);
 }
 
+/* Little-endian floats as they lie in memory. */
 void sh_fed_put_floats(sh_fed_writer *writer, const float *values, size_t count) {
     sh_fed_put(writer, values, count * sizeof *values);
 }
@@ -62,6 +65,7 @@ const void *sh_fed_take(sh_fed_reader *reader, size_t bytes) {
     return at;
 }
 
+/* After a failure 0; the caller looks at `failed` before it uses the value. */
 uint64_t sh_fed_take_number(sh_fed_reader *reader, int bytes) {
     const unsigned char *digits = sh_fed_take(reader, (size_t)bytes);
     uint64_t value = 0;
@@ -69,6 +73,7 @@ uint64_t sh_fed_take_number(sh_fed_reader *reader, int bytes) {
     return value;
 }
 
+/* Any bits are taken: NaN and infinity are the caller's to refuse. */
 double sh_fed_take_real(sh_fed_reader *reader) {
     uint64_t bits = sh_fed_take_number(reader, 8);
     double value;
@@ -79,6 +84,7 @@ double sh_fed_take_real(sh_fed_reader *reader) {
 /* A zero inside the text would hide what follows it from every C function. */
 void sh_fed_take_text(sh_fed_reader *reader, char *text_out, size_t size) {
     size_t length = (size_t)sh_fed_take_number(reader, 4);
+    // a length beyond `size` is refused, not cut off
     const char *text = length < size ? sh_fed_take(reader, length) : NULL;
     text_out[0] = '\0';
     if (text == NULL || memchr(text, '\0', length) != NULL) {
@@ -97,6 +103,7 @@ void sh_fed_take_floats(sh_fed_reader *reader, float *values_out, size_t count) 
     if (values != NULL) memcpy(values_out, values, count * sizeof(float));
 }
 
+/* A message with bytes left over is not the message that was meant. */
 bool sh_fed_reader_ends(const sh_fed_reader *reader) {
     return !reader->failed && reader->left == 0;
 }

@@ -14,8 +14,8 @@
 #include "fed/secret.h"
 #include "http/certificates.h"
 
-enum { ANSWER_MOST = 64 << 10 };
-static const int64_t RENEW_S = 10 * 24 * 3600;
+enum { ANSWER_MOST = 64 << 10 };                // bounds what a server can make a client allocate
+static const int64_t RENEW_S = 10 * 24 * 3600;  // certificates are valid for 30 days
 
 void sh_fed_identity_fini(sh_fed_identity *identity) {
     sh_free(identity->authority);
@@ -50,7 +50,7 @@ static sh_status check_fingerprint(const char *certificate, const char *ca) {
         return sh_error_hint("--ca sha256:HEX, as the join line has it");
     }
     SH_TRY(sh_certificate_fingerprint(certificate, own));
-    if (strcasecmp(own, ca + 7) == 0) return SH_OK;
+    if (strcasecmp(own, ca + 7) == 0) return SH_OK;  // hex digits in either case
     SH_FAIL(SH_E_PEER, "the server's authority has the fingerprint sha256:%s, not that of --ca",
             own);
     return sh_error_hint("this is another server than the one that invited you: ask who did");
@@ -62,6 +62,7 @@ static sh_status fetch_authority(const char *path, const sh_http_session_options
     sh_http_session_options bare = *server;
     sh_http_session *session = NULL;
     sh_http_answer answer = {0};
+    // nothing to verify with yet, and no key to show
     bare.authority = bare.certificate = bare.key = NULL;
     SH_TRY(sh_http_session_open(&bare, &session));
     sh_status status =
@@ -86,7 +87,7 @@ static sh_status take_authority(const char *path, const sh_http_session_options 
         return fetch_authority(path, server, ca);
     }
     if (ca == NULL) return SH_OK;
-    SH_TRY(sh_secret_read(path, &text));
+    SH_TRY(sh_secret_read(path, &text));  // the pinned certificate, against the --ca of now
     sh_status status = check_fingerprint(text, ca);
     sh_free(text);
     return status;
@@ -96,6 +97,7 @@ static sh_status take_authority(const char *path, const sh_http_session_options 
 static sh_status get_signed(sh_http_session *session, const char *path, const char *prefix,
                             const char *key, const char *request, const char *file) {
     sh_http_answer answer = {0};
+    // one allocation, overwritten below
     char *body = sh_format("%s%s", prefix, request), *both = NULL;
     sh_status status = body != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
     if (status == SH_OK)
@@ -103,10 +105,11 @@ static sh_status get_signed(sh_http_session *session, const char *path, const ch
             sh_http_session_ask(session, "POST", path, body, strlen(body), 0, ANSWER_MOST, &answer);
     if (status == SH_OK) status = expect(&answer, "the request to join");
     if (status == SH_OK) {
+        // key and certificate in one file: never one without the other
         both = sh_format("%s%s", key, (const char *)answer.data);
         status = both != NULL ? sh_secret_write(file, both) : SH_FAIL(SH_E_MEMORY, "out of memory");
     }
-    if (both != NULL) memset(both, 0, strlen(both));
+    if (both != NULL) memset(both, 0, strlen(both));  // the key is in it
     sh_free(both);
     sh_free(body);
     sh_http_answer_fini(&answer);
@@ -137,13 +140,16 @@ static sh_status join(const char *folder, const sh_fed_identity *identity,
     sh_http_session *session = NULL;
     sh_status status = path != NULL && prefix != NULL ? pending_request(path, &text)
                                                       : SH_FAIL(SH_E_MEMORY, "out of memory");
+    // from here on the pinned authority must have signed the server
     verified.authority = identity->authority;
     verified.certificate = verified.key = NULL;
     if (status == SH_OK) status = sh_http_session_open(&verified, &session);
+    // GnuTLS writes this header
     char *request = text != NULL ? strstr(text, "-----BEGIN NEW CERTIFICATE") : NULL;
     if (status == SH_OK && request == NULL)
         status = SH_FAIL(SH_E_FORMAT, "'%s' holds no certificate request", path);
     if (status == SH_OK) {
+        // the private part of the file; it is not sent
         key = sh_alloc((size_t)(request - text) + 1, 1);
         if (key != NULL) memcpy(key, text, (size_t)(request - text));
         status = key != NULL
@@ -152,7 +158,7 @@ static sh_status join(const char *folder, const sh_fed_identity *identity,
     }
     if (status == SH_OK) remove(path);
     sh_http_session_close(session);
-    if (text != NULL) memset(text, 0, strlen(text));
+    if (text != NULL) memset(text, 0, strlen(text));  // sh_secret_read made a copy of the key
     sh_free(text);
     sh_free(key);
     sh_free(prefix);
@@ -160,6 +166,8 @@ static sh_status join(const char *folder, const sh_fed_identity *identity,
     return status;
 }
 
+/* Paths in `identity_out` are the caller's to finish. Needs the network only where something is
+ * missing. */
 sh_status sh_fed_enrol(const char *folder, const sh_http_session_options *server, const char *token,
                        const char *ca, sh_fed_identity *identity_out) {
     sh_fed_identity identity = {.authority = sh_path_join(folder, "authority.pem"),
@@ -190,11 +198,12 @@ sh_status sh_fed_renew(const sh_fed_identity *identity, sh_http_session *session
     int64_t expires = 0;
     SH_TRY(sh_secret_read(identity->client, &text));
     sh_status status = sh_certificate_expiry(text, &expires);
-    memset(text, 0, strlen(text));
+    memset(text, 0, strlen(text));  // key and certificate: overwritten at once
     sh_free(text);
     if (status != SH_OK || expires - (int64_t)time(NULL) > RENEW_S) return status;
     status = sh_certificate_request(&key, &request);
     if (status == SH_OK)
+        // no token: the old certificate names the client
         status = get_signed(session, "/v1/renew", "", key, request, identity->client);
     if (key != NULL) memset(key, 0, strlen(key));
     sh_free(key);

@@ -19,6 +19,7 @@ void sh_fed_sum_fini(sh_fed_sum *sum) {
     *sum = (sh_fed_sum){0};
 }
 
+/* Reuses the memory for the next round. */
 void sh_fed_sum_clear(sh_fed_sum *sum) { memset(sum->total, 0, sum->count * sizeof *sum->total); }
 
 /* Before anything is added: a NaN or an overflow, once rounded to an integer, would spoil the sum
@@ -41,9 +42,11 @@ void sh_fed_sum_add(sh_fed_sum *sum, size_t first, const float *values, size_t c
     const double unit = scale * 0x1p40;
     const int64_t times = (int64_t)weight;
     for (size_t i = 0; i < count; i++)
+        // rounded once: 2^-40 units, then integers alone
         total[i] += (__int128)llrint((double)values[i] * unit) * times;
 }
 
+/* The exact sum divided by `weights`, the sum of the integer weights; rounding begins here. */
 void sh_fed_sum_mean(const sh_fed_sum *sum, double weights, float *mean_out) {
     for (size_t i = 0; i < sum->count; i++)
         mean_out[i] = (float)((double)sum->total[i] * 0x1p-40 / weights);

@@ -17,13 +17,16 @@
 /* Updates refused in a row, after which the client gives up: its data or options do not fit. */
 enum { REFUSALS_MOST = 3 };
 
+/* Monotonic: back-off does not notice a changed clock. */
 static int64_t now_ms(void) { return sh_clock_now_ns(&sh_clock_real) / 1000000; }
 
+/* Adapter of the run's stop hook for the HTTP session. */
 static bool stops(void *self) {
     const shoal_hooks *hooks = self;
     return hooks->stop != NULL && hooks->stop(hooks->user);
 }
 
+/* Adapter of the line hook for the log. */
 static void pass_line(void *self, sh_log_level level, const char *text) {
     const shoal_hooks *hooks = self;
     if (hooks->line != NULL) hooks->line(hooks->user, (shoal_log_level)level, text);
@@ -33,11 +36,12 @@ static void pass_line(void *self, sh_log_level level, const char *text) {
 static bool wait_until(const sh_fed_joining *j, int64_t at_ms) {
     while (now_ms() < at_ms) {
         if (stops((void *)(uintptr_t)j->hooks)) return false;
-        usleep(20000);
+        usleep(20000);  // 20 ms: the bound of the delay of a stop
     }
     return !stops((void *)(uintptr_t)j->hooks);
 }
 
+/* Patience counts from the last answer, whatever it said. */
 static bool is_patience_over(const sh_fed_joining *j) {
     return now_ms() - j->heard_ms > j->patience_ms;
 }
@@ -46,6 +50,7 @@ static bool is_patience_over(const sh_fed_joining *j) {
 static sh_status text_patiently(sh_fed_joining *j, const char *path, char **text_out) {
     for (int64_t pause = 500;; pause = pause < 30000 ? 2 * pause : pause) {
         sh_status status = sh_fed_join_text(j, path, text_out);
+        // anything but the network is not cured by waiting
         if (status != SH_E_IO || is_patience_over(j)) return status;
         SH_WARN(&j->log, "%s; trying again", sh_error_last()->text);
         if (!wait_until(j, now_ms() + pause)) return SH_FAIL(SH_E_INTERRUPTED, "stopped");
@@ -60,8 +65,10 @@ static sh_status open_run(sh_fed_joining *j, const sh_config *config) {
     SH_TRY(sh_config_copy(config, &mine));
     sh_status status = text_patiently(j, "/v1/run", &text);
     if (status == SH_OK) status = text_patiently(j, "/v1/facts", &facts);
+    // the server's text meets the same limits as a run file
     if (status == SH_OK) status = sh_fed_config_take(text, strlen(text), &mine);
     if (status == SH_OK)
+        // normalisation of the server, so that all clients train on the same scale
         status = sh_facts_parse("the server's facts", facts, strlen(facts), &known);
     if (status == SH_OK) status = sh_run_open_known(&mine, j->hooks, &known, &j->run);
     sh_config_fini(&mine);
@@ -69,6 +76,7 @@ static sh_status open_run(sh_fed_joining *j, const sh_config *config) {
     sh_free(facts);
     SH_TRY(status);
     SH_TRY(sh_run_part(j->run, "train", &j->train));
+    // else clients have nothing to measure on
     if (j->run->config.data.hold_out > 0) j->held_out = j->run->data.validation;
     return SH_OK;
 }
@@ -94,6 +102,7 @@ static char *control_path(const sh_fed_joining *j) {
 static sh_status load_control(sh_fed_joining *j) {
     sh_mapped file;
     char *path = control_path(j);
+    // zeros: a client's first control variates
     if (j->control == NULL) j->control = sh_alloc(j->params, sizeof *j->control);
     sh_status status = path != NULL && j->control != NULL
                            ? SH_OK
@@ -101,7 +110,7 @@ static sh_status load_control(sh_fed_joining *j) {
     if (status == SH_OK && sh_file_exists(path)) {
         status = sh_file_map(path, &file);
         if (status == SH_OK) {
-            if (file.bytes == j->params * sizeof *j->control)
+            if (file.bytes == j->params * sizeof *j->control)  // a file of another model is ignored
                 memcpy(j->control, file.data, file.bytes);
             sh_file_unmap(&file);
         }
@@ -114,6 +123,7 @@ static sh_status load_control(sh_fed_joining *j) {
 static sh_status keep_control(sh_fed_joining *j) {
     char *path = control_path(j);
     if (path == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a path");
+    // behind the update: the change of the control variates
     for (size_t i = 0; i < j->params; i++) j->control[i] += j->update[j->count + i];
     sh_status status = sh_file_write(path, j->control, j->params * sizeof *j->control);
     sh_free(path);
@@ -125,7 +135,7 @@ static sh_status note_fate(sh_fed_joining *j, sh_fed_fate fate) {
     if (fate == SH_FED_DROPPED) j->result.dropped++;
     if (fate != SH_FED_SERVED) return SH_OK;
     j->result.counted++;
-    j->refused = 0;
+    j->refused = 0;  // REFUSALS_MOST counts refusals in a row
     return j->control != NULL ? keep_control(j) : SH_OK;
 }
 
@@ -138,6 +148,7 @@ static sh_status ask(sh_fed_joining *j) {
     return note_fate(j, sh_fed_client_on_task(&j->client, now_ms(), &task));
 }
 
+/* A download that was cut fails with SH_E_IO, and goes on where it was at the next try. */
 static sh_status fetch(sh_fed_joining *j) {
     SH_TRY(sh_fed_join_fetch(j));
     sh_fed_client_on_model(&j->client, now_ms());
@@ -165,6 +176,7 @@ static sh_status learn(sh_fed_joining *j) {
                                     .round = task->round,
                                     .client = j->drawn,
                                     .proximal = task->proximal,
+                                    // scaffold: second vector, behind the model
                                     .server_control = j->received + j->count,
                                     .own_control = task->vectors > 1 ? j->control : NULL};
     sh_fed_trained trained;
@@ -195,6 +207,7 @@ static sh_status send_update(sh_fed_joining *j) {
     if (receipt.verdict == SH_FED_REFUSED) {
         SH_WARN(&j->log, "round %llu: the server refuses the update: %s",
                 (unsigned long long)receipt.round, receipt.reason);
+        // the reason comes from the server: shown, never interpreted
         if (++j->refused == REFUSALS_MOST)
             return SH_FAIL(SH_E_NUMERIC, "the server refused %d updates in a row: %s",
                            REFUSALS_MOST, receipt.reason);
@@ -221,9 +234,10 @@ static sh_status step(sh_fed_joining *j) {
 /* SH_E_IO goes back to asking, with a growing pause; the held update stays. */
 static sh_status loop(sh_fed_joining *j) {
     while (j->client.step != SH_FED_FINISH) {
+        // a stop between steps loses nothing that is held
         if (!wait_until(j, j->client.at_ms)) return SH_FAIL(SH_E_INTERRUPTED, "stopped");
         sh_status status = step(j);
-        if (status == SH_OK) j->heard_ms = now_ms();
+        if (status == SH_OK) j->heard_ms = now_ms();  // any answer
         if (status == SH_E_IO && is_patience_over(j))
             return sh_error_hint(
                 "the server has not answered for %.0f minutes; the same command "
@@ -232,7 +246,7 @@ static sh_status loop(sh_fed_joining *j) {
         if (status == SH_E_IO) {
             SH_WARN(&j->log, "%s; trying again", sh_error_last()->text);
             sh_fed_client_on_failure(&j->client, now_ms());
-        } else {
+        } else {  // verdicts and broken data are final
             SH_TRY(status);
         }
     }
@@ -246,10 +260,11 @@ static sh_status keep_model(sh_fed_joining *j) {
     sh_status status = sh_fed_join_fetch(j);
     if (status == SH_OK) {
         sh_fed_local_set(j->run, j->received);
+        // status of the public API is the internal one
         status = shoal_run_save(j->run, path) == SHOAL_OK ? SH_OK : sh_error_last()->code;
     } else {
         SH_WARN(&j->log, "the last model did not come: %s", sh_error_last()->text);
-        status = SH_OK;
+        status = SH_OK;  // the training counts; its last model is a convenience
     }
     sh_free(path);
     return status;
@@ -262,7 +277,7 @@ static sh_status make_personal(sh_fed_joining *j, sh_fed_personalise way) {
                                     .round = j->client.task.round,
                                     .client = j->drawn};
     sh_fed_personal own;
-    if (way == SH_FED_SHARED_ONLY) return SH_OK;
+    if (way == SH_FED_SHARED_ONLY) return SH_OK;  // no personal model is wanted
     SH_TRY(sh_fed_personal_make(j->run, way, j->train, j->held_out, &options, j->received,
                                 j->update, &own));
     j->result.shared_accuracy = own.shared;
@@ -283,7 +298,7 @@ static sh_status join(sh_fed_joining *j, const sh_config *config,
     SH_TRY(sh_fed_personalise_parse(options->personalise, &way));
     SH_TRY(sh_fed_enrol(j->folder, &server, options->token, options->ca, &j->identity));
     server.authority = j->identity.authority;
-    server.certificate = server.key = j->identity.client;
+    server.certificate = server.key = j->identity.client;  // one file holds both
     SH_TRY(sh_http_session_open(&server, &j->session));
     sh_status renewed = sh_fed_renew(&j->identity, j->session);
     if (renewed != SH_OK)
@@ -292,8 +307,9 @@ static sh_status join(sh_fed_joining *j, const sh_config *config,
     SH_TRY(make_room(j));
     SH_INFO(&j->log, "joined %s with %zu samples, model of %zu parameters", options->url,
             j->train->info.count, j->params);
+    // time and process: clients on one host must not stay in step
     sh_fed_client_init(&j->client, (uint64_t)now_ms(), (uint64_t)getpid());
-    j->drawn = sh_rng_u32(&j->client.rng);
+    j->drawn = sh_rng_u32(&j->client.rng);  // names this client in draws of its samples
     SH_TRY(loop(j));
     SH_TRY(keep_model(j));
     return make_personal(j, way);
@@ -313,7 +329,7 @@ shoal_status shoal_fed_join(const shoal_config *config, const shoal_hooks *hooks
     j.result.shared_accuracy = j.result.personal_accuracy = NAN;
     j.folder = config->config.out != NULL ? config->config.out : "federated";
     sh_status status = join(&j, &config->config, options);
-    const sh_error error = *sh_error_last();
+    const sh_error error = *sh_error_last();  // freeing below may overwrite the last error
     if (joined_out != NULL) *joined_out = j.result;
     sh_http_session_close(j.session);
     sh_http_answer_fini(&j.model);

@@ -10,7 +10,8 @@
 
 /* Rounds take the place of steps in the schedule. */
 sh_status sh_fed_local_prepare(shoal_run *run, int64_t rounds) {
-    SH_TRY(sh_run_make_optimizer(run));
+    SH_TRY(sh_run_make_optimizer(run));  // slots and update rule; zeroed by each round
+    // one "epoch" is the whole training
     run->length = (sh_length){.steps = rounds, .steps_per_epoch = rounds, .eval_every = 1};
     if (run->config.eval_every >= 1) run->length.eval_every = (int64_t)run->config.eval_every;
     return sh_schedule_init(&run->schedule, &run->config.schedule, run->optim.options.lr,
@@ -24,6 +25,7 @@ void sh_fed_local_set(shoal_run *run, const float *model) {
     if (states > 0) memcpy(run->model.blocks.states, model + params, states * sizeof *model);
 }
 
+/* Inverse of sh_fed_local_set. */
 void sh_fed_local_get(const shoal_run *run, float *model_out) {
     size_t params = run->model.net->params.total, states = run->model.net->states.total;
     memcpy(model_out, run->model.blocks.weights, params * sizeof *model_out);
@@ -41,7 +43,7 @@ static void correct_gradient(shoal_run *run, const sh_fed_local_options *options
     const float pull = (float)options->proximal;
     if (pull > 0)
         for (size_t i = 0; i < params; i++) gradients[i] += pull * (weights[i] - model[i]);
-    if (options->own_control == NULL) return;
+    if (options->own_control == NULL) return;  // not scaffold
     for (size_t i = 0; i < params; i++)
         gradients[i] += options->server_control[i] - options->own_control[i];
 }
@@ -53,6 +55,7 @@ static double clip(shoal_run *run) {
     float *gradients = run->model.blocks.gradients;
     if (run->config.clip_value > 0) sh_clip_value(gradients, params, (float)run->config.clip_value);
     if (run->config.clip_norm <= 0) return 1;
+    // a factor of at most 1
     return sh_clip_norm(gradients, params, run->config.clip_norm, &run->stats.grad_norm);
 }
 
@@ -61,9 +64,11 @@ static sh_status find_frozen(const shoal_run *run, bool **frozen_out) {
     const sh_net *net = run->model.net;
     bool *frozen = sh_alloc(net->params.count + 1, sizeof *frozen);
     if (frozen == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a client");
-    for (size_t i = 0; i < net->params.count; i++) frozen[i] = true;
+    for (size_t i = 0; i < net->params.count; i++) frozen[i] = true;  // all but the head
     size_t last = net->layer_count;
+    // the last layer that has parameters
     while (last > 0 && net->layers[last - 1]->param_count == 0) last--;
+    // the head alone is trained
     for (int i = 0; last > 0 && i < net->layers[last - 1]->param_count; i++)
         frozen[net->layers[last - 1]->params[i]] = false;
     *frozen_out = frozen;
@@ -75,15 +80,17 @@ static sh_status take_step(shoal_run *run, const sh_batch *batch,
                            const sh_fed_local_options *options, const float *model,
                            const bool *frozen, double lr, int64_t step, sh_loss_result *total) {
     sh_loss_result result;
-    sh_replica alone = {.ranks = 1, .params = &run->model.net->params};
+    sh_replica alone = {.ranks = 1,
+                        .params = &run->model.net->params};  // a client is a team of one
     SH_TRY(sh_run_gradient(run, &alone, batch, SH_MEAN_GLOBAL, &result));
     total->sum += result.sum;
-    total->counted += result.counted;
+    total->counted += result.counted;  // samples that count, without ignored labels
     correct_gradient(run, options, model);
     const sh_param_list *params = &run->model.net->params;
     sh_optim_step update = {.params = params,
                             .count = params->count,
                             .high = params->total,
+                            // skips what is frozen, or what no path used
                             .unused = frozen != NULL     ? frozen
                                       : run->drops_paths ? run->model.param_unused
                                                          : NULL,
@@ -103,17 +110,18 @@ static sh_status train(shoal_run *run, sh_loader *loader, const sh_fed_local_opt
     while (options->steps == 0 || trained->steps < options->steps) {
         const sh_batch *batch;
         SH_TRY(sh_loader_next(loader, &batch));
-        if (batch == NULL) break;
+        if (batch == NULL) break;  // end of the epochs
         trained->steps++;
         sh_status status =
             take_step(run, batch, options, model, frozen, lr, trained->steps, &total);
-        sh_loader_release(loader, batch);
+        sh_loader_release(loader, batch);  // before the status is looked at: batches are borrowed
         SH_TRY(status);
         run->at.samples_here += (int64_t)batch->count;
         if (run->hooks.stop != NULL && run->hooks.stop(run->hooks.user))
             return SH_FAIL(SH_E_INTERRUPTED, "stopped in round %llu",
                            (unsigned long long)options->round);
     }
+    // mean over all steps, while the model moves
     trained->loss = total.counted > 0 ? total.sum / (double)total.counted : NAN;
     return SH_OK;
 }
@@ -121,7 +129,7 @@ static sh_status train(shoal_run *run, sh_loader *loader, const sh_fed_local_opt
 /* With momentum m, tau steps move the model as far as these many without (Wang et al. 2020). */
 static double effective_steps(const shoal_run *run, int64_t steps) {
     double m = run->optim.options.momentum, tau = (double)steps;
-    if (isnan(m) || m <= 0 || m >= 1) return tau;
+    if (isnan(m) || m <= 0 || m >= 1) return tau;  // plain SGD, or an optimizer without momentum
     return (tau - m * (1 - pow(m, tau)) / (1 - m)) / (1 - m);
 }
 
@@ -131,12 +139,13 @@ static sh_loader_options loader_options(const shoal_run *run, const sh_dataset *
                                         const sh_fed_local_options *options) {
     sh_rng rng = sh_rng_stream((uint64_t)run->config.seed, SH_RNG_FED_LOCAL,
                                (uint32_t)options->client, options->round);
-    size_t batch = (size_t)run->config.batch;
+    size_t batch = (size_t)run->config.batch;  // at least one step for everybody
     return (sh_loader_options){.batch = batch < data->info.count ? batch : data->info.count,
                                .seed = sh_rng_u64(&rng),
                                .shuffle = true,
                                .crop = run->config.data.crop,
                                .flip = run->config.data.flip,
+                               // steps given: the loader never ends
                                .epochs = options->steps > 0 ? 0 : options->epochs,
                                .ignore = &run->config.loss.ignore_index};
 }
@@ -146,9 +155,10 @@ static void take_difference(const shoal_run *run, const sh_fed_local_options *op
                             const float *model, double moved, float *update_out) {
     size_t params = run->model.net->params.total, count = sh_fed_count(run);
     sh_fed_local_get(run, update_out);
+    // states, too: running means move by differences
     for (size_t i = 0; i < count; i++) update_out[i] -= model[i];
     if (options->own_control == NULL) return;
-    memset(update_out + count, 0, count * sizeof *update_out);
+    memset(update_out + count, 0, count * sizeof *update_out);  // states have no control variates
     for (size_t i = 0; i < params; i++)
         update_out[count + i] =
             -options->server_control[i] - (float)((double)update_out[i] / moved);
@@ -161,9 +171,11 @@ sh_status sh_fed_local_train(shoal_run *run, const sh_dataset *data,
     sh_loader *loader = NULL;
     sh_fed_trained trained = {.samples = data->info.count};
     sh_loader_options loading = loader_options(run, data, options);
+    // rounds count from 1, schedules from 0
     double lr = sh_schedule_lr(&run->schedule, (int64_t)options->round - 1);
     sh_fed_local_set(run, model);
     for (int i = 0; i < run->optim.slot_count; i++)
+        // slots of the client before in a simulation
         memset(run->optim.slots[i], 0, run->optim.total * sizeof(float));
     SH_TRY(sh_loader_create(data, &loading, &loader));
     bool *frozen = NULL;

@@ -22,6 +22,7 @@ static void put_header(sh_fed_writer *writer, sh_fed_kind kind, size_t body_byte
 }
 
 void sh_fed_write_task(sh_fed_writer *writer, const sh_fed_task *task) {
+    // bytes of the body, in the order below
     put_header(writer, SH_FED_TASK, 1 + 8 + 4 + 8 + 4 + SH_FED_HASH + 8 + 4 + 1);
     sh_fed_put_number(writer, task->action, 1);
     sh_fed_put_number(writer, task->round, 8);
@@ -31,6 +32,7 @@ void sh_fed_write_task(sh_fed_writer *writer, const sh_fed_task *task) {
     sh_fed_put(writer, task->model, SH_FED_HASH);
     sh_fed_put_real(writer, task->proximal);
     sh_fed_put_number(writer, task->vectors, 4);
+    // unknown bits are refused by readers
     sh_fed_put_number(writer, (task->holds ? HOLDS : 0) | (task->takes_late ? TAKES_LATE : 0), 1);
 }
 
@@ -55,6 +57,7 @@ void sh_fed_write_update(sh_fed_writer *writer, const sh_fed_update *update) {
     sh_fed_put_floats(writer, update->values, values);
 }
 
+/* The reason is at most as long as a receipt has room for. */
 void sh_fed_write_receipt(sh_fed_writer *writer, const sh_fed_receipt *receipt) {
     put_header(writer, SH_FED_RECEIPT, 1 + 8 + 4 + 4 + strlen(receipt->reason));
     sh_fed_put_number(writer, receipt->verdict, 1);
@@ -67,12 +70,13 @@ void sh_fed_write_receipt(sh_fed_writer *writer, const sh_fed_receipt *receipt) 
 static sh_status open_message(const void *data, size_t bytes, sh_fed_kind kind,
                               sh_fed_reader *reader) {
     *reader = (sh_fed_reader){.at = data, .left = bytes};
+    // NULL where there are fewer bytes than a header
     const char *start = sh_fed_take(reader, sizeof magic);
     uint64_t version = sh_fed_take_number(reader, 2), given = sh_fed_take_number(reader, 2),
              body = sh_fed_take_number(reader, 4);
     if (start == NULL || reader->failed || memcmp(start, magic, sizeof magic) != 0)
         return SH_FAIL(SH_E_FORMAT, "%zu bytes that are no federated message", bytes);
-    if (version != SH_FED_VERSION) {
+    if (version != SH_FED_VERSION) {  // before anything else of the message is interpreted
         SH_FAIL(SH_E_FORMAT, "a message of protocol version %d; this program speaks version %d",
                 (int)version, SH_FED_VERSION);
         return sh_error_hint("run the same version of Shoal on both sides");
@@ -80,7 +84,7 @@ static sh_status open_message(const void *data, size_t bytes, sh_fed_kind kind,
     if (given != kind)
         return SH_FAIL(SH_E_FORMAT, "a message of kind %d where %d is expected", (int)given,
                        (int)kind);
-    if (body != reader->left)
+    if (body != reader->left)  // truncated, or with something behind
         return SH_FAIL(SH_E_FORMAT, "a message whose body has %zu bytes and says %llu",
                        reader->left, (unsigned long long)body);
     return SH_OK;
@@ -103,7 +107,7 @@ sh_status sh_fed_read_task(const void *data, size_t bytes, sh_fed_task *task_out
     sh_fed_task task = {0};
     SH_TRY(open_message(data, bytes, SH_FED_TASK, &reader));
     uint64_t action = sh_fed_take_number(&reader, 1);
-    task.action = (sh_fed_action)action;
+    task.action = (sh_fed_action)action;  // checked below, before anybody switches on it
     task.round = sh_fed_take_number(&reader, 8);
     task.attempt = (uint32_t)sh_fed_take_number(&reader, 4);
     task.counted = sh_fed_take_number(&reader, 8);
@@ -118,8 +122,9 @@ sh_status sh_fed_read_task(const void *data, size_t bytes, sh_fed_task *task_out
     if (action >= SH_FED_ACTIONS)
         return SH_FAIL(SH_E_FORMAT, "a task with the unknown action %d", (int)action);
     if (flags > (HOLDS | TAKES_LATE))
+        // flags of a later version change what a task means
         return SH_FAIL(SH_E_FORMAT, "a task with the unknown flags %d", (int)flags);
-    if (!isfinite(task.proximal) || task.proximal < 0)
+    if (!isfinite(task.proximal) || task.proximal < 0)  // NaN would spoil every gradient
         return SH_FAIL(SH_E_FORMAT, "a task whose proximal term is no number");
     if (task.vectors < 1 || task.vectors > SH_FED_VECTORS_MOST)
         return SH_FAIL(SH_E_FORMAT, "a task that wants %u vectors", task.vectors);
@@ -131,17 +136,19 @@ sh_status sh_fed_read_task(const void *data, size_t bytes, sh_fed_task *task_out
 static sh_status check_update(const sh_fed_update *update, size_t left, size_t room) {
     if (update->vectors < 1 || update->vectors > SH_FED_VECTORS_MOST)
         return SH_FAIL(SH_E_FORMAT, "an update of %u vectors", update->vectors);
-    if (update->count > room / update->vectors)
+    if (update->count > room / update->vectors)  // division: the product cannot overflow
         return SH_FAIL(SH_E_SHAPE, "an update of %u x %llu values, where there is room for %zu",
                        update->vectors, (unsigned long long)update->count, room);
     if (left != update->vectors * update->count * sizeof(float))
         return SH_FAIL(SH_E_FORMAT, "an update that says %u x %llu values and has %zu bytes",
                        update->vectors, (unsigned long long)update->count, left);
-    if (!isfinite(update->steps) || !(update->steps > 0))
+    if (!isfinite(update->steps) || !(update->steps > 0))  // a divisor in fednova
         return SH_FAIL(SH_E_FORMAT, "an update of no steps");
     return SH_OK;
 }
 
+/* `values_out` has room for `room` floats and is the only output that a refused message may have
+ * touched. */
 sh_status sh_fed_read_update(const void *data, size_t bytes, float *values_out, size_t room,
                              sh_fed_update *update_out) {
     sh_fed_reader reader;
@@ -156,7 +163,7 @@ sh_status sh_fed_read_update(const void *data, size_t bytes, float *values_out, 
     update.accuracy = sh_fed_take_real(&reader);
     update.vectors = (uint32_t)sh_fed_take_number(&reader, 4);
     update.count = sh_fed_take_number(&reader, 8);
-    if (reader.failed) return close_message(&reader, "an update");
+    if (reader.failed) return close_message(&reader, "an update");  // before sizes are believed
     SH_TRY(check_update(&update, reader.left, room));
     sh_fed_take_floats(&reader, values_out, update.vectors * update.count);
     SH_TRY(close_message(&reader, "an update"));
@@ -165,6 +172,7 @@ sh_status sh_fed_read_update(const void *data, size_t bytes, float *values_out, 
     return SH_OK;
 }
 
+/* The reason is text of the server; one that is longer than a receipt has room for is refused. */
 sh_status sh_fed_read_receipt(const void *data, size_t bytes, sh_fed_receipt *receipt_out) {
     sh_fed_reader reader;
     sh_fed_receipt receipt = {0};

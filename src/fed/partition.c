@@ -22,6 +22,7 @@ typedef struct dealer {
     sh_fed_partition *out;
 } dealer;
 
+/* Independent streams: another use draws the same whatever the first one drew. */
 static sh_rng stream(const dealer *d, uint32_t use) {
     return sh_rng_stream(d->seed, SH_RNG_FED_PARTITION, use, 0);
 }
@@ -35,7 +36,7 @@ static sh_status read_labels(dealer *d, const char *how) {
     d->labels = sh_alloc(d->count, sizeof *d->labels);
     if (d->labels == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for labels");
     for (size_t i = 0; i < d->count; i++) {
-        d->train->get(d->train, i, NULL, &d->labels[i]);
+        d->train->get(d->train, i, NULL, &d->labels[i]);  // NULL: no features
         // A label that does not count is dealt with the first class.
         if (d->labels[i] < 0 || (size_t)d->labels[i] >= d->classes) d->labels[i] = 0;
     }
@@ -46,6 +47,7 @@ static sh_status read_labels(dealer *d, const char *how) {
 static void deal_evenly(dealer *d) {
     sh_rng rng = stream(d, USE_ORDER);
     sh_rng_shuffle(&rng, d->out->order, d->count);
+    // begin[c] of integer shares: sizes differ by one at most
     for (size_t c = 0; c <= d->out->clients; c++) d->out->begin[c] = d->count * c / d->out->clients;
 }
 
@@ -58,7 +60,7 @@ static sh_status sort_by_class(dealer *d, uint32_t *sorted_out, size_t *starts_o
     size_t at = 0;
     for (size_t k = 0; k < d->classes; k++) {
         starts_out[k] = at;
-        for (size_t i = 0; i < d->count; i++)
+        for (size_t i = 0; i < d->count; i++)  // O(classes count): done once
             if ((size_t)d->labels[drawn[i]] == k) sorted_out[at++] = drawn[i];
     }
     starts_out[d->classes] = at;
@@ -69,7 +71,7 @@ static sh_status sort_by_class(dealer *d, uint32_t *sorted_out, size_t *starts_o
 /* `each` shards per client, drawn from a shuffled deck: a client sees few classes. */
 static sh_status deal_shards(dealer *d, const uint32_t *sorted, size_t each) {
     size_t shards = each * d->out->clients, at = 0;
-    if (shards > d->count) {
+    if (shards > d->count) {  // an empty shard would leave a client without samples
         SH_FAIL(SH_E_USAGE, "%zu samples cannot be cut into %zu shards", d->count, shards);
         return sh_error_hint("take fewer clients or shards");
     }
@@ -77,7 +79,7 @@ static sh_status deal_shards(dealer *d, const uint32_t *sorted, size_t each) {
     if (deck == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a partition");
     sh_rng rng = stream(d, USE_SHARDS);
     sh_rng_shuffle(&rng, deck, shards);
-    for (size_t s = 0; s < shards; s++) {
+    for (size_t s = 0; s < shards; s++) {  // consecutive cards of the deck go to one client
         size_t first = d->count * deck[s] / shards, end = d->count * (deck[s] + 1) / shards;
         if (s % each == 0) d->out->begin[s / each] = at;
         memcpy(d->out->order + at, sorted + first, (end - first) * sizeof *sorted);
@@ -98,7 +100,7 @@ static double draw_gamma(sh_rng *rng, double a) {
     double d = a - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (;;) {
         double x = (double)sh_rng_normal(rng), v = 1 + c * x;
-        if (v <= 0) continue;
+        if (v <= 0) continue;  // outside the support: draw again
         v = v * v * v;
         double u = 1.0 - (double)sh_rng_uniform(rng);
         if (log(u) < 0.5 * x * x + d - d * v + d * log(v)) return boost * d * v;
@@ -117,8 +119,9 @@ static void draw_counts(dealer *d, double concentration, const size_t *starts, d
         for (size_t c = 0; c < clients; c++) sum += weights[c] = draw_gamma(&rng, concentration);
         for (size_t c = 0; c < clients; c++) {
             before += weights[c];
+            // all draws underflowed: the last client gets the class
             size_t end = sum > 0 ? (size_t)llrint((double)size * before / sum) : dealt;
-            if (end > size || c + 1 == clients) end = size;
+            if (end > size || c + 1 == clients) end = size;  // rounding may not lose a sample
             counts_out[k * clients + c] = end - dealt;
             dealt = end;
         }
@@ -138,7 +141,7 @@ static void fill_empty(size_t *counts, size_t classes, size_t clients) {
             }
         if (own > 0) continue;
         counts[from]--;
-        counts[from / clients * clients + c]++;
+        counts[from / clients * clients + c]++;  // same class, moved to the client that had none
     }
 }
 
@@ -188,6 +191,8 @@ static sh_status mix(dealer *d) {
     return complete ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for a partition");
 }
 
+/* Sorts, deals, then mixes within each client. `amount`: shards for each client, or the
+ * concentration. */
 static sh_status deal_classes(dealer *d, const char *how, bool shards, double amount) {
     SH_TRY(read_labels(d, how));
     uint32_t *sorted = sh_alloc(d->count, sizeof *sorted);
@@ -220,6 +225,7 @@ static sh_status deal(dealer *d, const char *how) {
     const char *number = how + (shards ? 7 : 10);
     double amount = sh_strtod(number, &end), least = shards ? 1 : 0.01;
     bool whole = !shards || amount == floor(amount);
+    // NaN fails the comparisons
     if (end == number || *end != '\0' || !(amount >= least) || !(amount <= 1e6) || !whole)
         return refuse(how);
     return deal_classes(d, how, shards, amount);
@@ -242,6 +248,7 @@ sh_status sh_fed_partition_make(const sh_dataset *train, const char *how, size_t
                                   .begin = sh_alloc(clients + 1, sizeof(size_t)),
                                   .clients = clients};
     dealer d = {.train = train, .count = train->info.count, .seed = seed, .out = &partition};
+    // `begin` (clients + 1), `order` (count): indices into the training data
     sh_status status = partition.order != NULL && partition.begin != NULL
                            ? deal(&d, how)
                            : SH_FAIL(SH_E_MEMORY, "out of memory for a partition");
@@ -268,8 +275,10 @@ sh_status sh_fed_partition_open(const sh_fed_partition *partition, const sh_data
     uint32_t *index = sh_alloc(count, sizeof *index);
     if (index == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a client's data");
     const uint32_t *own = partition->order + partition->begin[client] + first;
+    // the training data may be a view itself
     for (size_t i = 0; i < count; i++) index[i] = (uint32_t)sh_view_at(data->train, own[i]);
     sh_dataset *dataset = NULL;
+    // views do not change their source
     sh_source *source = (sh_source *)(uintptr_t)sh_view_source(data->train);
     SH_TRY(sh_view_create(source, 0, count, index, &dataset));
     dataset->info = data->train->info;

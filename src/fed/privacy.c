@@ -28,8 +28,9 @@ static sh_status take(sh_fed_privacy *p, const char *name, size_t length, double
                  {"clip", &p->clip, 1e-9, 1e5},
                  {"noise", &p->noise, 1e-3, 1e6}};
     for (size_t i = 0; i < SH_COUNT(known); i++) {
+        // whole names alone
         if (strlen(known[i].name) != length || memcmp(known[i].name, name, length) != 0) continue;
-        if (!(value >= known[i].least) || !(value <= known[i].most))
+        if (!(value >= known[i].least) || !(value <= known[i].most))  // NaN fails, too
             return SH_FAIL(SH_E_USAGE, "private: %s is %g, and must be from %g to %g",
                            known[i].name, value, known[i].least, known[i].most);
         *known[i].at = value;
@@ -42,8 +43,8 @@ static sh_status take(sh_fed_privacy *p, const char *name, size_t length, double
 /* Without noise=, the least noise that lets all rounds stay within epsilon. */
 sh_status sh_fed_privacy_parse(const char *text, double rate, int64_t rounds,
                                sh_fed_privacy *privacy_out) {
-    sh_fed_privacy p = {.on = true, .clip = 1};
-    for (const char *at = text;; at++) {
+    sh_fed_privacy p = {.on = true, .clip = 1};  // clip 1 unless given
+    for (const char *at = text;; at++) {         // name=value, separated by commas
         size_t length = strcspn(at, "=,");
         char *end = NULL;
         if (length == 0 || at[length] != '=') return fail_text(text);
@@ -62,6 +63,7 @@ sh_status sh_fed_privacy_parse(const char *text, double rate, int64_t rounds,
     return SH_OK;
 }
 
+/* From the system's generator: noise that can be repeated can be taken off. */
 sh_status sh_fed_privacy_draw_key(sh_fed_privacy *privacy) {
     if (sodium_init() < 0) return SH_FAIL(SH_E_UNSUPPORTED, "libsodium does not start");
     randombytes_buf(privacy->key, sizeof privacy->key);
@@ -78,16 +80,18 @@ void sh_fed_privacy_seed_key(sh_fed_privacy *privacy, uint64_t seed) {
 static void stream(const sh_fed_privacy *privacy, unsigned use, uint64_t round, uint32_t attempt,
                    uint64_t index, void *out, size_t bytes) {
     unsigned char key[32], nonce[crypto_stream_chacha20_NONCEBYTES];
-    struct {
+    struct {  // padding-free: hashed as bytes
         uint64_t use, round, attempt;
     } name = {use, round, attempt};
     crypto_generichash(key, sizeof key, (const unsigned char *)&name, sizeof name, privacy->key,
                        sizeof privacy->key);
     memcpy(nonce, &index, sizeof nonce);
     crypto_stream_chacha20(out, bytes, nonce, key);
-    sodium_memzero(key, sizeof key);
+    sodium_memzero(key, sizeof key);  // derived keys do not stay on the stack
 }
 
+/* Factor that clips the whole update to the L2 norm `clip`: the sensitivity that the accountant
+ * counts on. */
 double sh_fed_privacy_scale(const sh_fed_privacy *privacy, const float *values, size_t count) {
     double squares = 0;
     for (size_t i = 0; i < count; i++) squares += (double)values[i] * (double)values[i];
@@ -114,7 +118,7 @@ sh_status sh_fed_privacy_add_noise(const sh_fed_privacy *privacy, uint64_t round
                                    uint64_t weight, sh_fed_sum *sum) {
     uint64_t bits[PIECE];
     double drawn[PIECE];
-    const double deviation = privacy->noise * privacy->clip * 0x1p40;
+    const double deviation = privacy->noise * privacy->clip * 0x1p40;  // in units of the sum, 2^-40
     if (!(deviation < 0x1p55))  // eight deviations stay within 63 bits
         return SH_FAIL(SH_E_USAGE, "noise %g of clip %g is too large", privacy->noise,
                        privacy->clip);
@@ -123,9 +127,10 @@ sh_status sh_fed_privacy_add_noise(const sh_fed_privacy *privacy, uint64_t round
         stream(privacy, FOR_NOISE, round, attempt, at / PIECE, bits, sizeof bits);
         normals(bits, PIECE, drawn);
         for (size_t i = 0; i < count; i++)
+            // `weight` is what each update counts
             sum->total[at + i] += (__int128)llrint(drawn[i] * deviation) * (int64_t)weight;
     }
-    sodium_memzero(drawn, sizeof drawn);
+    sodium_memzero(drawn, sizeof drawn);  // noise left on the stack would undo it
     sodium_memzero(bits, sizeof bits);
     return SH_OK;
 }

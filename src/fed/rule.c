@@ -14,6 +14,7 @@ SH_FED_RULE_LIST(DECLARE)
 #define ROW(name) &sh_fed_rule_##name,
 static const sh_fed_rule *const rules[] = {SH_FED_RULE_LIST(ROW)};
 
+/* NULL behind the last rule. */
 const sh_fed_rule *sh_fed_rule_at(size_t index) {
     return index < SH_COUNT(rules) ? rules[index] : NULL;
 }
@@ -23,6 +24,7 @@ const char *sh_fed_rule_name_at(size_t index) {
     return rule != NULL ? rule->name : NULL;
 }
 
+/* Adapter for sh_nearest. */
 static const char *name_for_nearest(const void *names, size_t index) {
     (void)names;
     return sh_fed_rule_name_at(index);
@@ -81,6 +83,7 @@ sh_status sh_fed_rule_parse(const char *text, sh_fed_rule_options *options_out) 
     return SH_OK;
 }
 
+/* Parameters move by the learning rate; running statistics (states) take the whole mean. */
 void sh_fed_apply_mean(const sh_fed_rule_options *options, const sh_fed_closing *closing) {
     const float lr = (float)options->lr;
     for (size_t i = 0; i < closing->params; i++) closing->model[i] += lr * closing->mean[i];

@@ -14,7 +14,7 @@
 /* Synced before the rename: a crash leaves the old file or the new one. */
 static bool write_all(int fd, const char *text) {
     for (size_t left = strlen(text); left > 0;) {
-        ssize_t written = write(fd, text, left);
+        ssize_t written = write(fd, text, left);  // a signal is no failure
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) return false;
         text += written;
@@ -27,17 +27,19 @@ static bool write_all(int fd, const char *text) {
 sh_status sh_secret_write(const char *path, const char *text) {
     char *temporary = sh_format("%s.tmp", path);
     if (temporary == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a path");
-    unlink(temporary);
+    unlink(temporary);  // left over by a crash
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool done = fd >= 0 && write_all(fd, text);
+    // close reports what a network file system could not write
     if (fd >= 0) done = close(fd) == 0 && done;
     done = done && rename(temporary, path) == 0;
     sh_status status = SH_OK;
     if (!done) {
+        // errno of the first step that failed, or of close
         status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
         unlink(temporary);
     }
-    sh_sync_folder_of(path);
+    sh_sync_folder_of(path);  // the rename is durable only with its folder
     sh_free(temporary);
     return status;
 }

@@ -9,6 +9,7 @@ static void put(crypto_generichash_state *state, const void *data, size_t bytes)
     crypto_generichash_update(state, data, bytes);
 }
 
+/* Numbers as 8 little-endian bytes on any machine. */
 static void put_number(crypto_generichash_state *state, uint64_t number) {
     unsigned char bytes[8];
     for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(number >> (8 * i));
@@ -30,13 +31,15 @@ static void put_terms(crypto_generichash_state *state, const sh_secure_terms *te
     put_number(state, terms->count);
 }
 
+/* Names the round's terms, and who is there with which keys: keys and seals of another round
+ * differ. */
 void sh_secure_context(const sh_secure_terms *terms, const bool *there,
                        const sh_secure_advert *adverts, unsigned char context_out[SH_SECURE_HASH]) {
     crypto_generichash_state state;
     begin(&state, "context");
     put_terms(&state, terms);
     for (size_t i = 0; i < terms->clients; i++) {
-        put_number(&state, there[i]);
+        put_number(&state, there[i]);  // the flag separates an absent client from keys
         if (!there[i]) continue;
         put(&state, adverts[i].seal_key, SH_SECURE_KEY);
         put(&state, adverts[i].mask_key, SH_SECURE_KEY);
@@ -60,7 +63,8 @@ sh_status sh_secure_pair_key(const unsigned char secret[SH_SECURE_KEY],
     put_number(&state, high);
     put(&state, common, sizeof common);
     crypto_generichash_final(&state, key_out, SH_SECURE_KEY);
-    sodium_memzero(common, sizeof common);
+    sodium_memzero(common,
+                   sizeof common);  // X25519 output is no uniform key: only its hash is used
     return SH_OK;
 }
 
@@ -74,14 +78,17 @@ void sh_secure_add_mask(const unsigned char key[SH_SECURE_KEY], bool subtracts, 
     for (size_t at = 0; at < count; at += PIECE) {
         uint64_t piece = at / PIECE;
         size_t some = count - at < PIECE ? count - at : PIECE;
-        memcpy(nonce, &piece, sizeof nonce);
+        memcpy(nonce, &piece,
+               sizeof nonce);  // each piece its own nonce: no keystream is used twice
         crypto_stream_chacha20((unsigned char *)mask, sizeof mask, nonce, key);
         for (size_t i = 0; i < some; i++)
+            // modulo 2^32, as the sum is
             values[at + i] = subtracts ? values[at + i] - mask[i] : values[at + i] + mask[i];
     }
     sodium_memzero(mask, sizeof mask);
 }
 
+/* What a client signs of its keys: the terms and its number, so that they serve nowhere else. */
 void sh_secure_advert_text(const sh_secure_terms *terms, size_t number,
                            const sh_secure_advert *advert, unsigned char hash_out[SH_SECURE_HASH]) {
     crypto_generichash_state state;
@@ -93,6 +100,7 @@ void sh_secure_advert_text(const sh_secure_terms *terms, size_t number,
     crypto_generichash_final(&state, hash_out, SH_SECURE_HASH);
 }
 
+/* What a client signs of the list of who came, for this context alone. */
 void sh_secure_list_text(const unsigned char context[SH_SECURE_HASH], const bool *came,
                          size_t clients, unsigned char hash_out[SH_SECURE_HASH]) {
     crypto_generichash_state state;
@@ -102,6 +110,7 @@ void sh_secure_list_text(const unsigned char context[SH_SECURE_HASH], const bool
     crypto_generichash_final(&state, hash_out, SH_SECURE_HASH);
 }
 
+/* Clients whose flag is set. */
 size_t sh_secure_count(const bool *flags, size_t clients) {
     size_t count = 0;
     for (size_t i = 0; i < clients; i++) count += flags[i];

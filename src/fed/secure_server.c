@@ -9,11 +9,11 @@
 
 typedef struct unmasking {  // works on a copy of the sum
     const sh_secure_terms *terms;
-    const sh_secure_advert *adverts;
+    const sh_secure_advert *adverts;  // of the round, as all clients saw them
     const bool *shared, *came;
     sh_secure_reveal *const *reveals;
     unsigned char context[SH_SECURE_HASH];
-    uint32_t *numbers, *sum;
+    uint32_t *numbers, *sum;  // scratch (clients): places and shares of one secret
     sh_secret_share *shares;
 } unmasking;
 
@@ -24,10 +24,10 @@ static sh_status rebuild(const unmasking *u, size_t of, bool key,
     for (size_t v = 0; v < u->terms->clients && found < u->terms->threshold; v++) {
         const sh_secure_reveal *reveal = u->reveals[v] != NULL ? &u->reveals[v][of] : NULL;
         if (reveal == NULL || !(key ? reveal->has_key : reveal->has_seed)) continue;
-        u->numbers[found] = (uint32_t)v + 1;
+        u->numbers[found] = (uint32_t)v + 1;  // x = 0 is the secret itself
         u->shares[found++] = reveal->share;
     }
-    if (found < u->terms->threshold)
+    if (found < u->terms->threshold)  // too few clients stayed: the round cannot be unmasked
         return SH_FAIL(SH_E_PEER, "%zu shares of client %zu's secret, and %zu are needed", found,
                        of, u->terms->threshold);
     if (sh_shamir_join(u->numbers, u->shares, found, secret_out) == SH_OK) return SH_OK;
@@ -38,7 +38,7 @@ static sh_status rebuild(const unmasking *u, size_t of, bool key,
 static sh_status take_seed_off(const unmasking *u, size_t of) {
     unsigned char seed[SH_SECRET];
     SH_TRY(rebuild(u, of, false, seed));
-    sh_secure_add_mask(seed, true, u->sum, u->terms->count);
+    sh_secure_add_mask(seed, true, u->sum, u->terms->count);  // subtracts what the client added
     sodium_memzero(seed, sizeof seed);
     return SH_OK;
 }
@@ -48,6 +48,7 @@ static sh_status take_seed_off(const unmasking *u, size_t of) {
 static sh_status take_pairs_off(const unmasking *u, size_t of) {
     unsigned char secret[SH_SECRET], public_key[SH_SECURE_KEY], key[SH_SECURE_KEY];
     SH_TRY(rebuild(u, of, true, secret));
+    // wrong shares show before they spoil the sum
     if (crypto_scalarmult_base(public_key, secret) != 0 ||
         memcmp(public_key, u->adverts[of].mask_key, SH_SECURE_KEY) != 0)
         return SH_FAIL(SH_E_PEER, "the shares of client %zu's key give another one", of);

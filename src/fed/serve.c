@@ -29,6 +29,7 @@ enum {
 static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_report *report) {
     sh_fed_serving *s = self;
     SH_TRY(sh_fed_store_commit(s->store, server, s->params, report, sh_fed_unix_s()));
+    // bounds memory while an evaluation takes long
     if (s->report_count == SH_FED_REPORTS) {  // the oldest is not told
         memmove(s->reports, s->reports + 1, (SH_FED_REPORTS - 1) * sizeof *s->reports);
         s->report_count--;
@@ -43,6 +44,7 @@ static sh_status charge(void *self, uint64_t round, double rate, double noise) {
     return sh_fed_store_charge(s->store, round, rate, noise);
 }
 
+/* A path in the run's folder; the caller frees it. */
 static sh_status in_folder(const sh_fed_serving *s, const char *name, char **path_out) {
     *path_out = sh_path_join(s->run->files.folder, name);
     return *path_out != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for a path");
@@ -60,7 +62,7 @@ static sh_status take_authority(sh_fed_serving *s) {
             status = SH_FAIL(SH_E_FORMAT, "'%s' holds no certificate", path);
         if (status == SH_OK) {
             s->authority.certificate = sh_strdup(second);
-            *second = '\0';
+            *second = '\0';  // split in place: key, then certificate
             s->authority.key = sh_strdup(text);
         }
     } else {
@@ -68,7 +70,7 @@ static sh_status take_authority(sh_fed_serving *s) {
         if (status == SH_OK) text = sh_format("%s%s", s->authority.key, s->authority.certificate);
         if (status == SH_OK && text != NULL) status = sh_secret_write(path, text);
     }
-    if (text != NULL) memset(text, 0, strlen(text));
+    if (text != NULL) memset(text, 0, strlen(text));  // the authority's key
     sh_free(text);
     sh_free(path);
     return status;
@@ -78,7 +80,7 @@ static sh_status take_authority(sh_fed_serving *s) {
 static sh_status read_listen(const char *text, char address_out[64], uint16_t *port_out) {
     const char *colon = strrchr(text, ':');
     char *end = NULL;
-    long port = colon != NULL ? strtol(colon + 1, &end, 10) : -1;
+    long port = colon != NULL ? strtol(colon + 1, &end, 10) : -1;  // port 0: the system chooses one
     size_t length = colon != NULL ? (size_t)(colon - text) : 0;
     if (colon == NULL || end == colon + 1 || *end != '\0' || port < 0 || port > 65535 ||
         length >= 64) {
@@ -97,10 +99,10 @@ static sh_status start_http(sh_fed_serving *s, char host_out[256]) {
     uint16_t port = 0;
     sh_credentials credentials = {0};
     SH_TRY(read_listen(s->options->listen, address, &port));
-    (void)gethostname(own, sizeof own - 1);
+    (void)gethostname(own, sizeof own - 1);  // a host without a name is localhost
     const char *named = s->options->host != NULL ? s->options->host : own;
     const char *hosts[] = {named, own, "localhost", "127.0.0.1", address};
-    size_t count = SH_COUNT(hosts) - (address[0] == '\0' ? 1 : 0);
+    size_t count = SH_COUNT(hosts) - (address[0] == '\0' ? 1 : 0);  // an empty address is none
     SH_TRY(sh_certificate_make_server(&s->authority, hosts, count, &credentials));
     sh_http_server_options options = {
         .address = address[0] != '\0' ? address : NULL,
@@ -108,8 +110,8 @@ static sh_status start_http(sh_fed_serving *s, char host_out[256]) {
         .credentials = &credentials,
         .authority = s->authority.certificate,
         .threads = 2,
-        .connections_most = 8192,
-        .idle_s_most = 120,
+        .connections_most = 8192,  // bounds sockets that strangers can hold
+        .idle_s_most = 120,        // a silent connection is closed
         .handler = {.body_most = sh_fed_body_most, .handle = sh_fed_handle, .self = s}};
     sh_status status = sh_http_server_start(&options, &s->http);
     sh_credentials_fini(&credentials);
@@ -120,7 +122,7 @@ static sh_status start_http(sh_fed_serving *s, char host_out[256]) {
 /* Kept in the store for `shoal fed invite`, which runs as another process. */
 static sh_status tell_address(sh_fed_serving *s, const char *host) {
     char url[300], fingerprint[SH_FINGERPRINT];
-    bool six = strchr(host, ':') != NULL;
+    bool six = strchr(host, ':') != NULL;  // IPv6 literals need brackets in a URL
     snprintf(url, sizeof url, six ? "https://[%s]:%d" : "https://%s:%d", host,
              sh_http_server_port(s->http));
     SH_TRY(sh_certificate_fingerprint(s->authority.certificate, fingerprint));
@@ -131,6 +133,7 @@ static sh_status tell_address(sh_fed_serving *s, const char *host) {
     snprintf(rounds, sizeof rounds, "%lld", (long long)s->settings.server.rounds);
     if (status == SH_OK) status = sh_fed_store_set(s->store, "rounds", rounds);
     if (status == SH_OK && s->options->fed.privacy != NULL)
+        // for `shoal fed status`, which computes epsilon
         status = sh_fed_store_set(s->store, "privacy", s->options->fed.privacy);
     pthread_mutex_unlock(&s->lock);
     SH_INFO(&s->run->log, "listening on %s, in %s", url, s->run->files.folder);
@@ -144,6 +147,7 @@ static sh_status invite(sh_fed_serving *s) {
     sh_status status = SH_OK;
     for (; there < s->options->invitations && status == SH_OK; there++) {
         char line[SH_FED_LINE];
+        // a secret: shown once, stored as a hash
         status = sh_fed_invitation(s->store, sh_fed_unix_s(), s->options->token_hours, line);
         if (status == SH_OK && s->options->invited != NULL)
             s->options->invited(s->run->hooks.user, line);
@@ -156,17 +160,20 @@ static sh_status invite(sh_fed_serving *s) {
  * recognised. */
 static sh_status make_server(sh_fed_serving *s) {
     int64_t boots;
-    SH_TRY(sh_fed_store_boot(s->store, &boots));
+    SH_TRY(sh_fed_store_boot(s->store, &boots));  // durable before the first task is given
+    // 4096 attempts for each start
     s->settings.server.attempt = (uint32_t)boots << 12;  // above all attempts before
     s->settings.server.charge = charge;
     if (s->settings.server.privacy.on) SH_TRY(sh_fed_privacy_draw_key(&s->settings.server.privacy));
+    // `commit` runs under the lock
     SH_TRY(sh_fed_server_create(&s->settings.server, s->params, s->count, commit, s, &s->server));
     sh_fed_local_get(s->run, sh_fed_server_model(s->server));
+    // the last closed round, if there is one
     SH_TRY(sh_fed_store_restore(s->store, s->server, s->params));
     sh_fed_server_begin(s->server);
     size_t values = sh_fed_server_values(s->server);
     s->uploads.each_most = sh_fed_update_bytes(values);
-    s->uploads.bytes_most = (size_t)256 << 20;
+    s->uploads.bytes_most = (size_t)256 << 20;  // 256 MiB: what uploads may take in memory
     if (s->uploads.bytes_most < 2 * s->uploads.each_most)
         s->uploads.bytes_most = 2 * s->uploads.each_most;
     s->values = sh_alloc(values, sizeof *s->values);
@@ -176,11 +183,12 @@ static sh_status make_server(sh_fed_serving *s) {
 
 /* --overwrite begins anew, with other clients and another authority. */
 static void forget_before(const char *folder) {
+    // with SQLite's journal: a new database must not replay it
     static const char *const names[] = {"federated.db", "federated.db-wal", "federated.db-shm",
                                         "authority.pem"};
     for (size_t i = 0; i < SH_COUNT(names) && folder != NULL; i++) {
         char *path = sh_path_join(folder, names[i]);
-        if (path != NULL) unlink(path);
+        if (path != NULL) unlink(path);  // absent is fine
         sh_free(path);
     }
 }
@@ -189,6 +197,7 @@ static void forget_before(const char *folder) {
 static sh_status open_folder(sh_fed_serving *s) {
     shoal_run *run = s->run;
     char *path = run->config.out != NULL ? sh_path_join(run->config.out, "federated.db") : NULL;
+    // --overwrite means another training
     bool goes_on = path != NULL && sh_file_exists(path) && !run->config.overwrite;
     sh_free(path);
     if (run->config.overwrite) forget_before(run->config.out);
@@ -224,7 +233,7 @@ static sh_status begin(sh_fed_serving *s) {
     SH_TRY(sh_fed_config_print(&run->config, s->settings.local_epochs, s->settings.local_steps,
                                &s->shared_text));
     SH_TRY(sh_facts_print(&run->data, &s->facts));
-    if (s->facts == NULL)
+    if (s->facts == NULL)  // clients could not scale their data alike
         return SH_FAIL(SH_E_UNSUPPORTED, "this data's normalisation is too wide to be shared");
     SH_TRY(open_folder(s));
     SH_TRY(make_server(s));
@@ -255,18 +264,20 @@ static sh_status look_for_revoked(sh_fed_serving *s, int64_t now_ms) {
 static sh_status tick(sh_fed_serving *s, bool *over_out, bool *told_out) {
     int64_t now = sh_fed_now_ms();
     pthread_mutex_lock(&s->lock);
-    sh_status status = s->failed.code;
+    sh_status status = s->failed.code;  // set by a request that found the store broken
     if (status == SH_OK)
         status = sh_fed_server_tick(s->server, now);
     else
         sh_error_adopt(&s->failed);
     if (status == SH_OK) status = look_for_revoked(s, now);
+    // stalled uploads give their budget back
     sh_fed_uploads_expire(&s->uploads, now - UPLOAD_IDLE_MS);
     sh_fed_view view = sh_fed_server_view(s->server, now);
     *over_out = view.over;
-    *told_out = view.untold == 0;
+    *told_out = view.untold == 0;  // present clients that do not know yet that it is over
     bool news = s->report_count > 0;
     pthread_mutex_unlock(&s->lock);
+    // outside the lock: evaluation takes long
     if (status == SH_OK && news) status = sh_fed_serve_report(s);
     return status;
 }
@@ -281,12 +292,14 @@ static sh_status loop(sh_fed_serving *s) {
     bool over = false, told = false;
     int64_t over_ms = 0, told_ms = 0;
     for (;;) {
-        SH_TRY(tick(s, &over, &told));
+        SH_TRY(tick(s, &over, &told));  // every TICK_MS
         int64_t now = sh_fed_now_ms();
         if (!over && stops(s->run))
             return SH_FAIL(SH_E_INTERRUPTED, "stopped; the same command goes on");
-        if (!over || over_ms == 0) over_ms = now;
+        if (!over || over_ms == 0) over_ms = now;  // over can only become true
+        // told can become false: a client may come back
         if (!over || !told || told_ms == 0) told_ms = now;
+        // two seconds more than a poll: time to fetch
         bool fetched = now - told_ms >= 2000 + s->settings.server.poll_ms;
         if (over && (fetched || now - over_ms >= LINGER_MS || stops(s->run))) return SH_OK;
         usleep(TICK_MS * 1000);
@@ -303,15 +316,15 @@ static sh_status save(sh_fed_serving *s) {
 static sh_status serve(sh_fed_serving *s) {
     SH_TRY(begin(s));
     sh_status status = loop(s);
-    const sh_error error = *sh_error_last();
-    sh_http_server_stop(s->http);
+    const sh_error error = *sh_error_last();  // stopping HTTP may overwrite it
+    sh_http_server_stop(s->http);             // waits for its threads
     s->http = NULL;
     if (status == SH_OK) return save(s);
     return status == SH_E_INTERRUPTED ? sh_error_adopt(&error) : status;
 }
 
 static void fini(sh_fed_serving *s) {
-    sh_http_server_stop(s->http);
+    sh_http_server_stop(s->http);  // NULL once it was stopped
     if (s->handout != NULL) sh_fed_release_handout(s->handout);
     sh_fed_uploads_fini(&s->uploads);
     sh_fed_store_close(s->store);

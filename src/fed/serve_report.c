@@ -11,6 +11,7 @@
 int64_t sh_fed_now_ms(void) { return sh_clock_now_ns(&sh_clock_real) / 1000000; }
 int64_t sh_fed_unix_s(void) { return (int64_t)time(NULL); }
 
+/* Seconds since the server process began, not since the first round of a resumed training. */
 static double seconds(const shoal_run *run) {
     return (double)(sh_run_now(run) - run->stats.start_ns) * 1e-9;
 }
@@ -27,12 +28,13 @@ static sh_status write_round(const sh_fed_serving *s, const sh_fed_report *repor
         {"selected", SH_METRIC_INT, .i = (int64_t)report->selected},
         {"late", SH_METRIC_INT, .i = (int64_t)report->late},
         {"samples", SH_METRIC_INT, .i = (int64_t)report->samples},
+        // not recorded without a privacy budget
         {"epsilon", SH_METRIC_REAL, .r = report->epsilon > 0 ? report->epsilon : NAN},
         {"client_accuracy", SH_METRIC_REAL, .r = report->accuracy},
         {"client_accuracy_least", SH_METRIC_REAL, .r = report->accuracy_least},
         {"client_accuracy_most", SH_METRIC_REAL, .r = report->accuracy_most},
     };
-    size_t count = SH_COUNT(fields) - (isnan(report->accuracy) ? 3 : 0);
+    size_t count = SH_COUNT(fields) - (isnan(report->accuracy) ? 3 : 0);  // the last three fields
     return sh_metrics_write(s->run->files.metrics, "step", fields, count);
 }
 
@@ -40,7 +42,7 @@ static sh_status write_round(const sh_fed_serving *s, const sh_fed_report *repor
 static sh_status evaluate(sh_fed_serving *s, const float *model, int64_t round) {
     shoal_run *run = s->run;
     sh_fed_local_set(run, model);
-    if (run->data.test == NULL) return SH_OK;
+    if (run->data.test == NULL) return SH_OK;  // no test data: the model is set all the same
     SH_TRY(sh_run_evaluate(run, run->data.test, &run->results.test));
     const sh_metric fields[] = {
         {"step", SH_METRIC_INT, .i = round},
@@ -52,6 +54,7 @@ static sh_status evaluate(sh_fed_serving *s, const float *model, int64_t round) 
     return sh_metrics_write(run->files.metrics, "eval", fields, SH_COUNT(fields));
 }
 
+/* Progress of the run: a round is a step. */
 static void tell(const sh_fed_serving *s, const sh_fed_report *report) {
     const shoal_run *run = s->run;
     bool tested = run->results.test.samples > 0;
@@ -80,6 +83,7 @@ sh_status sh_fed_serve_report(sh_fed_serving *s) {
     size_t count = s->report_count;
     memcpy(reports, s->reports, count * sizeof *reports);
     s->report_count = 0;
+    // the next round may close during the evaluation
     memcpy(model, sh_fed_server_model(s->server), values * sizeof *model);
     pthread_mutex_unlock(&s->lock);
     sh_status status = SH_OK;
@@ -87,6 +91,7 @@ sh_status sh_fed_serve_report(sh_fed_serving *s) {
         s->run->at.step = (int64_t)reports[i].round;
         s->run->at.samples += (int64_t)reports[i].samples;
         status = write_round(s, &reports[i]);
+        // only the newest round has its model still
         if (status == SH_OK && i + 1 == count) status = evaluate(s, model, s->run->at.step);
         tell(s, &reports[i]);
     }

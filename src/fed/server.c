@@ -30,12 +30,14 @@ sh_status sh_fed_server_create(const sh_fed_options *options, size_t params, siz
     server->options = *options;
     server->params = params;
     server->count = count;
+    // scaffold: control variates follow the model
     server->vectors = options->rule.rule->controls ? 2 : 1;
     server->commit = commit;
     server->self = self;
     server->round = 1;
     server->attempt = options->attempt;
     if (options->privacy.on)
+        // the cost of one round, the same for all
         sh_fed_accountant_add(&server->cost, sh_fed_rate(server), options->privacy.noise, 1);
     if (sh_fed_buffered(server)) server->options.late_rounds = SH_FED_LATE_MOST;
     sh_status status = take_memory(server);
@@ -61,6 +63,7 @@ void sh_fed_server_destroy(sh_fed_server *server) {
 int64_t sh_fed_server_add(sh_fed_server *server) {
     void *members = server->members;
     if (server->member_count >= SH_FED_CLIENTS_MOST ||
+        // growing may fail, as clients come from outside
         sh_grow(&members, &server->member_capacity, server->member_count + 1,
                 sizeof *server->members) != SH_OK)
         return -1;
@@ -78,6 +81,7 @@ void sh_fed_server_revoke(sh_fed_server *server, size_t client) {
 float *sh_fed_server_model(sh_fed_server *server) { return server->model; }
 float *sh_fed_server_slot(sh_fed_server *server, int slot) { return server->slots[slot]; }
 
+/* Goes on behind the last closed round. */
 void sh_fed_server_restore_round(sh_fed_server *server, uint64_t closed) {
     server->round = closed + 1;
 }
@@ -87,6 +91,8 @@ void sh_fed_server_restore_counted(sh_fed_server *server, size_t client, uint64_
     server->members[client].counted = round;
 }
 
+/* Hashes of earlier models, in a ring of SH_FED_LATE_MOST + 1 rounds: late updates must name
+ * them. */
 void sh_fed_server_restore_hash(sh_fed_server *server, uint64_t round,
                                 const unsigned char hash[SH_FED_HASH]) {
     memcpy(sh_fed_hash_of(server, round), hash, SH_FED_HASH);
@@ -114,6 +120,7 @@ static bool trains(const sh_fed_server *server, const sh_fed_member *member) {
     return sh_fed_buffered(server) || member->selected;
 }
 
+/* Keeps a client present that sends chunks instead of questions. */
 void sh_fed_server_heard(sh_fed_server *server, int64_t now_ms, size_t client) {
     SH_ASSERT(client < server->member_count);
     server->members[client].seen_ms = now_ms;
@@ -124,7 +131,7 @@ sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client
                             sh_fed_task *task_out) {
     SH_ASSERT(client < server->member_count);
     server->members[client].seen_ms = now_ms;
-    SH_TRY(sh_fed_advance(server, now_ms));
+    SH_TRY(sh_fed_advance(server, now_ms));  // may close or open a round
     const sh_fed_member *member = &server->members[client];
     const sh_fed_rule_options *rule = &server->options.rule;
     sh_fed_task task = {.action = SH_FED_WAIT,
@@ -134,12 +141,12 @@ sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client
                         .wait_ms = (uint32_t)server->options.poll_ms,
                         .proximal = rule->rule->proximal ? rule->amount : 0,
                         .vectors = (uint32_t)server->vectors,
-                        .holds = member->folded,
+                        .holds = member->folded,  // so that the client does not train again
                         .takes_late = server->options.late_rounds > 0};
     memcpy(task.model, sh_fed_hash_of(server, server->round), SH_FED_HASH);
     if (server->over) {
         task.action = SH_FED_OVER;
-        server->members[client].told = true;
+        server->members[client].told = true;  // the server need not wait for it at the end
     } else if (trains(server, member)) {
         task.action = SH_FED_TRAIN;
     }
@@ -147,10 +154,12 @@ sh_status sh_fed_server_ask(sh_fed_server *server, int64_t now_ms, size_t client
     return SH_OK;
 }
 
+/* For the main task: deadlines pass without any client's question. */
 sh_status sh_fed_server_tick(sh_fed_server *server, int64_t now_ms) {
     return sh_fed_advance(server, now_ms);
 }
 
+/* Clients that asked or sent within presence_ms and are not revoked. */
 size_t sh_fed_count_present(const sh_fed_server *server, int64_t now_ms) {
     size_t present = 0;
     for (size_t i = 0; i < server->member_count; i++)

@@ -43,11 +43,13 @@ static sh_status draw_clients(sh_fed_server *server, int64_t now_ms, size_t pres
     for (size_t i = 0; i < server->member_count; i++) {
         sh_fed_member *member = &server->members[i];
         member->selected = sh_fed_present(server, member, now_ms) &&
+                           // each by its own secret draw
                            sh_fed_privacy_draws(&server->options.privacy, server->round,
                                                 server->attempt, i, sh_fed_rate(server));
         open->selected += member->selected;
     }
     open->target = open->selected;
+    // the divisor of the sum: known without looking at the draw
     open->expected = sh_fed_rate(server) * (double)present;
     return SH_OK;
 }
@@ -59,6 +61,7 @@ static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t pr
     if (options->privacy.on) return draw_clients(server, now_ms, present);
     server->open.target = at_most(options->fraction * (double)present, present);
     if (server->open.target < least) server->open.target = least;
+    // more than needed, against stragglers
     server->open.selected = at_most(options->over * (double)server->open.target, present);
     uint32_t *order = sh_alloc(present, sizeof *order), *ids = sh_alloc(present, sizeof *ids);
     if (order == NULL || ids == NULL) {
@@ -69,6 +72,7 @@ static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t pr
     size_t found = 0;
     for (size_t i = 0; i < server->member_count; i++)
         if (sh_fed_present(server, &server->members[i], now_ms)) ids[found++] = (uint32_t)i;
+    // another attempt selects others
     sh_rng rng = sh_rng_stream(options->seed, SH_RNG_FED_SELECT, server->attempt, server->round);
     sh_rng_shuffle(&rng, order, present);
     for (size_t i = 0; i < server->open.selected; i++)
@@ -84,6 +88,7 @@ static bool is_spent(const sh_fed_server *server) {
     sh_fed_accountant after = server->spent;
     if (!privacy->on) return false;
     sh_fed_accountant_repeat(&after, &server->cost, 1);
+    // rounding of the noise search must not end it a round early
     return sh_fed_accountant_epsilon(&after, privacy->delta) > privacy->epsilon * (1 + 1e-12);
 }
 
@@ -96,7 +101,7 @@ static sh_status open_round(sh_fed_server *server, int64_t now_ms) {
         return SH_OK;
     }
     if (sh_fed_buffered(server))
-        server->open.target = (size_t)server->options.rule.amount;
+        server->open.target = (size_t)server->options.rule.amount;  // updates of a buffer
     else
         SH_TRY(select_clients(server, now_ms, present));
     if (server->options.privacy.on && server->open.selected == 0) {  // the next draw, then
@@ -152,10 +157,11 @@ static sh_status make_private(sh_fed_server *server) {
     const sh_fed_privacy *privacy = &server->options.privacy;
     const uint64_t weight = (uint64_t)1 << 16;
     if (!privacy->on) return SH_OK;
-    if (server->options.charge != NULL)
+    if (server->options.charge != NULL)  // on disk first: a crash must not forget what was spent
         SH_TRY(server->options.charge(server->self, server->round, sh_fed_rate(server),
                                       privacy->noise));
     sh_fed_accountant_repeat(&server->spent, &server->cost, 1);
+    // the expected number, not the drawn one: it tells nothing
     server->open.weights = (unsigned __int128)(server->open.expected * (double)weight);
     return sh_fed_privacy_add_noise(privacy, server->round, server->attempt, weight,
                                     &server->open.sum);
@@ -186,6 +192,7 @@ static void apply(sh_fed_server *server) {
         .params = server->params,
         .count = server->count,
         .mean = server->mean,
+        // in units of 2^-16, as it was summed
         .steps = (double)server->open.weighted_steps / (double)server->open.weights * 0x1p-16,
         .share = (double)server->open.folded / (double)server->member_count,
         .model = server->model};
@@ -197,7 +204,7 @@ static void apply(sh_fed_server *server) {
 static sh_status close_round(sh_fed_server *server, int64_t now_ms) {
     SH_TRY(make_private(server));
     sh_status status = combine(server);
-    if (status == SH_E_SHAPE) {
+    if (status == SH_E_SHAPE) {  // too few updates for the rule
         restart_round(server);
         return SH_OK;
     }
@@ -205,13 +212,14 @@ static sh_status close_round(sh_fed_server *server, int64_t now_ms) {
     sh_fed_report report = report_of(server, now_ms);
     apply(server);
     for (size_t i = 0; i < server->member_count; i++)
+        // an update counts once, for its round
         if (server->members[i].folded) server->members[i].counted = server->members[i].base;
     clear_round(server);
     server->round++;
     server->attempt++;
     server->over = server->round > (uint64_t)server->options.rounds;
-    sh_fed_hash_model(server);
-    return server->commit(server->self, server, &report);
+    sh_fed_hash_model(server);  // before anybody is told of the new round
+    return server->commit(server->self, server, &report);  // durable before it is handed out
 }
 
 /* Whether nobody who was asked can still answer: each has, or is revoked. */
@@ -233,7 +241,7 @@ static bool is_full(const sh_fed_server *server) {
 /* The only function that opens, closes or restarts a round; called at every event. fedbuff has no
  * deadline. */
 sh_status sh_fed_advance(sh_fed_server *server, int64_t now_ms) {
-    SH_TRY(server->failed);
+    SH_TRY(server->failed);  // a failed commit is final
     if (server->over) return SH_OK;
     if (server->open.collecting) {
         double quorum = ceil(server->options.quorum * (double)server->open.target - 1e-9);

@@ -8,8 +8,10 @@ static double or_initial(double given, double initial) {
     return given == 0 || isnan(given) ? initial : given;
 }
 
+/* Counts have no NaN: 0 alone means "not set". */
 static int64_t or_count(int64_t given, int64_t initial) { return given == 0 ? initial : given; }
 
+/* NaN fails both comparisons. */
 static sh_status check_part(const char *name, double value, double least, double most) {
     if (value >= least && value <= most) return SH_OK;
     return SH_FAIL(SH_E_USAGE, "%s is %g, and must be from %g to %g", name, value, least, most);
@@ -112,9 +114,10 @@ sh_status sh_fed_settings_make(const shoal_fed_options *options, uint64_t seed,
     rule->beta2 = or_initial(options->server_beta2, rule->beta2);
     rule->tau = or_initial(options->server_tau, rule->tau);
     if (options->privacy != NULL)
+        // the sampling rate of rounds amplifies privacy
         SH_TRY(sh_fed_privacy_parse(options->privacy, s.server.fraction < 1 ? s.server.fraction : 1,
                                     s.server.rounds, &s.server.privacy));
-    sh_fed_privacy_seed_key(&s.server.privacy, seed);
+    sh_fed_privacy_seed_key(&s.server.privacy, seed);  // for simulations; serve.c draws a real key
     SH_TRY(sh_fed_personalise_parse(options->personalise, &s.personalise));
     SH_TRY(check(&s));
     *settings_out = s;

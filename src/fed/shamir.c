@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+/* Product of two residues below 2^32: no overflow. */
 static uint64_t times(uint64_t a, uint64_t b) { return a * b % SH_SHAMIR_PRIME; }
 
 /* Fermat: a^(p - 2) = 1 / a modulo a prime p. */
@@ -11,7 +12,7 @@ static uint64_t inverse(uint64_t a) {  // a^(p - 2)
     uint64_t result = 1;
     for (uint64_t power = SH_SHAMIR_PRIME - 2; power > 0; power >>= 1) {
         if (power & 1) result = times(result, a);
-        a = times(a, a);
+        a = times(a, a);  // O(log p)
     }
     return result;
 }
@@ -21,7 +22,7 @@ static uint32_t limb_of(const unsigned char secret[SH_SECRET], int k) {
     uint32_t limb = 0;
     for (int bit = 30; bit >= 0; bit--) {
         int at = 31 * k + bit;
-        int byte = SH_SECRET - 1 - at / 8;
+        int byte = SH_SECRET - 1 - at / 8;  // big-endian: bit 0 is in the last byte
         limb = limb << 1 | (byte >= 0 ? secret[byte] >> (at % 8) & 1u : 0);
     }
     return limb;
@@ -37,6 +38,7 @@ void sh_shamir_split(const unsigned char secret[SH_SECRET], size_t threshold, si
         for (size_t x = 1; x <= count; x++) {
             uint64_t value = 0;
             for (size_t k = threshold - 1; k > 0; k--)
+                // x is at most the number of clients
                 value = times(value + coefficients[k - 1] % SH_SHAMIR_PRIME, x);
             value = (value + limb_of(secret, SH_LIMBS - 1 - limb)) % SH_SHAMIR_PRIME;
             shares_out[x - 1].limb[limb] = (uint32_t)value;
@@ -50,6 +52,7 @@ sh_status sh_shamir_interpolate(const uint32_t *numbers, const uint32_t *values,
     uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t above = 1, below = 1;
+        // values from other clients: checked before arithmetic
         if (numbers[i] == 0 || numbers[i] >= SH_SHAMIR_PRIME || values[i] >= SH_SHAMIR_PRIME)
             return SH_FAIL(SH_E_FORMAT, "share %u is none", numbers[i]);
         for (size_t j = 0; j < count; j++) {
@@ -57,6 +60,7 @@ sh_status sh_shamir_interpolate(const uint32_t *numbers, const uint32_t *values,
             if (numbers[i] == numbers[j])
                 return SH_FAIL(SH_E_FORMAT, "share %u is there twice", numbers[i]);
             above = times(above, numbers[j]);
+            // p is added first: no negative numbers
             below = times(below, (numbers[j] + SH_SHAMIR_PRIME - numbers[i]) % SH_SHAMIR_PRIME);
         }
         sum = (sum + times(values[i], times(above, inverse(below)))) % SH_SHAMIR_PRIME;
@@ -83,6 +87,7 @@ sh_status sh_shamir_join(const uint32_t *numbers, const sh_secret_share *shares,
                          unsigned char secret_out[SH_SECRET]) {
     uint32_t values[4096];
     unsigned char secret[SH_SECRET] = {0};
+    // bound of the stack array; SH_SECURE_CLIENTS_MOST is not above it
     SH_ASSERT(count <= SH_COUNT(values));
     for (int limb = 0; limb < SH_LIMBS; limb++) {
         uint64_t value;

@@ -34,15 +34,15 @@ static void exchange(sh_config *a, sh_config *b) {
 sh_status sh_fed_config_print(const sh_config *config, int64_t epochs, int64_t steps,
                               char **text_out) {
     sh_config shared, copy;
-    SH_TRY(sh_config_init(&shared));
+    SH_TRY(sh_config_init(&shared));  // initial values: printed only where they differ
     sh_status status = sh_config_copy(config, &copy);
     if (status == SH_OK) {
         exchange(&shared, &copy);
-        shared.epochs = epochs;
+        shared.epochs = epochs;  // of the clients' training, not of the server's run
         shared.steps = steps;
         *text_out = sh_options_print(sh_config_table(), &shared);
         if (*text_out == NULL) status = SH_FAIL(SH_E_MEMORY, "out of memory for options");
-        sh_config_fini(&copy);
+        sh_config_fini(&copy);  // also frees what exchange put there
     }
     sh_config_fini(&shared);
     return status;
@@ -57,7 +57,7 @@ sh_status sh_fed_config_take(const char *text, size_t bytes, sh_config *mine) {
     if (status == SH_OK) status = sh_options_apply(sh_config_table(), node, &theirs, NULL);
     if (status == SH_OK && theirs.model == NULL)
         status = SH_FAIL(SH_E_FORMAT, "the server's options name no model");
-    if (status == SH_OK) exchange(&theirs, mine);
+    if (status == SH_OK) exchange(&theirs, mine);  // all or nothing: after every check
     sh_node_destroy(node);
     sh_config_fini(&theirs);
     return status;

@@ -18,6 +18,7 @@ static sh_status check_config(const sh_config *config) {
     return sh_error_hint("leave that out");
 }
 
+/* All clients are known from the start; they are numbered from 0. */
 static sh_status make_server(sh_fed_simulation *s) {
     const shoal_run *run = s->run;
     size_t params = run->model.net->params.total, count = sh_fed_count(run);
@@ -34,6 +35,7 @@ static sh_status make_server(sh_fed_simulation *s) {
 /* fedbuff: as many clients train at the same time as the fraction says. */
 static sh_status make_flights(sh_fed_simulation *s) {
     double wanted = ceil(s->settings.server.fraction * (double)s->settings.clients);
+    // 0: rounds, not flights
     s->flight_count = s->settings.server.rule.rule->buffered ? (size_t)wanted : 0;
     s->flights = sh_alloc(s->flight_count + 1, sizeof *s->flights);
     bool complete = s->flights != NULL;
@@ -54,6 +56,7 @@ static sh_status make_room(sh_fed_simulation *s) {
     return make_flights(s);
 }
 
+/* Safe after a failure half way. */
 static void fini(sh_fed_simulation *s) {
     for (size_t c = 0; s->controls != NULL && c < s->settings.clients; c++) {
         sh_free(s->controls[c]);
@@ -98,6 +101,7 @@ static sh_status begin(sh_fed_simulation *s) {
  */
 static sh_status train(sh_fed_simulation *s) {
     SH_TRY(begin(s));
+    // a target ends the simulation early
     while (!sh_fed_server_view(s->server, s->now_ms).over && !s->reached) {
         if (s->settings.secure)
             SH_TRY(sh_fed_simulate_secure(s));

@@ -6,6 +6,7 @@
 #include "fed/simulate_internal.h"
 #include "base/memory.h"
 
+/* Since the beginning, of the simulation's own time on this machine. */
 static double seconds(const shoal_run *run) {
     return (double)(sh_run_now(run) - run->stats.start_ns) * 1e-9;
 }
@@ -42,7 +43,7 @@ static sh_status write_round(sh_fed_simulation *s, const sh_fed_report *report) 
         {"client_accuracy_least", SH_METRIC_REAL, .r = report->accuracy_least},
         {"client_accuracy_most", SH_METRIC_REAL, .r = report->accuracy_most},
     };
-    size_t count = SH_COUNT(fields) - (isnan(report->accuracy) ? 3 : 0);
+    size_t count = SH_COUNT(fields) - (isnan(report->accuracy) ? 3 : 0);  // the last three fields
     return sh_metrics_write(run->files.metrics, "step", fields, count);
 }
 
@@ -50,7 +51,7 @@ static sh_status write_round(sh_fed_simulation *s, const sh_fed_report *report) 
 static sh_status evaluate(sh_fed_simulation *s, const sh_fed_report *report) {
     shoal_run *run = s->run;
     int64_t begin = sh_run_now(run);
-    if (run->data.test == NULL) return SH_OK;
+    if (run->data.test == NULL) return SH_OK;  // without test data there is no accuracy
     sh_fed_local_set(run, sh_fed_server_model(s->server));
     SH_TRY(sh_run_evaluate(run, run->data.test, &run->results.test));
     run->stats.spent.eval_ns += sh_run_now(run) - begin;
@@ -73,6 +74,7 @@ static sh_status evaluate(sh_fed_simulation *s, const sh_fed_report *report) {
     return sh_metrics_write(run->files.metrics, "eval", fields, SH_COUNT(fields));
 }
 
+/* Progress of the run: a round is a step; rates leave evaluation out. */
 static void tell(sh_fed_simulation *s, const sh_fed_report *report) {
     const shoal_run *run = s->run;
     double training_s = seconds(run) - (double)run->stats.spent.eval_ns * 1e-9;
@@ -91,6 +93,7 @@ static void tell(sh_fed_simulation *s, const sh_fed_report *report) {
     if (run->hooks.progress != NULL) run->hooks.progress(run->hooks.user, &progress);
 }
 
+/* sh_fed_commit of simulations: called by the state machine when a round closes. */
 sh_status sh_fed_simulate_report(void *self, const sh_fed_server *server,
                                  const sh_fed_report *report) {
     sh_fed_simulation *s = self;
@@ -107,6 +110,7 @@ sh_status sh_fed_simulate_report(void *self, const sh_fed_server *server,
     if (run->at.step % run->length.eval_every == 0 || last) SH_TRY(evaluate(s, report));
     tell(s, report);
     int64_t every = run->config.checkpoint_every;
+    // the last round is saved at the end
     if (every <= 0 || run->at.step % every != 0 || last) return SH_OK;
     sh_fed_local_set(run, sh_fed_server_model(s->server));
     return sh_run_save(run);

@@ -17,7 +17,7 @@ static sh_rng draw(const sh_fed_simulation *s, uint32_t use, uint64_t at) {
 static size_t held_out(const sh_fed_simulation *s, size_t client) {
     size_t size = sh_fed_partition_size(&s->partition, client);
     size_t held = (size_t)(s->settings.held_out * (double)size);
-    return held < size ? held : size - 1;
+    return held < size ? held : size - 1;  // at least one sample to train on
 }
 
 /* Accuracy of the received model on what the client holds out; NaN: it holds out nothing. */
@@ -40,7 +40,7 @@ static sh_status test_received(sh_fed_simulation *s, size_t client, const float 
 static sh_status control_of(sh_fed_simulation *s, size_t client, const float **control_out) {
     *control_out = NULL;
     if (!s->settings.server.rule.rule->controls) return SH_OK;
-    if (s->controls[client] == NULL)
+    if (s->controls[client] == NULL)  // when the client is first asked
         s->controls[client] = sh_alloc(s->run->model.net->params.total, sizeof(float));
     if (s->controls[client] == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for the control variates of client %zu", client);
@@ -94,7 +94,7 @@ sh_status sh_fed_simulate_train(sh_fed_simulation *s, const sh_fed_task *task, s
 /* The change of the client's control variates waits until its round closes. */
 static sh_status keep_change(sh_fed_simulation *s, size_t client, const sh_fed_update *update) {
     size_t params = s->run->model.net->params.total;
-    if (update->vectors < 2) return SH_OK;
+    if (update->vectors < 2) return SH_OK;  // one vector: the rule has no control variates
     if (s->changes[client] == NULL) s->changes[client] = sh_alloc(params, sizeof(float));
     if (s->changes[client] == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for the control variates of client %zu", client);
@@ -117,8 +117,9 @@ static sh_status deliver(sh_fed_simulation *s, size_t client, const sh_fed_updat
 
 /* A function of (seed, round, attempt, client): another try of a round draws anew. */
 static bool drops_out(const sh_fed_simulation *s, const sh_fed_task *task, size_t client) {
+    // a prime keeps rounds and attempts apart
     sh_rng rng = draw(s, DRAW_DROPOUT, task->round * 1000003 + task->attempt);
-    rng.next = client;
+    rng.next = client;  // by client: the order of asking does not matter
     return (double)sh_rng_uniform(&rng) < s->settings.dropout;
 }
 
@@ -126,6 +127,7 @@ static bool drops_out(const sh_fed_simulation *s, const sh_fed_task *task, size_
 sh_status sh_fed_simulate_round(sh_fed_simulation *s) {
     uint64_t closed = sh_fed_server_view(s->server, s->now_ms).closed;
     s->now_ms++;
+    // everybody stays present
     for (size_t c = 0; c < s->settings.clients; c++) sh_fed_server_heard(s->server, s->now_ms, c);
     for (size_t c = 0; c < s->settings.clients; c++) {
         sh_fed_task task;
@@ -137,7 +139,8 @@ sh_status sh_fed_simulate_round(sh_fed_simulation *s) {
         SH_TRY(deliver(s, c, &update));
     }
     if (sh_fed_server_view(s->server, s->now_ms).closed != closed) return SH_OK;
-    s->now_ms += s->settings.server.deadline_ms;
+    s->now_ms +=
+        s->settings.server.deadline_ms;  // past the deadline: stragglers are not waited for
     return sh_fed_server_tick(s->server, s->now_ms);
 }
 
@@ -149,13 +152,14 @@ static sh_status begin_flight(sh_fed_simulation *s, sh_fed_flight *flight, uint6
     for (int tries = 0; tries < 1000 && task.action != SH_FED_TRAIN; tries++) {
         client = (size_t)sh_rng_below(&rng, s->settings.clients);
         bool flies = false;
-        for (size_t i = 0; i < s->flight_count; i++)
+        for (size_t i = 0; i < s->flight_count; i++)  // one training at a time on each client
             flies = flies || (s->flights[i].used && s->flights[i].client == client);
         if (!flies) SH_TRY(sh_fed_server_ask(s->server, s->now_ms, client, &task));
     }
     if (task.action != SH_FED_TRAIN) return SH_OK;  // all have answered since the newest model
     SH_TRY(sh_fed_simulate_train(s, &task, client, flight->values, &flight->update));
     rng = draw(s, DRAW_TIME, number);
+    // log-normal, median one second
     flight->arrives_ms = s->now_ms + 1 + (int64_t)(1000 * exp(0.5 * (double)sh_rng_normal(&rng)));
     flight->client = client;
     flight->used = true;
@@ -207,8 +211,8 @@ sh_status sh_fed_simulate_personal(sh_fed_simulation *s) {
     double shared = 0, personal = 0, weights = 0;
     for (size_t c = 0; c < s->settings.clients; c++) {
         sh_fed_personal own;
-        double weight = (double)held_out(s, c);
-        if (weight == 0) continue;  // it holds nothing out to measure on
+        double weight = (double)held_out(s, c);  // weight: samples held out
+        if (weight == 0) continue;               // it holds nothing out to measure on
         SH_TRY(personalise_one(s, c, &own));
         shared += weight * own.shared;
         personal += weight * own.personal;

@@ -42,6 +42,7 @@ static sh_status fail(const sh_fed_store *store) {
     return sh_error_hint("is the disk full, or the file of another program?");
 }
 
+/* Runs SQL without parameters; never text from outside. */
 static sh_status run(sh_fed_store *store, const char *sql) {
     return sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK ? SH_OK : fail(store);
 }
@@ -58,6 +59,7 @@ sh_status sh_fed_store_open(const char *folder, bool create, sh_fed_store **stor
         SH_FAIL(SH_E_USAGE, "'%s' holds no federated training", folder);
         status = sh_error_hint("name the folder that 'shoal fed serve' told");
     } else {
+        // several HTTP threads share the connection
         int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX;
         if (sqlite3_open_v2(store->path, &store->db, flags, NULL) != SQLITE_OK)
             status = fail(store);
@@ -72,6 +74,7 @@ sh_status sh_fed_store_open(const char *folder, bool create, sh_fed_store **stor
     return status;
 }
 
+/* Closing ends a transaction that was not committed, without its changes. */
 void sh_fed_store_close(sh_fed_store *store) {
     if (store == NULL) return;
     sqlite3_close(store->db);
@@ -92,6 +95,7 @@ static sh_status finish(sh_fed_store *store, sqlite3_stmt *statement) {
     return status;
 }
 
+/* Small texts by name that other processes may ask for. */
 sh_status sh_fed_store_set(sh_fed_store *store, const char *name, const char *value) {
     sqlite3_stmt *statement;
     SH_TRY(prepare(store,
@@ -102,6 +106,7 @@ sh_status sh_fed_store_set(sh_fed_store *store, const char *name, const char *va
     return finish(store, statement);
 }
 
+/* Empty text where there is none, cut off at `size`. */
 sh_status sh_fed_store_get(sh_fed_store *store, const char *name, char *value_out, size_t size) {
     sqlite3_stmt *statement;
     SH_TRY(prepare(store, "SELECT value FROM settings WHERE name = ?1", &statement));
@@ -115,7 +120,7 @@ sh_status sh_fed_store_get(sh_fed_store *store, const char *name, char *value_ou
 
 /* Numbers processes on this store; attempts are numbered by it (serve.c). */
 sh_status sh_fed_store_boot(sh_fed_store *store, int64_t *boots_out) {
-    char text[32];
+    char text[32];  // "" is 0
     SH_TRY(sh_fed_store_get(store, "boots", text, sizeof text));
     int64_t boots = atoll(text) + 1;
     snprintf(text, sizeof text, "%lld", (long long)boots);
@@ -165,6 +170,7 @@ static sh_status restore_hashes(sh_fed_store *store, sh_fed_server *server) {
     return SH_OK;
 }
 
+/* A row for each round that spent privacy, committed before the sum is used. */
 sh_status sh_fed_store_charge(sh_fed_store *store, uint64_t round, double rate, double noise) {
     sqlite3_stmt *statement;
     SH_TRY(
@@ -175,6 +181,7 @@ sh_status sh_fed_store_charge(sh_fed_store *store, uint64_t round, double rate, 
     return finish(store, statement);
 }
 
+/* Charges in the order of time. */
 sh_status sh_fed_store_charges(sh_fed_store *store,
                                void (*row)(void *self, double rate, double noise), void *self) {
     sqlite3_stmt *statement;
@@ -213,7 +220,7 @@ sh_status sh_fed_store_restore(sh_fed_store *store, sh_fed_server *server, size_
     SH_TRY(restore_hashes(store, server));
     SH_TRY(sh_fed_store_charges(store, restore_charge, server));
     SH_TRY(sh_fed_store_clients(store, restore_client, &r));
-    return r.status;
+    return r.status;  // the first error of a row
 }
 
 /* Slots that the rule does not have stay NULL. */
@@ -241,7 +248,7 @@ static sh_status write_round(sh_fed_store *store, const sh_fed_server *server,
     sqlite3_bind_int64(statement, 1, (sqlite3_int64)report->round);
     sqlite3_bind_int64(statement, 2, (sqlite3_int64)report->counted);
     sqlite3_bind_int64(statement, 3, (sqlite3_int64)report->samples);
-    if (isfinite(report->loss)) sqlite3_bind_double(statement, 4, report->loss);
+    if (isfinite(report->loss)) sqlite3_bind_double(statement, 4, report->loss);  // unbound is NULL
     sqlite3_bind_double(statement, 5, (report->closed_ms - report->opened_ms) * 1e-3);
     sqlite3_bind_int64(statement, 6, unix_s);
     SH_TRY(finish(store, statement));
@@ -250,6 +257,7 @@ static sh_status write_round(sh_fed_store *store, const sh_fed_server *server,
     sqlite3_bind_blob(statement, 2, sh_fed_server_hash(server), SH_FED_HASH, SQLITE_STATIC);
     SH_TRY(finish(store, statement));
     SH_TRY(prepare(store, "DELETE FROM hashes WHERE round < ?1", &statement));
+    // late updates of older rounds are refused
     sqlite3_bind_int64(statement, 1, (sqlite3_int64)report->round + 1 - SH_FED_LATE_MOST);
     return finish(store, statement);
 }
@@ -272,6 +280,7 @@ static sh_status write_counted(sh_fed_store *store, const sh_fed_server *server)
     return code == SQLITE_DONE ? SH_OK : fail(store);
 }
 
+/* One transaction for model, round and clients: a crash leaves the round before, or this one. */
 sh_status sh_fed_store_commit(sh_fed_store *store, const sh_fed_server *server, size_t params,
                               const sh_fed_report *report, int64_t unix_s) {
     sh_fed_server *same = (sh_fed_server *)(uintptr_t)server;  // its model is only read
@@ -280,6 +289,7 @@ sh_status sh_fed_store_commit(sh_fed_store *store, const sh_fed_server *server, 
     if (status == SH_OK) status = write_round(store, server, report, unix_s);
     if (status == SH_OK) status = write_counted(store, server);
     if (status == SH_OK) status = run(store, "COMMIT");
+    // nothing of the round stays
     if (status != SH_OK) sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
@@ -303,6 +313,7 @@ sh_status sh_fed_store_invite(sh_fed_store *store, int64_t unix_s, int64_t secon
     return finish(store, statement);
 }
 
+/* Invitations that can still be redeemed; 0 also where the store fails, as it is only shown. */
 int64_t sh_fed_store_open_invitations(sh_fed_store *store, int64_t unix_s) {
     sqlite3_stmt *statement;
     int64_t count = 0;
@@ -371,6 +382,7 @@ sh_status sh_fed_store_redeem(sh_fed_store *store, const char *token, const char
         status = SH_FAIL(SH_E_USAGE, "this token is not known here");
     } else if (status == SH_OK && found.client != 0) {
         *client_out = found.client;
+        // the same request again: its answer was lost
         if (memcmp(found.request, request_hash, SH_FED_HASH) != 0)
             status = SH_FAIL(SH_E_USAGE, "this token has been used");
     } else if (status == SH_OK && found.expires <= unix_s) {
@@ -383,6 +395,7 @@ sh_status sh_fed_store_redeem(sh_fed_store *store, const char *token, const char
     return status;
 }
 
+/* All clients by number, revoked ones too. */
 sh_status sh_fed_store_clients(sh_fed_store *store,
                                void (*row)(void *self, const sh_fed_client_row *client),
                                void *self) {
@@ -426,6 +439,7 @@ bool sh_fed_store_is_revoked(sh_fed_store *store, int64_t number) {
     return revoked;
 }
 
+/* The newest `last` rounds, oldest of them first. A loss of NULL is NAN. */
 sh_status sh_fed_store_rounds(sh_fed_store *store, int64_t last,
                               void (*row)(void *self, const sh_fed_round_row *round), void *self) {
     sqlite3_stmt *statement;

@@ -9,10 +9,10 @@
 
 struct sh_fed_upload {
     unsigned char whole[SH_FED_HASH];
-    size_t total, chunks;
-    int64_t touched_ms;
-    bool *has;            // (chunks)
-    unsigned char *data;  // (total)
+    size_t total, chunks;  // bytes as announced and checked, and their chunks
+    int64_t touched_ms;    // stalled uploads are dropped by it
+    bool *has;             // (chunks)
+    unsigned char *data;   // (total)
 };
 
 /* NULL where the client's upload is of another message. */
@@ -39,6 +39,7 @@ static sh_status begin(sh_fed_uploads *uploads, size_t client, const sh_fed_chun
                        sh_fed_upload **upload_out) {
     SH_TRY(make_room(uploads, client));
     sh_fed_uploads_drop(uploads, client);
+    // no overflow: bytes never exceed bytes_most
     if (chunk->total > uploads->bytes_most - uploads->bytes)
         return SH_FAIL(SH_E_MEMORY, "too many updates arrive at the same time");
     sh_fed_upload *upload = sh_alloc(1, sizeof *upload);
@@ -78,11 +79,12 @@ static sh_status check(const sh_fed_uploads *uploads, const sh_fed_chunk *chunk)
     return SH_FAIL(SH_E_FORMAT, "chunk %zu of an update was changed on its way", chunk->index);
 }
 
+/* Checked before anything is kept. The same chunk again overwrites itself. */
 sh_status sh_fed_uploads_put(sh_fed_uploads *uploads, size_t client, int64_t now_ms,
                              const sh_fed_chunk *chunk) {
     SH_TRY(check(uploads, chunk));
     sh_fed_upload *upload = find(uploads, client, chunk->whole);
-    if (upload == NULL || upload->total != chunk->total)
+    if (upload == NULL || upload->total != chunk->total)  // another message than the one under way
         SH_TRY(begin(uploads, client, chunk, &upload));
     memcpy(upload->data + chunk->index * SH_FED_CHUNK, chunk->data, chunk->bytes);
     upload->has[chunk->index] = true;
@@ -99,6 +101,8 @@ size_t sh_fed_uploads_have(const sh_fed_uploads *uploads, size_t client,
     return count;
 }
 
+/* The whole is hashed again, since chunks were checked by what the client said. Borrowed until
+ * the next put or drop. */
 sh_status sh_fed_uploads_whole(const sh_fed_uploads *uploads, size_t client,
                                const unsigned char whole[SH_FED_HASH], const void **data_out,
                                size_t *bytes_out) {
@@ -114,6 +118,7 @@ sh_status sh_fed_uploads_whole(const sh_fed_uploads *uploads, size_t client,
     return SH_OK;
 }
 
+/* Overwrites the update: what a client sent is private until it is summed. */
 void sh_fed_uploads_drop(sh_fed_uploads *uploads, size_t client) {
     sh_fed_upload *upload = client < uploads->clients ? uploads->items[client] : NULL;
     if (upload == NULL) return;

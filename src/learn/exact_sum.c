@@ -16,8 +16,11 @@ static double scale_of(double bound) {
     return bound > 0 ? ldexp(1.0, BITS - exponent) : 1.0;
 }
 
+/* The caller finishes the sum. `bound` must be the same on all workers: the scale follows from
+ * it. */
 sh_status sh_exact_sum_init(sh_exact_sum *sum, size_t count, double bound) {
     *sum = (sh_exact_sum){.count = count, .bound = bound, .scale = scale_of(bound)};
+    // 2 words for each sum, and one that counts refused terms
     sum->words = sh_alloc(2 * count + 1, sizeof *sum->words);
     return sum->words != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for %zu sums", count);
 }
@@ -27,6 +30,7 @@ void sh_exact_sum_fini(sh_exact_sum *sum) {
     *sum = (sh_exact_sum){0};
 }
 
+/* Reuses the memory for sums under another bound; all terms so far are forgotten. */
 void sh_exact_sum_reset(sh_exact_sum *sum, double bound) {
     sum->bound = bound;
     sum->scale = scale_of(bound);
@@ -35,6 +39,7 @@ void sh_exact_sum_reset(sh_exact_sum *sum, double bound) {
 
 /* A term beyond the bound, or NaN, is counted instead of added: all workers then fail together. */
 void sh_exact_sum_add_one(sh_exact_sum *sum, size_t index, double term) {
+    // Negated, so that NaN, which compares false with everything, is refused too.
     if (!(fabs(term) <= sum->bound)) {
         sum->words[2 * sum->count]++;
         return;
@@ -42,6 +47,7 @@ void sh_exact_sum_add_one(sh_exact_sum *sum, size_t index, double term) {
     double scaled = term * sum->scale;
     int64_t high = sh_to_whole(scaled);
     sum->words[index] += high;
+    // low word: what the high word rounds away, in units of 2^-40
     sum->words[sum->count + index] += sh_to_whole((scaled - (double)high) * 0x1p40);
 }
 
@@ -54,6 +60,8 @@ void sh_exact_sum_join(sh_exact_sum *sum, const sh_exact_sum *other) {
     for (size_t i = 0; i < 2 * sum->count + 1; i++) sum->words[i] += other->words[i];
 }
 
+/* Collective: one sum of integers. All workers see the same count of refused terms, so all
+ * succeed or all fail. */
 sh_status sh_exact_sum_meet(sh_exact_sum *sum, sh_learn_team *team, double *values_out) {
     SH_TRY(sh_learn_sum(team, sum->words, 2 * sum->count + 1));
     if (sum->words[2 * sum->count] != 0) {
@@ -65,7 +73,7 @@ sh_status sh_exact_sum_meet(sh_exact_sum *sum, sh_learn_team *team, double *valu
     }
     for (size_t i = 0; i < sum->count; i++) {
         double high = (double)sum->words[i], low = (double)sum->words[sum->count + i];
-        values_out[i] = (high + low * 0x1p-40) / sum->scale;
+        values_out[i] = (high + low * 0x1p-40) / sum->scale;  // exact: the scale is a power of two
     }
     return SH_OK;
 }

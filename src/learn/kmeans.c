@@ -46,6 +46,8 @@ static size_t sum_words(const sh_kmeans *m) { return m->k * (m->width + 1); }
 
 /* ---- Integers ---- */
 
+/* Moves row `x` (width) from one integer sum to another in O(width); `from` -1: from none. The
+ * same integer leaves the one and enters the other, so the total over clusters is invariant. */
 static void move_row(const sh_kmeans *m, const float *x, int32_t from, int32_t to, int64_t *sums) {
     size_t stride = m->width + 1;
     int64_t *into = sums + (size_t)to * stride;
@@ -65,6 +67,8 @@ static void move_row(const sh_kmeans *m, const float *x, int32_t from, int32_t t
 
 /* ---- Centring ---- */
 
+/* Takes the mean of all workers' rows off dense rows, in place: smaller numbers lose less in the
+ * float products of nearest.c. Sparse rows would lose their zeros, so they stay. Collective. */
 static sh_status take_mean(sh_kmeans *m) {
     sh_rows *rows = m->rows;
     if (rows->x == NULL || rows->total == 0) return SH_OK;
@@ -79,16 +83,18 @@ static sh_status take_mean(sh_kmeans *m) {
         m->mean[j] = (float)((double)sums[j] / scale / (double)rows->total);
     sh_free(sums);
     SH_TRY(status);
-    rows->greatest = 0;
+    rows->greatest = 0;  // anew: the bound of centred values
     for (size_t i = 0; i < rows->count; i++)
         for (size_t j = 0; j < m->width; j++) {
             float *x = &rows->x[i * m->width + j];
             *x -= m->mean[j];
             if (fabs((double)*x) > rows->greatest) rows->greatest = fabs((double)*x);
         }
+    // collective, as integer scales derived from `greatest` must agree
     return sh_learn_max(m->team, &rows->greatest, 1);
 }
 
+/* Sum of |x_i|^2 over all workers: inertia's part that no centre changes. Collective. */
 static sh_status sum_squares(sh_kmeans *m) {
     double bound = sh_rows_square_most(m->rows);
     SH_TRY(sh_learn_max(m->team, &bound, 1));
@@ -103,6 +109,8 @@ static sh_status sum_squares(sh_kmeans *m) {
 
 /* ---- Assignment ---- */
 
+/* Bounds are rounded outwards by 2^-40, far more than a double operation rounds: a bound too
+ * tight would skip a row that has to change its cluster. */
 static double slack_up(double x) { return x * (1 + 0x1p-40); }
 static double slack_down(double x) { return x * (1 - 0x1p-40); }
 
@@ -123,15 +131,18 @@ static void half_gaps(const sh_kmeans *m, double *gap_out) {
 /* The row certainly keeps its centre. `near` is then its distance, made exact if it had to be. */
 static bool stays(sh_kmeans *m, size_t row, const double *gap, float *buffer) {
     int32_t own = m->cluster[row];
-    if (own < 0 || m->options.plain) return false;
+    if (own < 0 || m->options.plain) return false;  // plain Lloyd, the oracle of the bounds
+    // the better of two lower bounds of any other distance
     double other = gap[own] > m->lower[row] ? gap[own] : m->lower[row];
-    if (m->upper[row] < other) return true;
+    if (m->upper[row] < other) return true;  // O(1): no distance is taken
     const float *x = sh_rows_at(m->rows, row, buffer);
     double d = sh_distance(x, m->centres + (size_t)own * m->width, m->width);
     m->upper[row] = slack_up(sqrt(d));
     return m->upper[row] < other;
 }
 
+/* Triangle inequality: the own centre came at most drift[own] away, any other at most the
+ * greatest drift closer. If own moved farthest, the others moved by the second greatest at most. */
 static void drift_bounds(sh_kmeans *m, size_t row, double first, double second, int32_t farthest) {
     int32_t own = m->cluster[row];
     if (own < 0) return;
@@ -140,6 +151,8 @@ static void drift_bounds(sh_kmeans *m, size_t row, double first, double second, 
     m->lower[row] = slack_down(m->lower[row] - slack_up(moved));
 }
 
+/* Bounds after a full comparison are those distances; a row with another nearest centre moves
+ * between sums. */
 static void settle(sh_kmeans *m, size_t row, const sh_neighbour *near, const float *x,
                    int64_t *sums, int64_t *changed) {
     m->upper[row] = slack_up(sqrt(near->distance));
@@ -167,6 +180,7 @@ static void look_through(sh_kmeans *m, const look *l, size_t first, sh_nearest_w
         drift_bounds(m, row, l->first, l->second, l->farthest);
         if (!stays(m, row, l->gap, work->row)) list[count++] = (uint32_t)row;
     }
+    // NULL list: dense rows are used in place, without a copy
     sh_nearest_find(m->rows, &m->seen, first, count == end - first ? NULL : list, count, work,
                     near);
     for (size_t i = 0; i < count; i++)
@@ -174,6 +188,8 @@ static void look_through(sh_kmeans *m, const look *l, size_t first, sh_nearest_w
     *compared += (int64_t)count;
 }
 
+/* Assigns all rows of this worker; sends nothing. Each thread has its own integer sums, so that
+ * dynamic scheduling changes no bit. */
 static sh_status assign(sh_kmeans *m, look *l) {
     sh_status status = SH_OK;
     size_t words = sum_words(m), chunks = (m->rows->count + CHUNK_ROWS - 1) / CHUNK_ROWS;
@@ -187,6 +203,8 @@ static sh_status assign(sh_kmeans *m, look *l) {
         sh_nearest_work work = {0};
         bool ready =
             sh_nearest_work_init(&work, m->width, m->k) == SH_OK && list != NULL && near != NULL;
+        // A thread without memory still enters the loop below: a worksharing loop needs the whole
+        // team.
         if (!ready) {
 #pragma omp atomic write
             status = SH_E_MEMORY;
@@ -203,7 +221,7 @@ static sh_status assign(sh_kmeans *m, look *l) {
     l->changed = changed;
     l->compared = compared;
     if (status != SH_OK) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu clusters", m->k);
-    memset(m->moved, 0, (words + 2) * sizeof *m->moved);
+    memset(m->moved, 0, (words + 2) * sizeof *m->moved);  // two more: rows changed, rows compared
     for (int thread = 0; thread < m->team->threads; thread++)
         for (size_t i = 0; i < words; i++)
             m->moved[i] += m->thread_moved[(size_t)thread * words + i];
@@ -214,6 +232,7 @@ static sh_status assign(sh_kmeans *m, look *l) {
 
 /* ---- Empty clusters ---- */
 
+/* Rows of a cluster over all workers, the number behind its sum. */
 static int64_t rows_of(const sh_kmeans *m, size_t cluster) {
     return m->sums[cluster * (m->width + 1) + m->width];
 }
@@ -231,7 +250,7 @@ static sh_status find_farthest(sh_kmeans *m, sh_learn_best *best_out) {
     sh_learn_best best = {.row = -1};
     for (size_t row = 0; row < m->rows->count; row++) {
         size_t own = (size_t)m->cluster[row];
-        if (rows_of(m, own) < 2) continue;
+        if (rows_of(m, own) < 2) continue;  // a donor must not become empty itself
         const float *x = sh_rows_at(m->rows, row, buffer);
         sh_learn_best it = {sh_distance(x, m->centres + own * m->width, m->width),
                             (int64_t)(m->rows->first + row)};
@@ -243,12 +262,15 @@ static sh_status find_farthest(sh_kmeans *m, sh_learn_best *best_out) {
     return SH_OK;
 }
 
+/* Misuse, not numerics: k centres need k different rows. */
 static sh_status too_few(const sh_kmeans *m, size_t empty) {
     SH_FAIL(SH_E_USAGE, "%zu clusters, but the data holds only %zu different rows", m->k,
             m->k - empty);
     return sh_error_hint("take k %zu or less", m->k - empty);
 }
 
+/* Each empty cluster takes the row farthest from its own centre, at the cost of one election and
+ * one sum. All workers hold equal sums, so all take the same branches. Collective. */
 static sh_status refill(sh_kmeans *m, int64_t *refilled_out) {
     size_t empty = 0, words = sum_words(m);
     for (size_t j = 0; j < m->k; j++) empty += rows_of(m, j) == 0;
@@ -259,13 +281,15 @@ static sh_status refill(sh_kmeans *m, int64_t *refilled_out) {
         SH_TRY(find_farthest(m, &best));
         if (best.row < 0 || !is_apart(m, best.value)) return too_few(m, empty);
         memset(m->moved, 0, words * sizeof *m->moved);
-        size_t row = (size_t)best.row - m->rows->first;
+        size_t row = (size_t)best.row - m->rows->first;  // wraps around for rows of lower ranks
+        // The owner of the row alone moves it; all others add zeros to the sum.
         if ((size_t)best.row >= m->rows->first && row < m->rows->count) {
             float *buffer = sh_alloc(m->width, sizeof *buffer);
             if (buffer == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a row");
             move_row(m, sh_rows_at(m->rows, row, buffer), m->cluster[row], (int32_t)j, m->moved);
             sh_free(buffer);
             m->cluster[row] = (int32_t)j;
+            // Infinite bounds: the next iteration compares the row with all centres.
             m->upper[row] = INFINITY;
             m->lower[row] = 0;
         }
@@ -278,6 +302,8 @@ static sh_status refill(sh_kmeans *m, int64_t *refilled_out) {
 
 /* ---- Centres ---- */
 
+/* Inertia by the formula on top, in O(k width), for the centres that rows were assigned to.
+ * Rounding can bring it below 0. */
 static double inertia_of(const sh_kmeans *m) {
     double inertia = m->square_sum;
     for (size_t j = 0; j < m->k; j++) {
@@ -320,6 +346,7 @@ static double to_means(sh_kmeans *m, float *mean) {
     return shift;
 }
 
+/* The greatest and second greatest drift, for drift_bounds. */
 static look look_of(const sh_kmeans *m, const double *gap) {
     look l = {.gap = gap, .farthest = -1};
     for (size_t j = 0; j < m->k; j++) {
@@ -334,12 +361,15 @@ static look look_of(const sh_kmeans *m, const double *gap) {
     return l;
 }
 
+/* One Lloyd iteration: assign, sum over workers, refill, update. Its inertia is that before the
+ * update. Collective. */
 static sh_status lloyd(sh_kmeans *m, double *gap, float *mean, sh_kmeans_step *step_out) {
     size_t words = sum_words(m);
     if (!m->options.plain) half_gaps(m, gap);
     look l = look_of(m, gap);
     SH_TRY(
         sh_learn_agree(m->iteration == 0 ? m->team : &(sh_learn_team){.ranks = 1}, assign(m, &l)));
+    // the only message, unless a cluster is empty
     SH_TRY(sh_learn_sum(m->team, m->moved, words + 2));
     *step_out = (sh_kmeans_step){.changed = m->moved[words], .compared = m->moved[words + 1]};
     for (size_t i = 0; i < words; i++) m->sums[i] += m->moved[i];
@@ -364,12 +394,13 @@ static sh_status mini_batch(sh_kmeans *m, float *mean, sh_kmeans_step *step_out)
     if (list == NULL || near == NULL)
         status = SH_FAIL(SH_E_MEMORY, "out of memory for a batch of %zu rows", batch);
     if (status == SH_OK) status = sh_nearest_work_init(&work, m->width, m->k);
-    double greatest = 2 * m->rows->greatest;
+    double greatest = 2 * m->rows->greatest;  // a row and a centre differ by no more in any column
     if (status == SH_OK)
         status = sh_exact_sum_init(&cost, 1, (double)m->width * greatest * greatest * 1.01);
     if (status != SH_OK) goto out;
     sh_rng draws = sh_rng_stream(m->options.seed, SH_RNG_LEARN, 1U << 16, (uint64_t)m->iteration);
     for (size_t i = 0; i < batch; i++) {
+        // rows of lower ranks wrap around to large numbers
         size_t row = (size_t)sh_rng_below(&draws, m->rows->total) - m->rows->first;
         if (row < m->rows->count) list[count++] = (uint32_t)row;
     }
@@ -382,11 +413,11 @@ static sh_status mini_batch(sh_kmeans *m, float *mean, sh_kmeans_step *step_out)
     SH_TRY_OUT(sh_learn_sum(m->team, m->moved, words + 2));
     *step_out = (sh_kmeans_step){.changed = (int64_t)batch, .compared = (int64_t)batch};
     SH_TRY_OUT(sh_exact_sum_meet(&cost, m->team, &step_out->inertia));
-    step_out->inertia *= (double)m->rows->total / (double)batch;
+    step_out->inertia *= (double)m->rows->total / (double)batch;  // estimate for all rows
     for (size_t j = 0; j < m->k; j++) {
         const int64_t *sum = m->moved + j * (m->width + 1);
         double met = (double)sum[m->width];
-        if (met == 0) continue;
+        if (met == 0) continue;  // a centre that no row of the batch met
         m->seen_rows[j] += (float)met;
         for (size_t i = 0; i < m->width; i++) {
             double c = (double)m->centres[j * m->width + i];
@@ -403,6 +434,7 @@ out:
     return status;
 }
 
+/* The iteration counts even if it fails: training ends then. */
 sh_status sh_kmeans_iterate(sh_kmeans *kmeans, sh_kmeans_step *step_out) {
     double *gap = sh_alloc(kmeans->k, sizeof *gap);
     float *mean = sh_alloc(kmeans->width, sizeof *mean);
@@ -438,6 +470,7 @@ void sh_kmeans_destroy(sh_kmeans *kmeans) {
 }
 
 static sh_status take_memory(sh_kmeans *m) {
+    // one more, so that no allocation is empty
     size_t words = sum_words(m), rows = m->rows->count + 1;
     m->mean = sh_alloc(m->width, sizeof *m->mean);
     m->where = sh_alloc(m->k * m->width, sizeof *m->where);
@@ -453,6 +486,7 @@ static sh_status take_memory(sh_kmeans *m) {
     bool all = m->mean && m->where && m->centres && m->sums && m->moved && m->thread_moved &&
                m->cluster && m->upper && m->lower && m->drift && m->seen_rows;
     if (!all) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu clusters", m->k);
+    // -1: the first iteration compares every row
     for (size_t i = 0; i < rows; i++) m->cluster[i] = -1;
     return sh_centres_init(&m->seen, m->k, m->width);
 }
@@ -466,6 +500,7 @@ static void place_centres(sh_kmeans *m) {
     sh_centres_set(&m->seen, m->centres);
 }
 
+/* All workers come to the same verdict, so that it needs no message. */
 static sh_status check(const sh_kmeans_options *options, const sh_rows *rows) {
     if (options->k < 1)
         return SH_FAIL(SH_E_USAGE, "k %ld: there is at least one cluster", (long)options->k);
@@ -477,6 +512,8 @@ static sh_status check(const sh_kmeans_options *options, const sh_rows *rows) {
     return SH_OK;
 }
 
+/* Seeds drawn from rows lack the mean, which is added; given centres lie in the data's own
+ * space. */
 static sh_status first_centres(sh_kmeans *m) {
     if (m->options.seeds == SH_SEEDS_GIVEN) {
         memcpy(m->where, m->options.given, m->k * m->width * sizeof *m->where);
@@ -488,6 +525,8 @@ static sh_status first_centres(sh_kmeans *m) {
     return SH_OK;
 }
 
+/* Order matters: the mean changes rows; squares, bounds and the integer scale follow from
+ * centred rows. */
 sh_status sh_kmeans_create(const sh_kmeans_options *options, sh_rows *rows, sh_learn_team *team,
                            sh_kmeans **kmeans_out) {
     SH_TRY(check(options, rows));
@@ -516,6 +555,8 @@ sh_status sh_kmeans_create(const sh_kmeans_options *options, sh_rows *rows, sh_l
 const float *sh_kmeans_centres(const sh_kmeans *kmeans) { return kmeans->where; }
 const float *sh_kmeans_rows_met(const sh_kmeans *kmeans) { return kmeans->seen_rows; }
 
+/* Bounds and sums are not saved: the first iteration afterwards compares every row and sums
+ * anew, with the same bits. */
 void sh_kmeans_restore(sh_kmeans *kmeans, const float *centres, const float *rows_met,
                        int64_t iteration) {
     memcpy(kmeans->where, centres, kmeans->k * kmeans->width * sizeof *kmeans->where);
@@ -528,6 +569,7 @@ void sh_kmeans_restore(sh_kmeans *kmeans, const float *centres, const float *row
 
 const int32_t *sh_kmeans_clusters(const sh_kmeans *kmeans) { return kmeans->cluster; }
 
+/* Two passes over rows: the greatest distance is the bound of the exact sum. */
 sh_status sh_kmeans_inertia(const sh_rows *rows, const float *centres, size_t k,
                             sh_learn_team *team, double *inertia_out) {
     sh_centres seen = {0};

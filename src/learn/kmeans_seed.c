@@ -14,6 +14,8 @@
 #include "learn/exact_sum.h"
 #include "learn/kmeans.h"
 
+/* Rounds of the random stream. k-means|| has 10000 at most, fewer than DRAW_RECLUSTER, so that
+ * no stream serves twice. */
 enum { DRAW_FIRST = 0, DRAW_ROUND = 1, DRAW_RECLUSTER = 1 << 15 };
 
 /* Each row's squared distance to the nearest of those chosen so far, and which that is. */
@@ -24,7 +26,8 @@ typedef struct seeding {
     double *distance;      // (rows)
     int32_t *nearest;      // (rows), into `chosen`
     sh_neighbour *latest;  // (rows): among the newest alone
-    float *chosen;         // (count, width)
+    // grows by candidates in the same order on all workers
+    float *chosen;  // (count, width)
     size_t count;
     double *draw;  // (rows): this round's, uniform in (0, 1)
 } seeding;
@@ -56,7 +59,8 @@ static void draw_round(seeding *s, uint32_t round) {
     for (size_t i = 0; i < s->rows->count; i++) {
         sh_philox_block block = sh_rng_at(&stream, s->rows->first + i);
         uint64_t bits = (uint64_t)block.word[0] << 32 | block.word[1];
-        s->draw[i] = ((double)(bits >> 11) + 0.5) * 0x1p-53;
+        s->draw[i] =
+            ((double)(bits >> 11) + 0.5) * 0x1p-53;  // never 0, whose logarithm is infinite
     }
 }
 
@@ -71,6 +75,7 @@ static sh_status choose(seeding *s, const uint32_t *list, size_t count, size_t *
         if (x != own + i * width) memcpy(own + i * width, x, width * sizeof *x);
     }
     if (status == SH_OK)
+        // collective; in the order of ranks
         status = sh_learn_collect(s->team, own, count * width * sizeof *own, &all, &bytes);
     sh_free(own);
     SH_TRY(status);
@@ -96,6 +101,7 @@ static sh_status measure(seeding *s, size_t added) {
     sh_centres_set(&newest, s->chosen + (s->count - added) * width);
     sh_status status = sh_nearest_all(s->rows, &newest, s->team->threads, s->latest);
     for (size_t i = 0; status == SH_OK && i < s->rows->count; i++) {
+        // of equal distances the older candidate stays
         if (s->latest[i].distance >= s->distance[i]) continue;
         s->distance[i] = s->latest[i].distance;
         s->nearest[i] = s->latest[i].index + (int32_t)(s->count - added);
@@ -121,6 +127,7 @@ static sh_status sum_distances(seeding *s, double *phi_out) {
 /* The worker that has the row lists it, all others list nothing. */
 static sh_status choose_row(seeding *s, size_t row, size_t *added_out) {
     uint32_t own = (uint32_t)(row - s->rows->first);
+    // true on exactly one worker
     bool mine = row >= s->rows->first && row - s->rows->first < s->rows->count;
     return choose(s, &own, mine ? 1 : 0, added_out);
 }
@@ -145,13 +152,14 @@ static sh_status too_few(const seeding *s, size_t distinct) {
 static size_t draw_point(sh_rng *draws, const double *weight, const double *distance,
                          size_t count) {
     double all = 0, sum = 0;
+    // `distance` is squared already
     for (size_t i = 0; i < count; i++) all += weight[i] * distance[i];
     uint64_t bits = sh_rng_u64(draws);
     double at = ((double)(bits >> 11) + 0.5) * 0x1p-53 * all;
     size_t last = count;
     for (size_t i = 0; i < count; i++) {
         double part = weight[i] * distance[i];
-        if (part <= 0) continue;
+        if (part <= 0) continue;  // a point on a centre is never drawn
         last = i;
         sum += part;
         if (sum >= at) break;
@@ -166,6 +174,7 @@ static double potential(const seeding *s, const double *weight, const double *di
     double sum = 0;
     for (size_t i = 0; i < s->count; i++) {
         double d = sh_distance(s->chosen + i * width, s->chosen + at * width, width);
+        // the first centre: distances were all 1
         next[i] = first || d < distance[i] ? d : distance[i];
         sum += weight[i] * next[i];
     }
@@ -175,26 +184,26 @@ static double potential(const seeding *s, const double *weight, const double *di
 /* Of several points drawn, the one that leaves least becomes the next centre. */
 static sh_status recluster(seeding *s, const double *weight, float *centres_out) {
     size_t width = s->rows->width, k = (size_t)s->options->k;
-    int trials = 2 + (int)log((double)k);
+    int trials = 2 + (int)log((double)k);  // greedy k-means++: 2 + ln k draws for each centre
     double *distance = sh_alloc(3 * s->count, sizeof *distance);
     if (distance == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for candidates");
     double *tried = distance + s->count, *best = tried + s->count;
     sh_rng draws = sh_rng_stream(s->options->seed, SH_RNG_LEARN, DRAW_RECLUSTER, 0);
-    for (size_t i = 0; i < s->count; i++) distance[i] = 1;
+    for (size_t i = 0; i < s->count; i++) distance[i] = 1;  // the first is drawn by weight alone
     sh_status status = SH_OK;
     for (size_t j = 0; status == SH_OK && j < k; j++) {
         double least = INFINITY;
         size_t chosen = s->count;
         for (int trial = 0; trial < trials; trial++) {
             size_t at = draw_point(&draws, weight, distance, s->count);
-            if (at == s->count) break;
+            if (at == s->count) break;  // all points lie on centres
             double left = potential(s, weight, distance, at, j == 0, tried);
             if (left >= least) continue;
             least = left;
             chosen = at;
             memcpy(best, tried, s->count * sizeof *best);
         }
-        if (chosen == s->count) {
+        if (chosen == s->count) {  // fewer different candidates than centres
             status = too_few(s, j);
             break;
         }
@@ -225,6 +234,7 @@ static size_t weighted(const double *weight, size_t count) {
 
 /* A row is taken with probability min(1, l d^2 / phi), written without a division. */
 static sh_status parallel_round(seeding *s, uint32_t round, double phi, size_t *added_out) {
+    // l: candidates wanted of a round
     double wanted = s->options->oversample > 0 ? s->options->oversample : 2;
     wanted *= (double)s->options->k;
     uint32_t *list = sh_alloc(s->rows->count + 1, sizeof *list);
@@ -247,7 +257,7 @@ static sh_status seed_parallel(seeding *s, float *centres_out) {
     for (int64_t round = 0; round < rounds || s->count < (size_t)s->options->k; round++) {
         double phi;
         SH_TRY(sum_distances(s, &phi));
-        if (phi <= 0 || round == ROUNDS_MOST) break;
+        if (phi <= 0 || round == ROUNDS_MOST) break;  // phi 0: every row is a candidate
         size_t added;
         SH_TRY(parallel_round(s, DRAW_ROUND + (uint32_t)round, phi, &added));
     }
@@ -269,12 +279,13 @@ static sh_status seed_plusplus(seeding *s, float *centres_out) {
         sh_learn_best best = {.row = -1};
         draw_round(s, (uint32_t)(DRAW_ROUND + s->count));
         for (size_t i = 0; i < s->rows->count; i++) {
-            if (s->distance[i] <= 0) continue;
+            if (s->distance[i] <= 0) continue;  // a copy of a centre is not drawn
+            // greatest log(u) / d^2 = least -log(u) / d^2
             sh_learn_best it = {log(s->draw[i]) / s->distance[i], (int64_t)(s->rows->first + i)};
             if (sh_learn_beats(it, best)) best = it;
         }
         SH_TRY(sh_learn_best_of(s->team, &best));
-        if (best.row < 0) return too_few(s, s->count);
+        if (best.row < 0) return too_few(s, s->count);  // all rows lie on centres
         size_t added;
         SH_TRY(choose_row(s, (size_t)best.row, &added));
         SH_TRY(measure(s, added));
@@ -290,7 +301,7 @@ static sh_status seed_random(seeding *s, float *centres_out) {
         sh_learn_best best = {.row = -1};
         for (size_t i = 0; i < s->rows->count; i++) {
             sh_learn_best it = {-s->draw[i], (int64_t)(s->rows->first + i)};
-            if (s->draw[i] < 1 && sh_learn_beats(it, best)) best = it;
+            if (s->draw[i] < 1 && sh_learn_beats(it, best)) best = it;  // 1: taken already
         }
         SH_TRY(sh_learn_best_of(s->team, &best));
         size_t added, row = (size_t)best.row - s->rows->first;

@@ -13,6 +13,7 @@
 static sh_node *without_name(const sh_node *model) {
     sh_node *copy = sh_node_copy(model);
     if (copy == NULL) return NULL;
+    // The link to an entry, not the entry: the first child needs no case of its own.
     for (sh_node **link = &copy->child; *link != NULL; link = &(*link)->next) {
         if (strcmp((*link)->key, "name") != 0) continue;
         sh_node *name = *link;
@@ -49,6 +50,7 @@ void sh_learner_options_free(const shoal_run *run, void *options) {
     sh_free(options);
 }
 
+/* A run without an engine is a team of one worker. */
 sh_learn_team sh_learner_team(const shoal_run *run) {
     int threads = sh_run_threads(run);
     return run->team.engine != NULL ? sh_learn_team_of(run->team.engine, threads)
@@ -62,6 +64,7 @@ static sh_status refuse(const shoal_run *run, const char *what, const char *hint
     return sh_error_hint("%s, or take a model's solver: sgd", hint);
 }
 
+/* Refuses settings of gradient training, which this learner would ignore without a word. */
 static sh_status check(const shoal_run *run) {
     const sh_config *config = &run->config;
     sh_scheme scheme;
@@ -74,12 +77,14 @@ static sh_status check(const shoal_run *run) {
     if (sh_config_pipes(config)) return refuse(run, "a layout", "leave --layout out");
     if (config->data.crop > 0 || config->data.flip)
         return refuse(run, "augmentation", "leave data.crop and data.flip out");
+    // The simulator has no time model of learners: its figures would be made up.
     if (run->team.env.timing_only || run->team.env.spend != NULL)
         return SH_FAIL(SH_E_UNSUPPORTED, "model '%s' is not simulated yet",
                        sh_model_kind_of(config->model)->name);
     return SH_OK;
 }
 
+/* Settings are refused before any row is copied. The caller finishes `rows_out`. Collective. */
 sh_status sh_learner_begin(shoal_run *run, sh_learn_team *team, sh_rows *rows_out) {
     SH_TRY(check(run));
     SH_TRY(sh_run_loader(run, 0, &run->loader));
@@ -92,6 +97,7 @@ sh_status sh_learner_begin(shoal_run *run, sh_learn_team *team, sh_rows *rows_ou
 sh_status sh_learner_stepped(shoal_run *run, sh_learn_team *team, bool done, double loss_sum,
                              sh_learner_step *step_out) {
     int64_t rows = (int64_t)sh_loader_samples(run->loader);
+    // a double, as sh_learn_max takes doubles
     double stops = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
     if (team->ranks > 1) SH_TRY(sh_learn_max(team, &stops, 1));
     run->team.stops = stops > 0;
@@ -105,6 +111,8 @@ sh_status sh_learner_stepped(shoal_run *run, sh_learn_team *team, bool done, dou
     return SH_OK;
 }
 
+/* The learned model is in the net's parameters, so that evaluation is a forward pass like any
+ * other. */
 sh_status sh_learner_evaluate(sh_learner *learner, const sh_dataset *dataset,
                               shoal_result *result_out) {
     return sh_run_evaluate(learner->run, dataset, result_out);
@@ -120,6 +128,7 @@ sh_status sh_learner_save(sh_learner *learner) {
     return sh_run_save_together(learner->run);
 }
 
+/* Nothing is pending: each step leaves its result in the net. */
 sh_status sh_learner_finish(sh_learner *learner) {
     (void)learner;
     return SH_OK;
@@ -129,6 +138,7 @@ sh_learner_cost sh_learner_net_cost(const sh_learner *learner) {
     return sh_learner_net.cost(learner);
 }
 
+/* What every learner saves: weights and states of the net. The run owns the memory. */
 sh_checkpoint sh_learner_net_blocks(const sh_learner *learner) {
     const shoal_run *run = learner->run;
     return (sh_checkpoint){.params = &run->model.net->params,

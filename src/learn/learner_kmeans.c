@@ -43,6 +43,7 @@ static sh_status kmeans_open(sh_learner *learner) {
     return sh_param_list_add(&o->met_params, "kmeans.rows", SH_SHAPE(o->options->k), false, NULL);
 }
 
+/* An upper limit: the tolerance may end training before. */
 static int64_t kmeans_steps(const sh_learner *learner) {
     const own *o = learner->own;
     return o->options->iterations;
@@ -60,7 +61,7 @@ static sh_status read_given(const shoal_run *run, own *o) {
     sh_dataset *dataset;
     sh_data_options data = run->config.data;
     data.folder = run->folders.data;
-    data.team = NULL;
+    data.team = NULL;  // every worker reads all centres, not a part of them
     SH_TRY(sh_dataset_open(options->centres, &data, &run->data.normal, NULL, &dataset));
     size_t count = dataset->info.count, width = sh_shape_count(&dataset->info.sample);
     sh_status status = SH_OK;
@@ -100,7 +101,7 @@ static sh_status kmeans_begin(sh_learner *learner) {
                                .batch = takes_batches(o) ? options->batch : 0,
                                .plain = strcmp(options->solver, "plain") == 0,
                                .seed = (uint64_t)run->config.seed};
-    bool goes_on = run->at.step > 0 || run->config.load != NULL;
+    bool goes_on = run->at.step > 0 || run->config.load != NULL;  // resumed, or from a loaded model
     if (goes_on) {
         asked.seeds = SH_SEEDS_GIVEN;
         asked.given = run->model.blocks.weights;
@@ -110,7 +111,7 @@ static sh_status kmeans_begin(sh_learner *learner) {
     }
     SH_TRY(sh_kmeans_create(&asked, &o->rows, &o->team, &o->kmeans));
     if (goes_on) sh_kmeans_restore(o->kmeans, run->model.blocks.weights, o->met, run->at.step);
-    o->last.inertia = INFINITY;
+    o->last.inertia = INFINITY;  // the first step has nothing to compare its inertia with
     return SH_OK;
 }
 
@@ -120,6 +121,7 @@ static sh_status kmeans_begin(sh_learner *learner) {
 static bool is_done(const own *o, double before) {
     if (takes_batches(o)) return false;
     double fell = before - o->last.inertia;
+    // no centre moved: a fixed point
     return o->last.shift == 0 || (o->options->tolerance > 0 && isfinite(before) &&
                                   fell <= o->options->tolerance * before);
 }
@@ -127,7 +129,7 @@ static bool is_done(const own *o, double before) {
 /* Centres go into the net's parameters after each step, so that evaluation and checkpoints see
  * them. */
 static sh_status kmeans_step(sh_learner *learner, int64_t to, sh_learner_step *step_out) {
-    (void)to;
+    (void)to;  // a step is one iteration, whatever `to` is
     shoal_run *run = learner->run;
     own *o = learner->own;
     double before = o->last.inertia;
@@ -148,6 +150,7 @@ static size_t kmeans_metrics(const sh_learner *learner, const sh_loss_result *si
     size_t count = 0;
     (void)since;
     double rows = (double)o->rows.total;
+    // mean inertia of a row
     fields[count++] = (sh_metric){"train_loss", SH_METRIC_REAL, .r = o->last.inertia / rows};
     fields[count++] = (sh_metric){"inertia", SH_METRIC_REAL, .r = o->last.inertia};
     fields[count++] = (sh_metric){"changed", SH_METRIC_INT, .i = o->last.changed};
@@ -157,6 +160,8 @@ static size_t kmeans_metrics(const sh_learner *learner, const sh_loss_result *si
     return count;
 }
 
+/* Rows met by centres are the learning rates of mini-batches: a resumed run needs them. Lloyd's
+ * iteration goes on from centres alone. */
 static sh_checkpoint kmeans_blocks(const sh_learner *learner, sh_checkpoint_slot *slots) {
     const own *o = learner->own;
     sh_checkpoint checkpoint = sh_learner_net_blocks(learner);
@@ -171,6 +176,7 @@ static sh_learner_cost kmeans_cost(const sh_learner *learner) {
     sh_learner_cost cost = sh_learner_net_cost(learner);
     const own *o = learner->own;
     cost.flops = cost.forward_flops;
+    // k (width + 1) integers of 8 bytes, and two counters
     cost.exchanged_bytes = 2 * cost.parameter_bytes + 8 * (double)o->options->k + 16;
     return cost;
 }

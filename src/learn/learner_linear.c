@@ -8,6 +8,8 @@
 #include "learn/newton.h"
 #include "nn/models/learned.h"
 
+/* What is minimised. L2SVM: the squared hinge, which has a derivative everywhere, as Newton
+ * needs. */
 typedef enum task { TASK_SQUARES, TASK_SQUARE_NEWTON, TASK_LOGISTIC, TASK_L2SVM } task;
 
 typedef struct own {
@@ -16,7 +18,8 @@ typedef struct own {
     sh_separator_model *separator;  // of the others
     sh_learn_team team;
     sh_rows rows;
-    size_t outputs;     // of the net
+    size_t outputs;  // of the net
+    // from 0 on
     int64_t problem;    // L2SVM of several classes: the class against the others
     sh_newton *newton;  // NULL: training has not begun
     float *low;         // (all weights): what floats leave of the weights
@@ -74,6 +77,7 @@ static sh_status linear_open(sh_learner *learner) {
     return sh_param_list_add(&o->radius_params, "region", SH_SHAPE(2), false, NULL);
 }
 
+/* Upper limit of steps over all problems; least squares are solved directly, in one. */
 static int64_t linear_steps(const sh_learner *learner) {
     const own *o = learner->own;
     if (o->task == TASK_SQUARES) return 1;
@@ -87,6 +91,7 @@ static int64_t linear_steps(const sh_learner *learner) {
 static void put_output(shoal_run *run, own *o, size_t k, const double *w, double sign) {
     size_t width = o->rows.width;
     for (size_t i = 0; i <= width; i++) {
+        // weights (outputs, width), behind them biases (outputs)
         size_t at = i < width ? k * width + i : o->outputs * width + k;
         double value = sign * w[i];
         run->model.blocks.weights[at] = (float)value;
@@ -94,6 +99,7 @@ static void put_output(shoal_run *run, own *o, size_t k, const double *w, double
     }
 }
 
+/* Inverse of put_output with sign 1: float plus what rounding left. */
 static void get_output(const shoal_run *run, const own *o, size_t k, double *w_out) {
     size_t width = o->rows.width;
     for (size_t i = 0; i <= width; i++) {
@@ -102,6 +108,7 @@ static void get_output(const shoal_run *run, const own *o, size_t k, double *w_o
     }
 }
 
+/* Two classes share one weight vector; more have one each in logistic regression. */
 static bool is_binary(const own *o) { return o->outputs == 2; }
 static bool is_multinomial(const own *o) { return o->task == TASK_LOGISTIC && o->outputs > 2; }
 
@@ -115,7 +122,7 @@ static void put_weights(shoal_run *run, own *o) {
     else if (o->task == TASK_L2SVM && !is_binary(o))
         put_output(run, o, (size_t)o->problem, w, 1);
     else if (is_binary(o)) {
-        put_output(run, o, 0, w, 0);
+        put_output(run, o, 0, w, 0);  // class 0: zeros
         put_output(run, o, 1, w, 1);
     } else {
         put_output(run, o, 0, w, 1);
@@ -127,6 +134,7 @@ static sh_status take_weights(shoal_run *run, own *o) {
     size_t stride = o->rows.width + 1, outputs = is_multinomial(o) ? o->outputs : 1;
     double *w = sh_alloc(outputs * stride, sizeof *w);
     if (w == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for weights");
+    // the net's output that holds this problem's weights
     size_t first = is_binary(o) ? 1 : is_multinomial(o) ? 0 : (size_t)o->problem;
     for (size_t k = 0; k < outputs; k++) get_output(run, o, first + k, w + k * stride);
     sh_status status = sh_newton_restore(o->newton, w, (double)o->radius[0]);
@@ -149,9 +157,9 @@ static sh_status open_problem(own *o) {
         .l2 = square ? o->linear->l2 : 1,
         .intercept = square ? o->linear->intercept : o->separator->intercept,
         .outputs = is_multinomial(o) ? o->outputs : 1,
-        .positive = is_binary(o) ? 1 : o->problem,
+        .positive = is_binary(o) ? 1 : o->problem,  // the class that counts as +1
     };
-    sh_newton_destroy(o->newton);
+    sh_newton_destroy(o->newton);  // that of the class before
     o->newton = NULL;
     return sh_newton_create(&asked, &o->rows, &o->team, &o->newton);
 }
@@ -163,7 +171,7 @@ static sh_status check_classes(own *o) {
     if (rows == NULL) status = SH_FAIL(SH_E_MEMORY, "out of memory for classes");
     for (size_t i = 0; status == SH_OK && i < o->rows.count; i++) {
         double label = o->rows.target[i];
-        if (label >= 0 && label < (double)o->outputs) {
+        if (label >= 0 && label < (double)o->outputs) {  // false for NaN, too
             rows[(size_t)label]++;
             continue;
         }
@@ -192,6 +200,7 @@ static sh_status linear_begin(sh_learner *learner) {
     if (o->linear != NULL && o->linear->l1 > 0)
         return SH_FAIL(SH_E_USAGE, "solver newton has no l1: take solver auto");
     bool goes_on = run->at.step > 0;
+    // radius[1]: the class that the run was interrupted at
     o->problem = goes_on ? (int64_t)o->radius[1] : 0;
     SH_TRY(open_problem(o));
     if (goes_on) return take_weights(run, o);
@@ -227,6 +236,7 @@ static void tell_squares(const shoal_run *run, const own *o) {
     }
 }
 
+/* The whole training is this step. Collective. */
 static sh_status step_squares(shoal_run *run, own *o, sh_learner_step *step_out) {
     static const char *const names[] = {"auto", "gram", "tsqr"};
     int solver = 0;
@@ -249,11 +259,12 @@ static sh_status step_squares(shoal_run *run, own *o, sh_learner_step *step_out)
 
 /* Of several classes, each against the others in turn. */
 static sh_status next_problem(own *o, bool *done_inout) {
+    // classes left, one against the others
     bool more = o->task == TASK_L2SVM && !is_binary(o) && o->problem + 1 < (int64_t)o->outputs;
     if (!*done_inout || !more) return SH_OK;
     o->problem++;
     *done_inout = false;
-    return open_problem(o);
+    return open_problem(o);  // from zero weights
 }
 
 /* One step of the trust region. The radius is saved with the weights: without it a resumed run
@@ -266,7 +277,7 @@ static sh_status linear_step(sh_learner *learner, int64_t to, sh_learner_step *s
     if (o->task == TASK_SQUARES) return step_squares(run, o, step_out);
     double tolerance = o->linear != NULL ? o->linear->tolerance : o->separator->tolerance;
     SH_TRY(sh_newton_iterate(o->newton, &o->last));
-    put_weights(run, o);
+    put_weights(run, o);  // before next_problem, which destroys the solver
     bool done = sh_newton_is_done(o->newton, tolerance);
     SH_TRY(next_problem(o, &done));
     o->radius[0] = (float)sh_newton_radius(o->newton);
@@ -275,6 +286,7 @@ static sh_status linear_step(sh_learner *learner, int64_t to, sh_learner_step *s
     return sh_learner_stepped(run, &o->team, done, o->last.objective, step_out);
 }
 
+/* Figures of the last step; `problem` is the class that is told from the others. */
 static size_t linear_metrics(const sh_learner *learner, const sh_loss_result *since,
                              sh_metric *fields) {
     const own *o = learner->own;
@@ -295,6 +307,7 @@ static size_t linear_metrics(const sh_learner *learner, const sh_loss_result *si
     return count;
 }
 
+/* Slots that Newton resumes from: low halves of the weights, radius and problem. */
 static sh_checkpoint linear_blocks(const sh_learner *learner, sh_checkpoint_slot *slots) {
     own *o = learner->own;
     sh_checkpoint checkpoint = sh_learner_net_blocks(learner);
@@ -313,10 +326,11 @@ static sh_learner_cost linear_cost(const sh_learner *learner) {
     double columns = cost.parameter_bytes / sizeof(float) + 1;
     if (o->task == TASK_SQUARES) {
         cost.flops = columns * columns;  // of the Gram matrix
+        // exact sums of half the matrix: 16 bytes for each of columns (columns + 1) / 2 pairs
         cost.exchanged_bytes = 8 * columns * (columns + 1);
     } else {
-        cost.flops = 2 * cost.forward_flops;  // of one product with the Hessian
-        cost.exchanged_bytes = 2 * cost.parameter_bytes;
+        cost.flops = 2 * cost.forward_flops;              // of one product with the Hessian
+        cost.exchanged_bytes = 2 * cost.parameter_bytes;  // the gradient as 64-bit integers
     }
     return cost;
 }

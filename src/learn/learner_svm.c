@@ -10,11 +10,12 @@
 typedef struct own {
     sh_svm_spec *options;
     sh_learn_team team;
-    sh_rows rows, all;  // `all`: of every worker, for solvers that cut rows into parts
-    sh_svm_model model;
+    sh_rows rows, all;   // `all`: of every worker, for solvers that cut rows into parts
+    sh_svm_model model;  // in doubles, as trained; the net's are floats
     bool trained;
 } own;
 
+/* Also after a failed open: what was not reached is zero, which every fini takes. */
 static void svm_close(sh_learner *learner) {
     own *o = learner->own;
     if (o == NULL) return;
@@ -39,6 +40,7 @@ static sh_status svm_open(sh_learner *learner) {
                    (long)info->values);
 }
 
+/* The dual is solved to its tolerance in one step of the run. */
 static int64_t svm_steps(const sh_learner *learner) {
     (void)learner;
     return 1;
@@ -54,6 +56,7 @@ static sh_svm_solver solver_of(const sh_svm_spec *options) {
     return (sh_svm_solver)solver;
 }
 
+/* `auto` for gamma becomes a number here, as the net needs one. */
 static sh_kernel kernel_of(const sh_svm_spec *options, size_t width) {
     int kind = 0;
     while (strcmp(sh_kernel_name((sh_kernel_kind)kind), options->kernel) != 0) kind++;
@@ -86,7 +89,8 @@ static sh_status svm_begin(sh_learner *learner) {
     return sh_learn_agree(&o->team, sh_rows_open_all(run->data.train, &o->all));
 }
 
-/* A solution takes long, and is a sign of life. */
+/* Serves as `stop` of the solver, which takes long: tells that this worker lives. False lets the
+ * solver go on. */
 static bool beat(void *user) {
     const shoal_run *run = user;
     sh_team_beat(&run->team);
@@ -96,6 +100,7 @@ static bool beat(void *user) {
 /* The run's net becomes one with so many vectors and experts. */
 static sh_status grow_net(shoal_run *run, const own *o) {
     const sh_svm_spec *s = o->options;
+    // a layer has one vector at least; its factor is then 0
     size_t vectors = o->model.vectors > 0 ? o->model.vectors : 1;
     char *text = sh_format(
         "{name: svm, solver: %s, kernel: %s, c: %.17g, epsilon: %.17g, gamma: %.17g, coef0: %.17g, "
@@ -103,6 +108,7 @@ static sh_status grow_net(shoal_run *run, const own *o) {
         "experts: %zu}",
         s->solver, s->kernel, s->c, s->epsilon, sh_svm_gamma(s, (int64_t)o->model.width), s->coef0,
         (long)s->degree, s->tolerance, s->cache_mb, (long)s->parts, s->ratio ? "true" : "false",
+        // %.17g keeps all bits of a double: the model file makes the same net.
         vectors, o->model.parts);
     sh_node *node = NULL;
     if (text == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a model");
@@ -147,7 +153,7 @@ static sh_status svm_step(sh_learner *learner, int64_t to, sh_learner_step *step
                             .c = s->c,
                             .epsilon = s->epsilon,
                             .tolerance = s->tolerance,
-                            .cache_bytes = (size_t)(s->cache_mb * 0x1p20),
+                            .cache_bytes = (size_t)(s->cache_mb * 0x1p20),  // MiB
                             .solver = solver_of(s),
                             .parts = s->parts,
                             .ratio = s->ratio,
@@ -169,6 +175,7 @@ static sh_status svm_step(sh_learner *learner, int64_t to, sh_learner_step *step
     return sh_learner_stepped(run, &o->team, true, m->objective, step_out);
 }
 
+/* Bytes are those that this worker sent. */
 static size_t svm_metrics(const sh_learner *learner, const sh_loss_result *since,
                           sh_metric *fields) {
     const own *o = learner->own;
@@ -184,6 +191,7 @@ static size_t svm_metrics(const sh_learner *learner, const sh_loss_result *since
     return count;
 }
 
+/* The rebuilt net is all of the model: no slots. */
 static sh_checkpoint svm_blocks(const sh_learner *learner, sh_checkpoint_slot *slots) {
     (void)slots;
     return sh_learner_net_blocks(learner);

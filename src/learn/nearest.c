@@ -11,6 +11,7 @@
 #include "tensor/kernels/packed_gemm.h"
 
 sh_status sh_centres_init(sh_centres *centres, size_t count, size_t width) {
+    // |c|^2 once for each centre, for all rows
     *centres = (sh_centres){.count = count, .width = width};
     centres->square = sh_alloc(count, sizeof *centres->square);
     return centres->square != NULL ? SH_OK
@@ -38,7 +39,7 @@ void sh_centres_fini(sh_centres *centres) {
 /* Blocks of at most 256 rows and 4 MiB, so that a block stays in cache. */
 sh_status sh_nearest_work_init(sh_nearest_work *work, size_t width, size_t centres) {
     enum { BLOCK_MOST = 256, BLOCK_FLOATS = 1 << 20 };
-    size_t block = BLOCK_FLOATS / (width + 1);
+    size_t block = BLOCK_FLOATS / (width + 1);  // rows that fit into 4 MiB
     block = block > BLOCK_MOST ? BLOCK_MOST : block < 1 ? 1 : block;
     size_t packed =
         sh_packed_gemm()->scratch_bytes((int64_t)block, (int64_t)centres, (int64_t)width, 1);
@@ -76,7 +77,7 @@ static sh_neighbour decide(const sh_centres *centres, const float *x, double squ
     sh_neighbour found = {.index = -1, .distance = INFINITY, .second = INFINITY};
     for (size_t j = 0; j < centres->count; j++) {
         double near = (double)centres->square[j] - 2 * (double)dots[j], other;
-        if (near <= least + 2 * e) {
+        if (near <= least + 2 * e) {  // within rounding of the least: the exact distance decides
             double distance = sh_distance(x, centres->x + j * centres->width, centres->width);
             bool nearer = distance < found.distance;
             other = nearer ? found.distance : distance;
@@ -85,7 +86,7 @@ static sh_neighbour decide(const sh_centres *centres, const float *x, double squ
                 found.index = (int32_t)j;
             }
         } else {
-            other = near + square - e;
+            other = near + square - e;  // certainly not the nearest: a lower bound serves `second`
         }
         if (other < found.second) found.second = other;
     }
@@ -114,7 +115,7 @@ void sh_nearest_find(const sh_rows *rows, const sh_centres *centres, size_t firs
         sh_gemm_args product = {.m = (int64_t)block,
                                 .n = (int64_t)centres->count,
                                 .k = (int64_t)width,
-                                .tb = true,
+                                .tb = true,  // rows times centres^T: (block, count)
                                 .a = x,
                                 .b = centres->x,
                                 .c = work->dots};
@@ -141,7 +142,7 @@ sh_status sh_nearest_all(const sh_rows *rows, const sh_centres *centres, int thr
 #pragma omp critical(learn_error)
             {
                 status = mine;
-                error = *sh_error_last();
+                error = *sh_error_last();  // errors are thread-local: handed to the caller's thread
             }
         }
 #pragma omp for schedule(dynamic)

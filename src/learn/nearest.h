@@ -18,7 +18,7 @@ typedef struct sh_centres {
     double square_most;  // of them
 } sh_centres;
 
-/* `x` is borrowed; NULL x: room for it is the centres' own. */
+/* Room for the squares alone: sh_centres_set gives the centres, which are borrowed. */
 sh_status sh_centres_init(sh_centres *centres, size_t count, size_t width);
 void sh_centres_set(sh_centres *centres, const float *x);
 void sh_centres_fini(sh_centres *centres);

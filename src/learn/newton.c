@@ -11,6 +11,7 @@ struct sh_newton {
     sh_newton_options options;
     const sh_rows *rows;
     sh_learn_team *team;
+    // stride: one output's weights and intercept
     size_t stride, count;  // width + 1; of all weights
     double *w, *gradient, *step, *trial, *residual, *direction, *product;  // (count) each
     double *z, *trial_z;  // (rows, outputs): at w, and at the trial weights
@@ -24,14 +25,18 @@ struct sh_newton {
 
 /* ---- Losses of one row ---- */
 
+/* Labels of two classes as 1 and -1: `positive` against all others. */
 static double sign_of(const sh_newton *n, size_t row) {
     return (int64_t)n->rows->target[row] == n->options.positive ? 1 : -1;
 }
 
+/* C times the row's own weight. */
 static double weight_of(const sh_newton *n, size_t row) {
     return n->options.c * (n->rows->weight != NULL ? n->rows->weight[row] : 1);
 }
 
+/* Cross-entropy of a softmax and its probabilities (outputs). The greatest z is taken off first,
+ * so that exp cannot overflow. */
 static double multinomial(const double *z, size_t outputs, size_t label, double *chance_out) {
     double most = z[0], sum = 0;
     for (size_t k = 1; k < outputs; k++) most = z[k] > most ? z[k] : most;
@@ -40,6 +45,7 @@ static double multinomial(const double *z, size_t outputs, size_t label, double 
     return most + log(sum) - z[label];
 }
 
+/* Loss of one row from its outputs `z`; `chance` (outputs) is scratch of the multinomial loss. */
 static double row_loss(const sh_newton *n, size_t row, const double *z, double *chance) {
     double y, gap;
     switch (n->options.loss) {
@@ -48,6 +54,7 @@ static double row_loss(const sh_newton *n, size_t row, const double *z, double *
             return gap * gap / 2;
         case SH_GLM_LOGISTIC:
             y = sign_of(n, row) * z[0];
+            // either branch takes exp of a negative number: no overflow
             return y > 0 ? log1p(exp(-y)) : log1p(exp(y)) - y;
         case SH_GLM_SQUARED_HINGE:
             gap = 1 - sign_of(n, row) * z[0];
@@ -75,7 +82,7 @@ static void row_slope(const sh_newton *n, size_t row, const double *z, double *s
             return;
         default:
             multinomial(z, n->options.outputs, (size_t)n->rows->target[row], slope_out);
-            slope_out[(size_t)n->rows->target[row]] -= 1;
+            slope_out[(size_t)n->rows->target[row]] -= 1;  // softmax minus the one-hot label
     }
 }
 
@@ -86,15 +93,17 @@ static void row_curve(const sh_newton *n, size_t row, const double *z, double *u
         case SH_GLM_SQUARE:
             return;
         case SH_GLM_LOGISTIC:
-            y = 1 / (1 + exp(-fabs(z[0])));
+            y = 1 / (1 + exp(-fabs(z[0])));  // symmetric in z: exp of a negative number
             u[0] *= y * (1 - y);
             return;
         case SH_GLM_SQUARED_HINGE:
+            // generalised derivative: 0 outside the margin
             u[0] = 1 - sign_of(n, row) * z[0] > 0 ? 2 * u[0] : 0;
             return;
         default:
             multinomial(z, n->options.outputs, (size_t)n->rows->target[row], chance);
             for (size_t k = 0; k < n->options.outputs; k++) mean += chance[k] * u[k];
+            // (diag(p) - p p^T) u without the matrix
             for (size_t k = 0; k < n->options.outputs; k++) u[k] = chance[k] * (u[k] - mean);
     }
 }
@@ -119,6 +128,7 @@ static void outputs_of(const sh_newton *n, size_t row, const double *w, double *
 
 /* At most |z| of any row under weights of this length. */
 static double z_most(const sh_newton *n, const double *w) {
+    // Cauchy and Schwarz, and room for rounding
     return sqrt(dot(w, w, n->count) * n->square_most) * (1 + 1e-12);
 }
 
@@ -141,7 +151,8 @@ static double loss_most(const sh_newton *n, const double *w) {
 static sh_status sum_losses(sh_newton *n, const double *w, double *z, double *objective_out) {
     sh_exact_sum all;
     size_t outputs = n->options.outputs;
-    double bound = n->weight_most * loss_most(n, w);
+    double bound =
+        n->weight_most * loss_most(n, w);  // equal on all workers, as every part of it is
     SH_TRY(sh_exact_sum_init(&all, 1, bound));
     bool failed = false;
 #pragma omp parallel num_threads(n->team->threads)
@@ -168,6 +179,7 @@ static sh_status sum_losses(sh_newton *n, const double *w, double *z, double *ob
     if (status == SH_OK) status = sh_exact_sum_meet(&all, n->team, objective_out);
     sh_exact_sum_fini(&all);
     for (size_t k = 0; k < outputs; k++)
+        // The intercept is not penalised: width weights of each output.
         *objective_out +=
             n->options.l2 / 2 * dot(w + k * n->stride, w + k * n->stride, n->rows->width);
     return status;
@@ -181,7 +193,7 @@ static void add_row(const sh_newton *n, size_t row, const double *factor, double
         int64_t *into = words + k * n->stride;
         double f = factor[k] * scale;
         if (f == 0) continue;
-        if (n->options.intercept) into[rows->width] += sh_to_whole(f);
+        if (n->options.intercept) into[rows->width] += sh_to_whole(f);  // the ones' column
         if (rows->x != NULL) {
             const float *x = rows->x + row * rows->width;
             for (size_t i = 0; i < rows->width; i++) into[i] += sh_to_whole(f * (double)x[i]);
@@ -198,13 +210,16 @@ static void add_row(const sh_newton *n, size_t row, const double *factor, double
  * at z_i times x_i.v. `bound`: the greatest magnitude of a factor. */
 static sh_status sum_rows(sh_newton *n, const double *v, bool curved, double bound, double *out) {
     size_t outputs = n->options.outputs, count = n->count;
+    // the greatest entry of a row
     double cell = n->rows->greatest > 1 ? n->rows->greatest : 1;  // the intercept's is 1
+    // sums over all rows fit 64 bits
     double scale = sh_whole_scale(bound * n->weight_most * cell, n->rows->total);
     bool failed = false;
 #pragma omp parallel num_threads(n->team->threads)
     {
         int64_t *words = n->words + (size_t)omp_get_thread_num() * count;
         memset(words, 0, count * sizeof *words);
+        // factors and scratch of row_curve, (outputs) each
         double *factor = sh_alloc(2 * outputs, sizeof *factor);
 #pragma omp for schedule(static)
         for (size_t row = 0; row < n->rows->count; row++) {
@@ -225,9 +240,10 @@ static sh_status sum_rows(sh_newton *n, const double *v, bool curved, double bou
         sh_free(factor);
     }
     if (failed) return SH_FAIL(SH_E_MEMORY, "out of memory for a gradient");
+    // integers: the order of threads changes no bit
     for (int thread = 1; thread < n->team->threads; thread++)
         for (size_t i = 0; i < count; i++) n->words[i] += n->words[(size_t)thread * count + i];
-    SH_TRY(sh_learn_sum(n->team, n->words, count));
+    SH_TRY(sh_learn_sum(n->team, n->words, count));  // collective: the only message
     for (size_t i = 0; i < count; i++) {
         bool intercept = i % n->stride == n->rows->width;
         out[i] = (double)n->words[i] / scale + (intercept ? 0 : n->options.l2 * v[i]);
@@ -250,6 +266,7 @@ static double slope_most(const sh_newton *n) {
 /* A bound of the second derivative times x.v; the factor 2 covers the mean that multinomial
  * subtracts. */
 static double curve_most(const sh_newton *n, const double *v) {
+    // by loss: square, logistic, squared hinge, multinomial
     static const double most[] = {1, 0.25, 2, 1};
     return most[n->options.loss] * 2 * z_most(n, v);
 }
@@ -268,7 +285,7 @@ static double to_rim(const sh_newton *n) {
     double sd = dot(n->step, n->direction, n->count),
            dd = dot(n->direction, n->direction, n->count);
     double ss = dot(n->step, n->step, n->count), gap = n->radius * n->radius - ss;
-    double root = sqrt(sd * sd + dd * gap);
+    double root = sqrt(sd * sd + dd * gap);  // positive root, without cancellation in either branch
     return sd >= 0 ? gap / (sd + root) : (root - sd) / dd;
 }
 
@@ -281,23 +298,28 @@ static void axpy(double factor, const double *x, double *y, size_t count) {
  * rim is reached. */
 static sh_status solve_inside(sh_newton *n, int64_t *products_out) {
     const size_t count = n->count;
+    // Starts at step 0, where the residual is minus the gradient.
     for (size_t i = 0; i < count; i++) {
         n->step[i] = 0;
         n->residual[i] = n->direction[i] = -n->gradient[i];
     }
+    // inexact Newton: a tenth of the gradient is enough
     double rr = dot(n->residual, n->residual, count), goal = 0.1 * n->norm;
     size_t most = count > 50 ? count : 50;
     for (size_t turn = 0; turn < most && sqrt(rr) > goal; turn++) {
+        // one sum over workers
         SH_TRY(sum_rows(n, n->direction, true, curve_most(n, n->direction), n->product));
         ++*products_out;
         double curve = dot(n->direction, n->product, count);
         if (curve <= 0) break;  // flat to the last bit
         double t = rr / curve;
         axpy(t, n->direction, n->step, count);
+        // crossed the rim: step back and stop on it
         if (sqrt(dot(n->step, n->step, count)) > n->radius) {
             axpy(-t, n->direction, n->step, count);
             t = to_rim(n);
             axpy(t, n->direction, n->step, count);
+            // keeps residual = -gradient - H step, for `predicted`
             axpy(-t, n->product, n->residual, count);
             return SH_OK;
         }
@@ -313,6 +335,7 @@ static sh_status solve_inside(sh_newton *n, int64_t *products_out) {
 /* Lin and More's rules for the radius, given how good the model of f was. */
 static void change_radius(sh_newton *n, double actual, double predicted, double slope,
                           double length) {
+    // minimum of the parabola through f, slope and trial
     double alpha = -actual - slope <= 0 ? 4 : fmax(0.25, -0.5 * (slope / (-actual - slope)));
     if (actual < 1e-4 * predicted)
         n->radius = fmin(fmax(alpha, 0.25) * length, 0.5 * n->radius);
@@ -322,6 +345,7 @@ static void change_radius(sh_newton *n, double actual, double predicted, double 
         n->radius = fmax(0.25 * n->radius, fmin(alpha * length, 4 * n->radius));
     else
         n->radius = fmax(n->radius, fmin(alpha * length, 4 * n->radius));
+    // as checkpoints hold it, so that resuming changes nothing
     n->radius = (double)(float)n->radius;
 }
 
@@ -338,19 +362,20 @@ sh_status sh_newton_iterate(sh_newton *n, sh_newton_step *step_out) {
     SH_TRY(solve_inside(n, &step_out->products));
     for (size_t i = 0; i < n->count; i++) n->trial[i] = as_pair(n->w[i] + n->step[i]);
     double slope = dot(n->gradient, n->step, n->count), trial;
+    // fall of the quadratic model, without another product
     double predicted = -0.5 * (slope - dot(n->step, n->residual, n->count));
     SH_TRY(sum_losses(n, n->trial, n->trial_z, &trial));
     double actual = n->objective - trial, length = sqrt(dot(n->step, n->step, n->count));
     change_radius(n, actual, predicted, slope, length);
     step_out->accepted = actual > 1e-4 * predicted && actual > 0;
     if (step_out->accepted) {
-        double *w = n->w, *z = n->z;
+        double *w = n->w, *z = n->z;  // swapped, not copied: trial memory serves the next step
         n->w = n->trial;
         n->trial = w;
         n->z = n->trial_z;
         n->trial_z = z;
         n->objective = trial;
-        SH_TRY(find_gradient(n));
+        SH_TRY(find_gradient(n));  // collective; a rejected step keeps its gradient
     }
     step_out->objective = n->objective;
     step_out->gradient = n->norm;
@@ -359,6 +384,7 @@ sh_status sh_newton_iterate(sh_newton *n, sh_newton_step *step_out) {
 
 /* Where nothing is left to gain in doubles, too. */
 bool sh_newton_is_done(const sh_newton *n, double epsilon) {
+    // LIBLINEAR's rule, relative to the first gradient
     return n->norm <= epsilon * n->stop_scale * n->first_norm || n->norm == 0 ||
            n->radius < 1e-14 * sqrt(dot(n->w, n->w, n->count));
 }
@@ -376,17 +402,19 @@ static sh_status measure(sh_newton *n) {
     }
     SH_TRY(sh_learn_max(n->team, most, SH_COUNT(most)));
     SH_TRY(sh_learn_sum(n->team, &positives, 1));
-    n->square_most = most[0] + 1;
+    n->square_most = most[0] + 1;  // and 1: the intercept's column
     n->weight_most = most[1];
     n->target_most = most[2];
     bool signs = n->options.loss == SH_GLM_LOGISTIC || n->options.loss == SH_GLM_SQUARED_HINGE;
     double total = (double)n->rows->total, ones = (double)positives;
+    // LIBLINEAR's scale: rare classes need a smaller gradient
     n->stop_scale = signs ? fmax(fmin(ones, total - ones), 1) / total : 1;
     return SH_OK;
 }
 
+/* All or nothing: sh_newton_destroy frees what there is. */
 static sh_status take_memory(sh_newton *n) {
-    size_t rows = n->rows->count * n->options.outputs + 1;
+    size_t rows = n->rows->count * n->options.outputs + 1;  // never empty
     double **each[] = {&n->w,        &n->gradient,  &n->step,   &n->trial,
                        &n->residual, &n->direction, &n->product};
     bool all = true;
@@ -424,6 +452,7 @@ sh_status sh_newton_create(const sh_newton_options *options, const sh_rows *rows
                            sh_learn_team *team, sh_newton **newton_out) {
     sh_newton *n = sh_alloc(1, sizeof *n);
     if (n == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a linear model");
+    // stride: one more for the intercept, used or not
     *n = (sh_newton){.options = *options, .rows = rows, .team = team, .stride = rows->width + 1};
     n->count = n->stride * options->outputs;
     sh_status status = begin(n);

@@ -20,6 +20,7 @@ static sh_status copy_sparse(const sh_dataset *dataset, size_t from, sh_rows *ro
         size_t row = sh_view_at(dataset, from + i);
         values += source->start[row + 1] - source->start[row];
     }
+    // an empty matrix still has room for one
     SH_TRY(sh_sparse_init(&rows->sparse, rows->count > 0 ? rows->count : 1, rows->width,
                           values > 0 ? values : 1));
     for (size_t i = 0; i < rows->count; i++) {
@@ -37,7 +38,7 @@ static sh_status copy_sparse(const sh_dataset *dataset, size_t from, sh_rows *ro
 static sh_status copy_dense(const sh_dataset *dataset, size_t from, sh_rows *rows) {
     rows->x = sh_alloc(rows->count > 0 ? rows->count * rows->width : 1, sizeof *rows->x);
     if (rows->x == NULL) return no_memory(rows->count);
-    for (size_t i = 0; i < rows->count; i++)
+    for (size_t i = 0; i < rows->count; i++)  // NULL target: values alone are read
         dataset->get(dataset, from + i, rows->x + i * rows->width, NULL);
     return SH_OK;
 }
@@ -53,6 +54,7 @@ static sh_status copy_targets(const sh_dataset *dataset, size_t from, sh_rows *r
     rows->target = sh_alloc(rows->count > 0 ? rows->count : 1, sizeof *rows->target);
     if (rows->target == NULL) return no_memory(rows->count);
     for (size_t i = 0; i < rows->count; i++) {
+        // The data set writes whichever its kind of target is.
         union {
             int32_t label;
             float value;
@@ -70,6 +72,7 @@ static double greatest_here(const sh_rows *rows) {
     double most = 0;
     for (size_t i = 0; i < count; i++) {
         double size = fabs((double)values[i]);
+        // negated: NaN is not below anything
         if (!(size <= most)) most = isfinite(size) ? size : INFINITY;
     }
     return most;
@@ -91,6 +94,7 @@ static sh_status copy_rows(const sh_dataset *dataset, size_t from, sh_rows *rows
     return SH_OK;
 }
 
+/* Every worker fails alike: the maximum over workers is infinite. */
 static sh_status not_finite(void) {
     SH_FAIL(SH_E_NUMERIC, "the data holds values that are not finite");
     return sh_error_hint("shoal data check FILE names the first");
@@ -105,15 +109,17 @@ sh_status sh_rows_open(const sh_dataset *dataset, sh_learn_team *team, sh_rows *
     if (parts->ranks > 0) {
         rows.total = 0;
         for (int rank = 0; rank < parts->ranks; rank++) {
+            // global number of this worker's first row
             if (rank == parts->rank) rows.first = rows.total;
             rows.total += parts->sizes[rank];
         }
     } else {
         size_t tiles = (rows.total + SH_TILE_ROWS - 1) / SH_TILE_ROWS, rank = (size_t)team->rank;
         size_t begin = tiles * rank / (size_t)team->ranks * SH_TILE_ROWS;
+        // whole tiles, shares that differ by one at most
         size_t end = tiles * (rank + 1) / (size_t)team->ranks * SH_TILE_ROWS;
         if (end > rows.total) end = rows.total;
-        from = rows.first = begin;
+        from = rows.first = begin;  // without parts, all see the same data set
         rows.count = end - begin;
     }
     sh_status status = sh_learn_agree(team, copy_rows(dataset, from, &rows));
@@ -127,6 +133,7 @@ sh_status sh_rows_open(const sh_dataset *dataset, sh_learn_team *team, sh_rows *
     return SH_OK;
 }
 
+/* All rows on this worker, without a message: not collective. */
 sh_status sh_rows_open_all(const sh_dataset *dataset, sh_rows *rows_out) {
     sh_rows rows = {.count = dataset->info.count, .total = dataset->info.count};
     sh_status status = copy_rows(dataset, 0, &rows);
@@ -148,6 +155,7 @@ void sh_rows_fini(sh_rows *rows) {
     *rows = (sh_rows){0};
 }
 
+/* Row `index` (width): in place where dense, else expanded into `buffer`. */
 const float *sh_rows_at(const sh_rows *rows, size_t index, float *buffer) {
     if (rows->x != NULL) return rows->x + index * rows->width;
     sh_sparse_expand(&rows->sparse, index, buffer);
@@ -176,10 +184,12 @@ double sh_rows_dot(const sh_rows *rows, size_t index, const double *w) {
     size_t i = 0;
     for (; i + LANES <= rows->width; i += LANES)
         for (int j = 0; j < LANES; j++) lane[j] += (double)x[i + (size_t)j] * w[i + (size_t)j];
+    // the rest of a row, after whole vectors
     for (; i < rows->width; i++) lane[0] += (double)x[i] * w[i];
     return add_lanes(lane);
 }
 
+/* y += factor x of one row; a sparse row touches its stored entries alone. */
 void sh_rows_axpy(const sh_rows *rows, size_t index, double factor, double *y) {
     if (rows->x == NULL) {
         for (size_t i = rows->sparse.start[index]; i < rows->sparse.start[index + 1]; i++)
@@ -190,11 +200,13 @@ void sh_rows_axpy(const sh_rows *rows, size_t index, double factor, double *y) {
     for (size_t i = 0; i < rows->width; i++) y[i] += factor * (double)x[i];
 }
 
+/* Squares of all rows, kept until the rows are finished: 8 bytes each against O(width) each
+ * time. */
 sh_status sh_rows_keep_squares(sh_rows *rows) {
     double *square = sh_alloc(rows->count + 1, sizeof *square);
     if (square == NULL) return no_memory(rows->count);
     sh_free(rows->square);
-    rows->square = NULL;
+    rows->square = NULL;  // else sh_rows_square would return the old ones
     for (size_t i = 0; i < rows->count; i++) square[i] = sh_rows_square(rows, i);
     rows->square = square;
     return SH_OK;
@@ -219,6 +231,7 @@ double sh_rows_square(const sh_rows *rows, size_t index) {
     return add_lanes(lane);
 }
 
+/* The greatest |x|^2 of this worker's rows: Cauchy-Schwarz bounds of products follow from it. */
 double sh_rows_square_most(const sh_rows *rows) {
     double most = 0;
     for (size_t i = 0; i < rows->count; i++) {

@@ -13,11 +13,11 @@ static const double TAU = 1e-12;  // curvature below which a pair counts as flat
 
 /* One variable, as all workers see it. */
 typedef struct candidate {
-    double value;  // that it is chosen by, the greatest wins
-    int64_t id;    // 2 row + 1 for the second variable of a row; -1: none
-    double a, gradient, most, y;
-    double diagonal, with_i;  // K(x, x) and K(x_i, x)
-    double low;               // the greatest y G among those that may go down
+    double value;                 // that it is chosen by, the greatest wins
+    int64_t id;                   // 2 row + 1 for the second variable of a row; -1: none
+    double a, gradient, most, y;  // value, gradient, upper bound and label of the variable
+    double diagonal, with_i;      // K(x, x) and K(x_i, x)
+    double low;                   // the greatest y G among those that may go down
 } candidate;
 enum { CANDIDATE_WORDS = sizeof(candidate) / sizeof(int64_t) };
 
@@ -25,6 +25,7 @@ enum { CANDIDATE_WORDS = sizeof(candidate) / sizeof(int64_t) };
  * workers hold the same rows at any time. */
 typedef struct cache {
     size_t slots;
+    // a whole number of rows, two at least: i and j of a step
     float *values;                // (slots, count)
     int64_t *row;                 // (slots): -1: free
     int32_t *newer, *older, *at;  // (slots) a list, and (all rows): the slot, -1: none
@@ -35,6 +36,7 @@ typedef struct solver {
     sh_smo_problem *problem;
     sh_learn_team *team;
     size_t count, variables;
+    // gradient of the dual, |x|^2, the row that has just travelled
     double *gradient, *square, *x;  // (variables), (rows of the data), (width)
     double *diagonal;               // (count): K(x, x)
     float *row;                     // (width) as it travels
@@ -53,7 +55,7 @@ static sh_status cache_init(cache *c, size_t slots, size_t count, size_t total) 
     c->row = sh_alloc(slots, sizeof *c->row);
     c->newer = sh_alloc(slots, sizeof *c->newer);
     c->older = sh_alloc(slots, sizeof *c->older);
-    c->at = sh_alloc(total + 1, sizeof *c->at);
+    c->at = sh_alloc(total + 1, sizeof *c->at);  // slot of each row of the data, over all workers
     if (!c->values || !c->row || !c->newer || !c->older || !c->at)
         return SH_FAIL(SH_E_MEMORY, "out of memory for a kernel cache of %zu rows", slots);
     for (size_t i = 0; i < slots; i++) c->row[i] = -1;
@@ -95,6 +97,7 @@ static int32_t cache_take(cache *c, int64_t row, int64_t taken, bool *has_out) {
         slot = (int32_t)taken;
     } else {
         slot = c->oldest;
+        // A full cache evicts the row that was used longest ago.
         cache_unlink(c, slot);
         c->at[c->row[slot]] = -1;
     }
@@ -128,12 +131,13 @@ static sh_status kernel_row(solver *s, int64_t row, const float **row_out) {
     float *values = s->cache.values + (size_t)slot * s->count;
     *row_out = values;
     if (has) return SH_OK;
-    s->misses++;
+    s->misses++;  // also the number of slots taken until the cache is full
     int owner = owner_of(s, (size_t)row);
     if (owner == s->team->rank) {
         const float *x = sh_rows_at(rows, (size_t)row - rows->first, s->row);
         if (x != s->row) memcpy(s->row, x, rows->width * sizeof *x);
     }
+    // collective: caches are equal, so all workers miss together
     SH_TRY(sh_learn_broadcast(s->team, owner, s->row, rows->width * sizeof *s->row));
     double square = 0;
     for (size_t i = 0; i < rows->width; i++) {
@@ -184,6 +188,7 @@ static candidate describe(const solver *s, size_t t, double value, const float *
                        .with_i = row_i != NULL ? (double)row_i[at] : 0};
 }
 
+/* Greater value, then lower id: a total order, so that ranks do not matter. */
 static bool wins(const candidate *a, const candidate *b) {
     if (a->id < 0 || b->id < 0) return a->id >= 0;
     return a->value > b->value || (a->value == b->value && a->id < b->id);
@@ -194,6 +199,7 @@ static sh_status elect(solver *s, candidate *own) {
     if (s->team->ranks == 1) return SH_OK;
     int64_t words[CANDIDATE_WORDS];
     memcpy(words, own, sizeof words);
+    // one gather, (ranks, CANDIDATE_WORDS)
     SH_TRY(sh_learn_gather(s->team, words, CANDIDATE_WORDS, s->gathered));
     double low = own->low;
     for (int rank = 0; rank < s->team->ranks; rank++) {
@@ -208,7 +214,7 @@ static sh_status elect(solver *s, candidate *own) {
 
 /* The maximal violator: the greatest -y G among variables whose y a may rise. */
 static sh_status choose_i(solver *s, candidate *i_out) {
-    size_t at = s->variables;
+    size_t at = s->variables;  // none yet
     double most = -INFINITY;
     for (size_t t = 0; t < s->variables; t++) {
         if (!may_rise(s, t)) continue;
@@ -248,7 +254,7 @@ static sh_status choose_j(solver *s, const candidate *i, const float *row_i, can
         }
     }
     *j_out = best < s->variables ? describe(s, best, most, row_i) : (candidate){.id = -1};
-    j_out->low = low;
+    j_out->low = low;  // also of workers without a candidate: the stopping rule needs it
     return elect(s, j_out);
 }
 
@@ -261,6 +267,7 @@ static void move_pair(candidate *i, candidate *j) {
         double delta = (-i->gradient - j->gradient) / quad, diff = i->a - j->a;
         i->a += delta;
         j->a += delta;
+        // The pair moves along a line; it ends at the first side of the box that it meets.
         if (diff > 0 && j->a < 0) {
             j->a = 0;
             i->a = diff;
@@ -283,7 +290,7 @@ static void move_pair(candidate *i, candidate *j) {
     if (sum > i->most && i->a > i->most) {
         i->a = i->most;
         j->a = sum - i->most;
-    } else if (sum <= i->most && j->a < 0) {
+    } else if (sum <= i->most && j->a < 0) {  // equal labels: the sum of both is constant
         j->a = 0;
         i->a = sum;
     }
@@ -300,7 +307,7 @@ static void move_pair(candidate *i, candidate *j) {
 static void store(solver *s, const candidate *c) {
     const sh_rows *rows = s->problem->rows;
     size_t row = (size_t)c->id / 2, low = 0, high = s->count;
-    if (row < rows->first || row >= rows->first + rows->count) return;
+    if (row < rows->first || row >= rows->first + rows->count) return;  // another worker's row
     row -= rows->first;
     while (low < high) {  // lists are in order
         size_t middle = (low + high) / 2, at = row_of(s, middle);
@@ -316,6 +323,7 @@ static void store(solver *s, const candidate *c) {
 static void add_kernel_rows(solver *s, double by_i, const float *row_i, double by_j,
                             const float *row_j) {
     const double *y = s->problem->y;
+    // both variables of a row share its kernel values
     for (size_t half = 0; half < s->variables; half += s->count) {
         double *g = s->gradient + half;
         for (size_t t = 0; t < s->count; t++)
@@ -346,10 +354,11 @@ static sh_status warm_gradient(solver *s) {
         double by;
     } part;
     part *own = sh_alloc(s->count + 1, sizeof *own), *all = NULL;
-    if (own == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a warm start");
+    if (own == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a warm start");  // never empty
     size_t parts = 0, bytes = 0;
     for (size_t t = 0; t < s->count; t++) {
         double by = p->a[t] * p->y[t];
+        // a row's two variables in regression: one kernel row serves both
         if (p->twice) by += p->a[s->count + t] * p->y[s->count + t];
         if (by != 0) own[parts++] = (part){(int64_t)(p->rows->first + row_of(s, t)), by};
     }
@@ -358,6 +367,7 @@ static sh_status warm_gradient(solver *s) {
     all = collected;
     for (size_t k = 0; status == SH_OK && k < bytes / sizeof *all; k++) {
         const float *row;
+        // collective: in the order of all[], equal on all workers
         status = kernel_row(s, all[k].row, &row);
         if (status == SH_OK) add_kernel_rows(s, all[k].by, row, 0, row);
     }
@@ -370,6 +380,7 @@ static sh_status warm_gradient(solver *s) {
  * others allow. */
 static sh_status find_rho(const solver *s, sh_smo_result *result) {
     const sh_smo_problem *p = s->problem;
+    // bounds: the maximum of -upper is minus the least upper
     double bounds[3] = {-INFINITY, -INFINITY, 1}, sums[3];  // -upper, lower, |terms|
     for (size_t t = 0; t < s->variables; t++) {
         double yg = p->y[t] * s->gradient[t];
@@ -379,7 +390,7 @@ static sh_status find_rho(const solver *s, sh_smo_result *result) {
         if ((full && p->y[t] < 0) || (empty && p->y[t] > 0)) bounds[0] = fmax(bounds[0], -yg);
         if ((full && p->y[t] > 0) || (empty && p->y[t] < 0)) bounds[1] = fmax(bounds[1], yg);
     }
-    SH_TRY(sh_learn_max(s->team, bounds, SH_COUNT(bounds)));
+    SH_TRY(sh_learn_max(s->team, bounds, SH_COUNT(bounds)));  // collective
     sh_exact_sum sum;
     SH_TRY(sh_exact_sum_init(&sum, SH_COUNT(sums), bounds[2]));
     for (size_t t = 0; t < s->variables; t++) {
@@ -390,7 +401,8 @@ static sh_status find_rho(const solver *s, sh_smo_result *result) {
     }
     sh_status status = sh_exact_sum_meet(&sum, s->team, sums);
     sh_exact_sum_fini(&sum);
-    result->objective = sums[2] / 2;
+    result->objective = sums[2] / 2;  // a^T (G + p) / 2, the dual objective
+    // no variable bounds rho from above: take the other side
     double upper = isinf(bounds[0]) ? bounds[1] : -bounds[0];
     double lower = isinf(bounds[1]) ? upper : bounds[1];
     result->rho = sums[1] > 0 ? sums[0] / sums[1] : (upper + lower) / 2;
@@ -407,11 +419,12 @@ static sh_status iterate(solver *s, sh_smo_result *result) {
         candidate i, j;
         const float *row_i;
         SH_TRY(choose_i(s, &i));
-        if (i.id < 0) return SH_OK;
+        if (i.id < 0) return SH_OK;  // no variable can rise: optimal
         SH_TRY(kernel_row(s, i.id / 2, &row_i));
         SH_TRY(choose_j(s, &i, row_i, &j));
         result->violation = i.value + j.low;
         if (j.id < 0 || result->violation < tolerance) return SH_OK;
+        // equal steps on all workers, as `stop` has to agree
         bool asks = p->stop != NULL && result->steps % ASK_EVERY == ASK_EVERY - 1;
         result->stopped =
             (p->steps_most > 0 && result->steps >= p->steps_most) || (asks && p->stop(p->user));
@@ -426,7 +439,7 @@ static sh_status find_owners(solver *s) {
     if (first == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for workers");
     sh_status status = sh_learn_gather(s->team, &own, 1, first);
     for (int rank = 0; rank < s->team->ranks; rank++) s->first[rank] = (size_t)first[rank];
-    s->first[s->team->ranks] = s->problem->rows->total;
+    s->first[s->team->ranks] = s->problem->rows->total;  // sentinel behind the last worker
     sh_free(first);
     return status;
 }
@@ -435,6 +448,7 @@ static sh_status find_owners(solver *s) {
 static sh_status open_cache(solver *s) {
     double count = (double)(s->count > 0 ? s->count : 1);
     SH_TRY(sh_learn_max(s->team, &count, 1));
+    // floats of a kernel row on the worker with most rows
     double slots = (double)s->problem->cache_bytes / (count * sizeof(float));
     slots = fmin(fmax(slots, 2), (double)s->problem->rows->total);
     if (slots < 2) slots = 2;
@@ -450,6 +464,7 @@ static sh_status take_memory(solver *s) {
     s->diagonal = sh_alloc(s->count + 1, sizeof *s->diagonal);
     s->x = sh_alloc(rows->width, sizeof *s->x);
     s->row = sh_alloc(rows->width, sizeof *s->row);
+    // one more: where the last worker's rows end
     s->first = sh_alloc((size_t)s->team->ranks + 1, sizeof *s->first);
     s->gathered = sh_alloc((size_t)s->team->ranks * CANDIDATE_WORDS, sizeof *s->gathered);
     if (!s->gradient || !s->square || !s->diagonal || !s->x || !s->row || !s->first || !s->gathered)
@@ -464,6 +479,7 @@ static sh_status take_memory(solver *s) {
     return SH_OK;
 }
 
+/* The caller owns `problem`; its `a` holds the solution. Collective. */
 sh_status sh_smo_solve(sh_smo_problem *problem, sh_learn_team *team, sh_smo_result *result_out) {
     solver s = {.problem = problem, .team = team, .count = problem->count};
     s.variables = problem->twice ? 2 * s.count : s.count;

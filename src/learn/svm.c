@@ -7,11 +7,14 @@
 
 #include "base/memory.h"
 
-static const char *const solver_names[SH_SVM_SOLVERS] = {"smo", "cascade", "dc",      "dc-filter",
-                                                         "cp",  "ca-bkm",  "ca-fcfs", "ca-random"};
+static const char *const solver_names[SH_SVM_SOLVERS] = {"smo", "cascade", "dc", "dc-filter",
+                                                         // names of options, in the order of
+                                                         // sh_svm_solver
+                                                         "cp", "ca-bkm", "ca-fcfs", "ca-random"};
 
 const char *sh_svm_solver_name(sh_svm_solver solver) { return solver_names[solver]; }
 
+/* One-against-one: a decision for each pair of classes; a regression has one output. */
 size_t sh_svm_outputs(size_t classes) { return classes < 2 ? 1 : classes * (classes - 1) / 2; }
 
 /* ---- One problem: two classes, or a regression ---- */
@@ -51,9 +54,11 @@ static sh_status problem_init(problem *p, const uint8_t *keep) {
     for (size_t t = 0; t < p->count; t++) {
         double target = rows->target[p->list[t]];
         double weight = rows->weight != NULL ? rows->weight[p->list[t]] : 1;
+        // C times the row's weight, for both variables of a row
         most[t] = most[p->count + t] = p->options->c * weight;
         y[t] = p->regression || (size_t)target == p->a ? 1 : -1;
         y[p->count + t] = -1;
+        // epsilon - y and epsilon + y: the linear terms of epsilon-SVR
         linear[t] = p->regression ? p->options->epsilon - target : -1;
         linear[p->count + t] = p->options->epsilon + target;
     }
@@ -63,6 +68,7 @@ static sh_status problem_init(problem *p, const uint8_t *keep) {
 /* Rows of each side, over all workers. */
 static sh_status count_sides(const problem *p, sh_learn_team *team, int64_t sides[2]) {
     sides[0] = sides[1] = 0;
+    // numbers begin with y
     for (size_t t = 0; t < p->count; t++) sides[p->numbers[t] > 0 ? 0 : 1]++;
     return sh_learn_sum(team, sides, 2);
 }
@@ -71,6 +77,7 @@ static sh_status count_sides(const problem *p, sh_learn_team *team, int64_t side
 static sh_status solve(problem *p, bool warm, sh_learn_team *team, sh_smo_result *result) {
     int64_t sides[2];
     SH_TRY(count_sides(p, team, sides));
+    // of one class alone: every decision is that class
     *result = (sh_smo_result){.rho = sides[0] > 0 ? -1 : sides[1] > 0 ? 1 : 0};
     if (!p->regression && (sides[0] == 0 || sides[1] == 0)) return SH_OK;
     sh_smo_problem asked = {.rows = p->rows,
@@ -96,6 +103,7 @@ static sh_status solve(problem *p, bool warm, sh_learn_team *team, sh_smo_result
 typedef struct factors {
     const sh_rows *rows;
     size_t outputs;
+    // factors y a; 0: no support vector
     double *factor;  // (rows, outputs)
     double *rho;     // (outputs)
     double objective;
@@ -121,7 +129,7 @@ static void take_solution(factors *f, size_t output, const problem *p, const sh_
     for (size_t t = 0; t < p->count; t++) {
         double factor = a[t] * y[t];
         if (p->regression) factor -= a[p->count + t];
-        f->factor[p->list[t] * f->outputs + output] = factor;
+        f->factor[p->list[t] * f->outputs + output] = factor;  // rows that take no part keep 0
     }
     f->rho[output] = r->rho;
     f->objective += r->objective;
@@ -143,6 +151,7 @@ typedef struct told {
 /* The rows of `all` that are in a part, as rows of one worker alone. */
 static sh_status pick(const sh_rows *all, const int32_t *part, int32_t which, sh_rows *rows_out,
                       uint32_t **list_out) {
+    // `greatest` of all rows: a valid bound for some of them
     sh_rows rows = {.width = all->width, .classes = all->classes, .greatest = all->greatest};
     size_t values = 0, at = 0;
     uint32_t *list = sh_alloc(all->count + 1, sizeof *list);
@@ -152,7 +161,7 @@ static sh_status pick(const sh_rows *all, const int32_t *part, int32_t which, sh
         list[rows.count++] = (uint32_t)i;
         if (all->x == NULL) values += all->sparse.start[i + 1] - all->sparse.start[i];
     }
-    rows.total = rows.count;
+    rows.total = rows.count;  // a part is the whole data of its team of one
     rows.target = sh_alloc(rows.count + 1, sizeof *rows.target);
     sh_status status = rows.target != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
     if (status == SH_OK && all->x == NULL)
@@ -190,7 +199,7 @@ static sh_status solve_part(const sh_svm_options *options, const sh_rows *all, c
                             int32_t which, size_t a, size_t b, const double *start, int threads,
                             told **found, size_t *found_count, size_t *found_capacity,
                             sh_smo_result *result) {
-    sh_learn_team alone = sh_learn_alone(threads);
+    sh_learn_team alone = sh_learn_alone(threads);  // no message while a part is solved
     sh_rows rows;
     uint32_t *list;
     SH_TRY(pick(all, part, which, &rows, &list));
@@ -199,6 +208,7 @@ static sh_status solve_part(const sh_svm_options *options, const sh_rows *all, c
     sh_status status = problem_init(&p, NULL);
     for (size_t t = 0; status == SH_OK && start != NULL && t < p.count; t++) {
         double factor = start[list[p.list[t]]], *solution = solution_of(&p);
+        // y a determines a: for a class y is known, in regression one of a, a* is 0
         solution[t] = p.regression ? fmax(factor, 0) : fabs(factor);
         if (p.regression) solution[p.count + t] = fmax(-factor, 0);
     }
@@ -230,6 +240,7 @@ static sh_status solve_parts(const sh_svm_options *options, const sh_rows *all, 
     told *found = NULL;
     size_t count = 0, capacity = 0, bytes = 0;
     sh_status status = SH_OK;
+    // parts are dealt to workers in turn
     for (size_t which = (size_t)team->rank; status == SH_OK && which < parts;
          which += (size_t)team->ranks) {
         sh_smo_result result = {0};
@@ -237,6 +248,7 @@ static sh_status solve_parts(const sh_svm_options *options, const sh_rows *all, 
                             &count, &capacity, &result);
         *steps += result.steps;
     }
+    // before the exchange: a failed worker would leave others waiting
     status = sh_learn_agree(team, status);
     void *told_all = NULL;
     if (status == SH_OK)
@@ -244,6 +256,7 @@ static sh_status solve_parts(const sh_svm_options *options, const sh_rows *all, 
     const told *each = told_all;
     memset(factor_out, 0, all->count * sizeof *factor_out);
     memset(kept_out, 0, all->count);
+    // each row is in one part: no entry meets another
     for (size_t i = 0; status == SH_OK && i < bytes / sizeof *each; i++) {
         factor_out[each[i].row] = each[i].factor;
         kept_out[each[i].row] = 1;
@@ -260,7 +273,9 @@ static sh_status climb(const sh_svm_options *options, const sh_rows *all, int32_
     SH_TRY(solve_parts(options, all, part, parts, a, b, NULL, team, factor, kept, steps));
     while (parts > 2) {
         parts = (parts + 1) / 2;
+        // -1: the row is no support vector and takes no further part
         for (size_t i = 0; i < all->count; i++) part[i] = kept[i] ? part[i] / 2 : -1;
+        // warm start from both parts' solutions
         SH_TRY(solve_parts(options, all, part, parts, a, b, factor, team, factor, kept, steps));
     }
     return SH_OK;
@@ -306,6 +321,7 @@ static sh_status train_output(const sh_svm_options *options, const sh_rows *rows
     SH_ASSERT(part != NULL);
     uint8_t *kept = sh_alloc(all->count, 1);
     double *factor = sh_alloc(all->count, sizeof *factor);
+    // climb renumbers parts, other outputs need them as they were
     int32_t *own = sh_alloc(all->count, sizeof *own);
     sh_status status = factor != NULL && own != NULL && kept != NULL
                            ? SH_OK
@@ -318,6 +334,7 @@ static sh_status train_output(const sh_svm_options *options, const sh_rows *rows
         status = solve_parts(options, all, own, parts, a, b, NULL, team, factor, kept, &f->steps);
     if (status == SH_OK)
         status = finish_whole(options, rows, output, a, b, factor,
+                              // dc solves on all rows, the others on support vectors alone
                               options->solver != SH_SVM_DC ? kept : NULL, team, f);
     sh_free(factor);
     sh_free(own);
@@ -355,6 +372,7 @@ static sh_status gather_rows(const factors *f, size_t block, sh_svm_model *model
         if (!needed) continue;
         const float *at = sh_rows_at(rows, i, x + count * rows->width);
         if (at != x + count * rows->width)
+            // dense rows are returned in place, sparse ones expanded into x
             memcpy(x + count * rows->width, at, rows->width * sizeof *x);
         memcpy(factor + count * all_outputs + block * f->outputs, f->factor + i * f->outputs,
                f->outputs * sizeof *factor);
@@ -371,6 +389,7 @@ static sh_status gather_rows(const factors *f, size_t block, sh_svm_model *model
     sh_free(x);
     sh_free(factor);
     size_t before = model->vectors;
+    // in rank order, so that all workers hold the same model
     float *grown_x = status == SH_OK ? sh_realloc(model->x, (before + vectors) * rows->width + 1,
                                                   sizeof *grown_x)
                                      : NULL;
@@ -412,6 +431,7 @@ static sh_status train_one(const sh_svm_options *options, const sh_rows *rows, c
     uint64_t sent = team->sent_bytes;
     sh_status status = sh_learn_agree(team, factors_init(&f, rows, model->outputs));
     if (status == SH_OK) status = train_outputs(options, rows, all, part, parts, team, &f);
+    // this worker's, by difference of the team's counter
     model->training_bytes = team->sent_bytes - sent;
     sent = team->sent_bytes;
     if (status == SH_OK) status = gather_rows(&f, 0, model, team);
@@ -432,12 +452,14 @@ static sh_status train_each(const sh_svm_options *options, const sh_rows *all, c
     sh_status status = rows != NULL && f != NULL ? SH_OK : no_memory();
     sh_learn_team alone = sh_learn_alone(team->threads);
     uint64_t sent = team->sent_bytes;
+    // parts in turn, as in solve_parts
     for (size_t p = (size_t)team->rank; status == SH_OK && p < parts; p += (size_t)team->ranks) {
         uint32_t *list = NULL;
         status = pick(all, part, (int32_t)p, &rows[p], &list);
         sh_free(list);
         if (status == SH_OK) status = factors_init(&f[p], &rows[p], model->outputs);
         if (status == SH_OK)
+            // parts NULL: one problem of its own rows
             status = train_outputs(options, &rows[p], NULL, NULL, 1, &alone, &f[p]);
     }
     model->training_bytes = team->sent_bytes - sent;
@@ -446,6 +468,7 @@ static sh_status train_each(const sh_svm_options *options, const sh_rows *all, c
     double *rho = sh_alloc(parts * (model->outputs + 1), sizeof *rho);
     if (status == SH_OK && rho == NULL) status = no_memory();
     for (size_t p = 0; status == SH_OK && p < parts; p++) {
+        // workers without the part give no rows, but take part in the exchange
         sh_rows none = {.width = all->width};
         factors nothing = {.rows = &none, .outputs = model->outputs};
         bool mine = p % (size_t)team->ranks == (size_t)team->rank;
@@ -453,7 +476,7 @@ static sh_status train_each(const sh_svm_options *options, const sh_rows *all, c
         double *own = rho + p * (model->outputs + 1);
         if (!mine) continue;
         memcpy(own, f[p].rho, model->outputs * sizeof *own);
-        own[model->outputs] = f[p].objective;
+        own[model->outputs] = f[p].objective;  // travels behind the thresholds
         model->steps += f[p].steps;
     }
     // Each number is one worker's: bits are added to zeros.
@@ -487,7 +510,7 @@ void sh_svm_model_fini(sh_svm_model *model) {
 static sh_status check(const sh_svm_options *options, const sh_rows *rows, sh_learn_team *team) {
     if (rows->target == NULL) return SH_FAIL(SH_E_USAGE, "the data has no targets to learn from");
     if (rows->total == 0) return SH_FAIL(SH_E_USAGE, "the data has no rows");
-    if (options->parts > (int64_t)rows->total)
+    if (options->parts > (int64_t)rows->total)  // some part would be empty
         return SH_FAIL(SH_E_USAGE, "%ld parts of %zu rows", (long)options->parts, rows->total);
     int64_t *seen = sh_alloc((size_t)rows->classes + 1, sizeof *seen);
     if (seen == NULL) return no_memory();
@@ -517,6 +540,7 @@ sh_status sh_svm_train(const sh_svm_options *options, const sh_rows *rows, const
                        sh_learn_team *team, sh_svm_model *model_out) {
     SH_TRY(check(options, rows, team));
     size_t parts = options->parts > 0 ? (size_t)options->parts : (size_t)team->ranks;
+    // solvers from cp on keep a model for each part
     bool cuts = options->solver != SH_SVM_SMO && parts > 1, each = options->solver >= SH_SVM_CP;
     sh_svm_model model = {.width = rows->width, .classes = classes_of(rows), .parts = 1};
     if (cuts && each) model.parts = parts;
@@ -526,7 +550,7 @@ sh_status sh_svm_train(const sh_svm_options *options, const sh_rows *rows, const
     float *centre = cuts ? sh_alloc(parts * rows->width, sizeof *centre) : NULL;
     sh_status status = SH_OK;
     if (model.rho == NULL || (cuts && (part == NULL || centre == NULL))) status = no_memory();
-    uint64_t sent = team->sent_bytes;
+    uint64_t sent = team->sent_bytes;  // 0 unless cutting came to send something
     if (status == SH_OK && cuts)
         status = sh_svm_part(options, all, parts, team->threads, part, centre);
     model.parting_bytes = team->sent_bytes - sent;
@@ -535,7 +559,7 @@ sh_status sh_svm_train(const sh_svm_options *options, const sh_rows *rows, const
         status = model.parts > 1 ? train_each(options, all, part, team, &model)
                                  : train_one(options, rows, all, part, parts, team, &model);
     if (status == SH_OK) status = turn_factors(&model);
-    if (model.parts > 1) {
+    if (model.parts > 1) {  // prediction finds the part by it
         model.centre = centre;
         centre = NULL;
     }
@@ -551,7 +575,8 @@ sh_status sh_svm_train(const sh_svm_options *options, const sh_rows *rows, const
 
 /* ---- Decisions ---- */
 
-/* 0 where there is one part. */
+/* Routes a sample to the model of the nearest centre; of equal distances the first part. 0 where
+ * there is one part. */
 static size_t nearest_part(const sh_svm_model *model, const float *x) {
     size_t best = 0;
     double least = INFINITY;
@@ -570,6 +595,7 @@ void sh_svm_decide(const sh_svm_model *model, const sh_kernel *kernel, const flo
     size_t first = nearest_part(model, x) * model->outputs;
     double x_square = 0;
     for (size_t i = 0; i < model->width; i++) x_square += (double)x[i] * (double)x[i];
+    // decision = sum of factor K - rho
     for (size_t o = 0; o < model->outputs; o++) outputs_out[o] = -model->rho[first + o];
     for (size_t v = 0; v < model->vectors; v++) {
         const float *at = model->x + v * model->width;
@@ -577,7 +603,7 @@ void sh_svm_decide(const sh_svm_model *model, const sh_kernel *kernel, const flo
         bool needed = false;
         for (size_t o = 0; o < model->outputs; o++)
             needed |= model->factor[(first + o) * model->vectors + v] != 0;
-        if (!needed) continue;
+        if (!needed) continue;  // vectors of other parts cost no kernel value
         for (size_t i = 0; i < model->width; i++) {
             dot += (double)at[i] * (double)x[i];
             square += (double)at[i] * (double)at[i];
@@ -588,6 +614,7 @@ void sh_svm_decide(const sh_svm_model *model, const sh_kernel *kernel, const flo
     }
 }
 
+/* Votes of one-against-one decisions. The arrays hold 1024 decisions, enough for 45 classes. */
 double sh_svm_predict(const sh_svm_model *model, const sh_kernel *kernel, const float *x) {
     enum { CLASSES_MOST = 256 };
     double outputs[CLASSES_MOST * 4] = {0};

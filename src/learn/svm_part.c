@@ -10,7 +10,7 @@
 #include "learn/kmeans.h"
 #include "learn/svm.h"
 
-enum { DRAW_ORDER = 1 << 17, DRAW_CENTRES };
+enum { DRAW_ORDER = 1 << 17, DRAW_CENTRES };  // streams of draws, apart from those of kmeans.c
 
 static sh_status no_memory(void) { return SH_FAIL(SH_E_MEMORY, "out of memory for parts"); }
 
@@ -41,7 +41,7 @@ static sh_status find_centres(const sh_svm_options *options, const sh_rows *all,
                               int threads, float *centre_out) {
     enum { ITERATIONS = 20 };
     sh_learn_team alone = sh_learn_alone(threads);
-    sh_rows copy = *all;
+    sh_rows copy = *all;  // shares all but x with the rows; x is centred in place
     copy.x = NULL;
     copy.square = NULL;
     if (all->x != NULL) {
@@ -52,7 +52,8 @@ static sh_status find_centres(const sh_svm_options *options, const sh_rows *all,
     sh_kmeans_options asked = {.k = (int64_t)parts, .seed = options->seed};
     sh_kmeans *kmeans = NULL;
     sh_status status = sh_kmeans_create(&asked, &copy, &alone, &kmeans);
-    sh_kmeans_step step = {.shift = 1};
+    sh_kmeans_step step = {.shift = 1};  // not 0, so that the loop begins
+    // shift 0: a fixed point
     for (int i = 0; status == SH_OK && i < ITERATIONS && step.shift > 0; i++)
         status = sh_kmeans_iterate(kmeans, &step);
     if (status == SH_OK)
@@ -81,6 +82,7 @@ static void make_room(const sh_svm_options *options, const sh_rows *all, size_t 
     for (size_t k = 0; k < (splits ? classes : 1); k++) {
         size_t rows = 0;
         for (size_t i = 0; i < all->count; i++) rows += !splits || (size_t)all->target[i] == k;
+        // ceil(rows / parts): room for all
         for (size_t p = 0; p < parts; p++) room_out[k * parts + p] = (rows + parts - 1) / parts;
     }
 }
@@ -94,14 +96,15 @@ static void serve(const sh_svm_options *options, const sh_rows *all, const uint3
     for (size_t i = 0; i < all->count; i++) {
         size_t row = order[i], k = splits ? (size_t)all->target[row] : 0;
         const float *x = sh_rows_at(all, row, buffer);
-        double least = INFINITY;
+        double least = INFINITY;  // k: the class with its own room, or 0
         for (size_t p = 0; p < parts; p++) {
             if (room != NULL && room[k * parts + p] == 0) continue;
             double d = sh_distance(x, centre + p * all->width, all->width);
-            if (d >= least) continue;
+            if (d >= least) continue;  // ties go to the lower part
             least = d;
             part_out[row] = (int32_t)p;
         }
+        // room is made for all rows, so that some part was found
         if (room != NULL) room[k * parts + (size_t)part_out[row]]--;
     }
 }
@@ -112,10 +115,12 @@ static void deal(const sh_svm_options *options, const sh_rows *all, const uint32
     bool splits = options->ratio && all->classes > 0;
     for (size_t i = 0; i < all->count; i++) {
         size_t k = splits ? (size_t)all->target[order[i]] : 0;
+        // round robin in random order: sizes differ by one at most
         part_out[order[i]] = (int32_t)(next[k]++ % parts);
     }
 }
 
+/* Memory of one cut, taken together so that a failure has one place. */
 typedef struct scratch {
     uint32_t *order;
     size_t *room, *rows;
@@ -140,6 +145,8 @@ static sh_status scratch_init(scratch *s, const sh_rows *all, size_t parts) {
     return s->order && s->room && s->rows && s->sum && s->buffer ? SH_OK : no_memory();
 }
 
+/* Cuts `all` (rows) into `parts`; `centre` (parts, width) are means at the end, cascade
+ * excepted. */
 static sh_status cut(const sh_svm_options *options, const sh_rows *all, size_t parts, int threads,
                      scratch *s, int32_t *part, float *centre) {
     sh_svm_solver solver = options->solver;
@@ -148,10 +155,11 @@ static sh_status cut(const sh_svm_options *options, const sh_rows *all, size_t p
     bool equal = solver == SH_SVM_CA_BKM || solver == SH_SVM_CA_FCFS;
     order_rows(options, all->count, s->order);
     if (solver == SH_SVM_CASCADE) {
+        // in file order, as the cascade was published
         for (size_t i = 0; i < all->count; i++) part[i] = (int32_t)(i * parts / all->count);
         return SH_OK;
     }
-    if (solver == SH_SVM_CA_RANDOM) {
+    if (solver == SH_SVM_CA_RANDOM) {  // `room` counts rows dealt, zeros at first
         deal(options, all, s->order, parts, s->room, part);
     } else {
         if (by_means)

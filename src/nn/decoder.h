@@ -13,7 +13,7 @@
 typedef struct sh_decoder sh_decoder;
 
 /* Fails, naming the layer, where the net reads no tokens, attention is not causal, or a layer
- * mixes tokens otherwise. Borrows both; `weights` may change between two tokens' first ones. */
+ * mixes tokens otherwise. Borrows both; `weights` may change only before a restart. */
 sh_status sh_decoder_create(const sh_net *net, const float *weights, sh_decoder **decoder_out);
 void sh_decoder_destroy(sh_decoder *decoder);
 

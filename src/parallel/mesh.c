@@ -7,10 +7,12 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+/* in the order of sh_axis */
 static const char *const names[SH_AXES] = {"data", "pipe", "tensor", "space"};
 
 const char *sh_axis_name(sh_axis axis) { return names[axis]; }
 
+/* Data parallelism alone: all other dimensions have size 1. */
 sh_mesh_shape sh_mesh_of_data(int ranks) { return (sh_mesh_shape){{ranks, 1, 1, 1}}; }
 
 /* The product of the sizes. */
@@ -20,6 +22,7 @@ int sh_mesh_ranks(const sh_mesh_shape *shape) {
     return ranks;
 }
 
+/* Such as "data 2 x pipe 4"; dimensions of size 1 are left out. */
 const char *sh_mesh_text(const sh_mesh_shape *shape, char text_out[SH_MESH_TEXT]) {
     size_t used = 0;
     for (int axis = 0; axis < SH_AXES; axis++) {
@@ -58,6 +61,7 @@ sh_mesh_place sh_mesh_place_of(const sh_mesh_shape *shape, int rank) {
     return place;
 }
 
+/* Inverse of sh_mesh_place_of. */
 int sh_mesh_rank_at(const sh_mesh_shape *shape, const sh_mesh_place *place) {
     int rank = 0;
     for (int axis = 0; axis < SH_AXES; axis++) rank = rank * shape->size[axis] + place->at[axis];
@@ -66,6 +70,7 @@ int sh_mesh_rank_at(const sh_mesh_shape *shape, const sh_mesh_place *place) {
 
 static bool has(unsigned axes, int axis) { return (axes & SH_AXIS_BIT(axis)) != 0; }
 
+/* Workers that differ along the dimensions of the set alone: the size of such a group. */
 int sh_mesh_peer_count(const sh_mesh_shape *shape, unsigned axes) {
     int count = 1;
     for (int axis = 0; axis < SH_AXES; axis++)
@@ -104,12 +109,13 @@ static sh_status make_group(const sh_mesh_shape *shape, sh_engine *engine, unsig
 /* A dimension of all ranks uses the engine's own group, one of a single rank none. */
 static sh_status join(const sh_mesh_shape *shape, sh_engine *engine, unsigned axes,
                       sh_group **group_out, bool *owns_out) {
+    // members of the group that this worker is in
     const int count = sh_mesh_peer_count(shape, axes);
     *group_out = NULL;
     *owns_out = false;
     if (engine == NULL) return SH_OK;
-    if (count == sh_mesh_ranks(shape)) {  // also where the run has one worker and servers
-        *group_out = sh_engine_world(engine);
+    if (count == sh_mesh_ranks(shape)) {       // also where the run has one worker and servers
+        *group_out = sh_engine_world(engine);  // shared, so not owned
         return SH_OK;
     }
     if (count == 1) return SH_OK;
@@ -118,6 +124,7 @@ static sh_status join(const sh_mesh_shape *shape, sh_engine *engine, unsigned ax
     return SH_OK;
 }
 
+/* Collective over the engine, as groups are. Destroy the group only if `*owns_out`. */
 sh_status sh_mesh_join(const sh_mesh *mesh, sh_engine *engine, unsigned axes, sh_group **group_out,
                        bool *owns_out) {
     return join(&mesh->shape, engine, axes, group_out, owns_out);
@@ -128,6 +135,7 @@ sh_status sh_mesh_join(const sh_mesh *mesh, sh_engine *engine, unsigned axes, sh
 sh_status sh_mesh_init(const sh_mesh_shape *shape, sh_engine *engine, sh_mesh *mesh_out) {
     sh_mesh mesh = {.shape = *shape};
     const int rank = engine != NULL ? sh_engine_rank(engine) : 0;
+    // before any group is made: all workers refuse alike
     SH_TRY(sh_mesh_check(shape, engine != NULL ? sh_engine_ranks(engine) : 1));
     const sh_mesh_place place = sh_mesh_place_of(shape, rank);
     for (int axis = 0; axis < SH_AXES; axis++) {
@@ -136,13 +144,14 @@ sh_status sh_mesh_init(const sh_mesh_shape *shape, sh_engine *engine, sh_mesh *m
         if (along->size == 1 && axis != SH_AXIS_DATA) continue;
         sh_status status = join(shape, engine, SH_AXIS_BIT(axis), &along->group, &along->owns);
         if (status == SH_OK) continue;
-        sh_mesh_fini(&mesh);
+        sh_mesh_fini(&mesh);  // groups that exist already
         return status;
     }
     *mesh_out = mesh;
     return SH_OK;
 }
 
+/* Safe on a zeroed mesh and after a failed sh_mesh_init. The engine's own group stays. */
 void sh_mesh_fini(sh_mesh *mesh) {
     for (int axis = 0; axis < SH_AXES; axis++) {
         if (mesh->along[axis].owns) sh_group_destroy(mesh->along[axis].group);

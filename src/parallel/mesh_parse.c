@@ -3,8 +3,9 @@
 
 #include "parallel/mesh.h"
 
-enum { SIZE_MOST = 1 << 20 };
+enum { SIZE_MOST = 1 << 20 };  // bound of a size, far from overflow of an int
 
+/* Quotes 64 bytes at most: the text comes from users. */
 static sh_status refuse(const char *text, const char *wrong) {
     SH_FAIL(SH_E_USAGE, "layout '%.64s': %s", text, wrong);
     return sh_error_hint("such as data=2,tensor=2,pipe=2");
@@ -35,6 +36,7 @@ static sh_status take_entry(const char *text, const char *at, const char *end,
     if (equals == NULL) return refuse(text, "it is a list of DIMENSION=WORKERS");
     sh_axis axis = find_axis(at, equals);
     if (axis == SH_AXES) return refuse(text, "dimensions are data, tensor, pipe and space");
+    // 0 stands for "not named"
     if (shape->size[axis] != 0) return refuse(text, "a dimension is named twice");
     shape->size[axis] = take_size(equals + 1, end);
     if (shape->size[axis] >= 1) return SH_OK;
@@ -43,14 +45,15 @@ static sh_status take_entry(const char *text, const char *at, const char *end,
 
 /* Dimensions that are left out are 1, but data takes what is left of the workers. */
 static sh_status fill(const char *text, int64_t workers, sh_mesh_shape *shape) {
-    bool open = shape->size[SH_AXIS_DATA] == 0;
+    bool open = shape->size[SH_AXIS_DATA] == 0;  // data was not named
     int64_t product = 1;
     for (int axis = 0; axis < SH_AXES; axis++) {
         if (shape->size[axis] == 0) shape->size[axis] = 1;
         product *= shape->size[axis];
+        // sizes are at most 2^20: the product stays within 2^40
         if (product > SIZE_MOST) return refuse(text, "that is too many workers");
     }
-    if (workers == 0 || product == workers) return SH_OK;
+    if (workers == 0 || product == workers) return SH_OK;  // 0 workers: any number will do
     if (open && workers % product == 0) {
         shape->size[SH_AXIS_DATA] = (int)(workers / product);
         return SH_OK;

@@ -14,6 +14,7 @@
 static const sh_pipe_schedule *const schedules[] = {SH_PIPE_SCHEDULE_LIST(X)};
 #undef X
 
+/* NULL behind the last row. */
 const sh_pipe_schedule *sh_pipe_schedule_at(size_t index) {
     return index < SH_COUNT(schedules) ? schedules[index] : NULL;
 }
@@ -22,6 +23,7 @@ static int least_of(int a, int b) { return a < b ? a : b; }
 
 /* ---- From text and back ---------------------------------------------------------------------- */
 
+/* Adapter for sh_nearest. */
 static const char *name_at(const void *names, size_t index) {
     (void)names;
     const sh_pipe_schedule *row = sh_pipe_schedule_at(index);
@@ -46,6 +48,7 @@ static sh_status refuse_name(const char *text) {
 static int take_count(const char *text, int least, int most) {
     int count = 0;
     if (*text == '\0') return 0;
+    // digits stop above `most`: no overflow
     for (; *text >= '0' && *text <= '9' && count <= most; text++) count = count * 10 + *text - '0';
     return *text == '\0' && count >= least && count <= most ? count : 0;
 }
@@ -59,7 +62,7 @@ static sh_status parse(const char *text, sh_pipeline *pipeline) {
             row = schedules[i];
     if (row == NULL) return refuse_name(text);
     pipeline->schedule = row;
-    pipeline->chunks = row->chunked ? 2 : 1;
+    pipeline->chunks = row->chunked ? 2 : 1;  // a default, unless ":CHUNKS" follows
     if (text[length] == '\0') return SH_OK;
     if (!row->chunked) {
         SH_FAIL(SH_E_USAGE, "schedule '%s' takes no chunks, '%.32s' was given", row->name, text);
@@ -72,6 +75,7 @@ static sh_status parse(const char *text, sh_pipeline *pipeline) {
     return sh_error_hint("%s:2", row->name);
 }
 
+/* Bounds keep tags of messages and counts within their integers. */
 sh_status sh_pipeline_init(sh_pipeline *pipeline, const char *schedule, int ranks, int micros) {
     SH_TRY(parse(schedule, pipeline));
     if (ranks < 1 || ranks > SH_PIPE_RANKS_MOST)
@@ -85,6 +89,7 @@ sh_status sh_pipeline_init(sh_pipeline *pipeline, const char *schedule, int rank
     return SH_OK;
 }
 
+/* Inverse of parsing, with the number of chunks spelt out. */
 const char *sh_pipeline_text(const sh_pipeline *pipeline, char text_out[SH_PIPE_TEXT]) {
     const sh_pipe_schedule *row = pipeline->schedule;
     if (row->chunked)
@@ -105,6 +110,7 @@ static int rounds(const sh_pipeline *pipeline) {
     return full > 0 ? full : 1;
 }
 
+/* Micro-batches of the largest round. */
 int sh_pipeline_round(const sh_pipeline *pipeline) {
     int count = rounds(pipeline);
     return (pipeline->micros + count - 1) / count;
@@ -133,6 +139,7 @@ static void place(const sh_pipeline *pipeline, int index, int *micro_out, int *c
  * when no forward is left, one after each data part. */
 static int weights_due(const sh_pipeline *pipeline, const sh_pipe_limits *limits,
                        const sh_pipe_cursor *c) {
+    // forwards that remain ahead until the drain begins
     int all = total(pipeline), drain = all - least_of(limits->ahead, all);
     if (c->forwards < all || c->backwards <= drain)
         return c->backwards > limits->late ? c->backwards - limits->late : 0;
@@ -145,7 +152,9 @@ static sh_pipe_kind next_kind(const sh_pipeline *pipeline, int rank, const sh_pi
     bool splits = pipeline->schedule->splits;
     int all = total(pipeline);
     sh_pipe_limits limits = pipeline->schedule->limits(pipeline, rank);
+    // weight parts that are due go first: they wait for no message
     if (splits && c->weights < weights_due(pipeline, &limits, c)) return SH_PIPE_BACKWARD_WEIGHT;
+    // the limit on live micro-batches
     if (c->forwards < all && c->forwards - c->backwards <= limits.ahead) return SH_PIPE_FORWARD;
     if (c->backwards < all) return splits ? SH_PIPE_BACKWARD_DATA : SH_PIPE_BACKWARD;
     return splits && c->weights < all ? SH_PIPE_BACKWARD_WEIGHT : SH_PIPE_UPDATE;
@@ -157,6 +166,7 @@ int sh_pipeline_live_most(const sh_pipeline *pipeline, int rank) {
     return least_of(limits.ahead + 1, total(pipeline));
 }
 
+/* Data parts whose weight part is not done, and the one at work; 0 where backward is not split. */
 int sh_pipeline_late_most(const sh_pipeline *pipeline, int rank) {
     if (!pipeline->schedule->splits) return 0;
     sh_pipe_limits limits = pipeline->schedule->limits(pipeline, rank);
@@ -189,10 +199,11 @@ static void count(sh_pipe_cursor *c) {
 static int peer_of(const sh_pipeline *pipeline, int rank, const sh_pipe_action *action,
                    bool sends) {
     if (action->kind == SH_PIPE_BACKWARD_WEIGHT || action->kind == SH_PIPE_UPDATE) return -1;
+    // values go to the next stage, gradients to the one before
     bool onwards = (action->kind == SH_PIPE_FORWARD) == sends;
     int stage = sh_pipeline_stage(pipeline, rank, action->chunk) + (onwards ? 1 : -1);
     if (stage < 0 || stage >= sh_pipeline_stages(pipeline)) return -1;
-    int peer = stage % pipeline->ranks;
+    int peer = stage % pipeline->ranks;  // stages are dealt to ranks in turn
     return peer == rank ? -1 : peer;
 }
 
@@ -213,6 +224,7 @@ bool sh_pipeline_next(const sh_pipeline *pipeline, int rank, sh_pipe_cursor *cur
                       sh_pipe_action *action_out) {
     for (;;) switch (cursor->phase++) {
             case 0:
+                // the step is over: begins anew at the next call
                 if (cursor->updated) return cursor->phase = 0, false;
                 cursor->now = work(pipeline, rank, cursor);
                 *action_out =

@@ -22,7 +22,7 @@ static sh_status add_up(sums *s, const sh_cut_problem *problem) {
     *s = (sums){.problem = problem, .time = sh_alloc(3 * count, sizeof(double))};
     if (s->time == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for %d layers", problem->layer_count);
-    s->fixed = s->time + count;
+    s->fixed = s->time + count;  // one block for three arrays
     s->live = s->fixed + count;
     for (int i = 0; i < problem->layer_count; i++) {
         const sh_cut_layer *l = &problem->layers[i];
@@ -36,8 +36,10 @@ static sh_status add_up(sums *s, const sh_cut_problem *problem) {
 /* Of the stage with layers [first, last). Its inputs are live with the rest. */
 static double memory_of(const sums *s, int stage, int first, int last) {
     const sh_pipeline *pipeline = s->problem->pipeline;
+    // the schedule's bound of live micro-batches
     int live = sh_pipeline_live_most(pipeline, stage % pipeline->ranks);
     if (live > pipeline->micros) live = pipeline->micros;  // of one of several chunks
+    // values that cross the border before the stage
     double inputs = first > 0 ? s->problem->layers[first].border_bytes : 0;
     return s->fixed[last] - s->fixed[first] + live * (s->live[last] - s->live[first] + inputs);
 }
@@ -45,6 +47,7 @@ static double memory_of(const sums *s, int stage, int first, int last) {
 /* What one stage adds to the figure that a search minimises. */
 typedef struct search {
     const sums *sums;
+    // time of the slowest, memory of the largest, fewest border bytes
     enum { SLOWEST, LARGEST, FEWEST } goal;
     double time_most, memory_most;  // of a stage that is taken
 } search;
@@ -54,6 +57,7 @@ static double value_of(const search *q, int stage, int first, int last) {
     const sums *s = q->sums;
     double time = s->time[last] - s->time[first], memory = memory_of(s, stage, first, last);
     // Sums of equal numbers in another order may differ in their last bits.
+    // tolerance: the second search must find the first one's cut
     if (time > q->time_most * (1 + 1e-12) || memory > q->memory_most) return INFINITY;
     if (q->goal == SLOWEST) return time;
     if (q->goal == LARGEST) return memory;
@@ -75,12 +79,12 @@ static bool may_begin(const sh_cut_problem *problem, int layer) {
 static double best_end(const search *q, const double *before, int stage, int last, int *from_out) {
     double best = INFINITY;
     *from_out = -1;
-    for (int first = stage; first < last; first++) {
+    for (int first = stage; first < last; first++) {  // stage s needs s layers before it
         if (!may_begin(q->sums->problem, first) || (stage == 0 && first > 0)) continue;
         double rest = stage == 0 ? 0 : before[first];
-        if (isinf(rest)) continue;
+        if (isinf(rest)) continue;  // no cut reaches this layer
         double value = joined(q, rest, value_of(q, stage, first, last));
-        if (value >= best) continue;
+        if (value >= best) continue;  // strict: of equal cuts the earliest border
         best = value;
         *from_out = first;
     }
@@ -90,8 +94,10 @@ static double best_end(const search *q, const double *before, int stage, int las
 /* The least figure, INFINITY where no cut is allowed; `cut_out` NULL: it alone. */
 static sh_status minimise(const search *q, int *cut_out, double *value_out) {
     const sh_cut_problem *problem = q->sums->problem;
+    // O(stages layers^2) time
     int layers = problem->layer_count, stages = sh_pipeline_stages(problem->pipeline);
     size_t row = (size_t)layers + 1;
+    // two rows of the table: this stage's and the one before
     double *values = sh_alloc(2 * row, sizeof *values);
     int *from = sh_alloc((size_t)stages * row, sizeof *from);
     sh_status status =
@@ -108,6 +114,7 @@ static sh_status minimise(const search *q, int *cut_out, double *value_out) {
     if (status == SH_OK && cut_out != NULL && isfinite(before[layers])) {
         cut_out[stages] = layers;
         for (int s = stages - 1; s >= 0; s--)
+            // backwards from the last border
             cut_out[s] = from[(size_t)s * row + (size_t)cut_out[s + 1]];
     }
     sh_free(values);
@@ -118,6 +125,7 @@ static sh_status minimise(const search *q, int *cut_out, double *value_out) {
 /* Before the search, as its answer would only be "none". */
 static sh_status check(const sh_cut_problem *problem) {
     int stages = sh_pipeline_stages(problem->pipeline), begins = 1;
+    // places where exact cuts exist
     for (int i = 1; i < problem->layer_count; i++) begins += problem->layers[i].begins;
     if (stages <= begins && problem->layer_count > 0) return SH_OK;
     SH_FAIL(SH_E_USAGE, "%d stages, but the net has %d places where one may begin", stages, begins);
@@ -140,6 +148,7 @@ static sh_status refuse_memory(const search *q, double bound) {
 static sh_status find(const sums *s, int *cut_out) {
     const sh_cut_problem *problem = s->problem;
     search q = {.sums = s, .goal = SLOWEST, .time_most = INFINITY};
+    // a rank holds `chunks` stages
     q.memory_most = problem->memory_bytes / problem->pipeline->chunks;
     double slowest, bytes;
     SH_TRY(minimise(&q, NULL, &slowest));
@@ -147,7 +156,7 @@ static sh_status find(const sums *s, int *cut_out) {
     q.goal = FEWEST;
     q.time_most = slowest;
     SH_TRY(minimise(&q, cut_out, &bytes));
-    SH_ASSERT(isfinite(bytes));
+    SH_ASSERT(isfinite(bytes));  // the cut found first is allowed
     return SH_OK;
 }
 
@@ -166,13 +175,14 @@ static sh_cut_result judge(const sums *s, const int *cut) {
 sh_status sh_cut_find(const sh_cut_problem *problem, int *cut_out, sh_cut_result *result_out) {
     SH_TRY(check(problem));
     sums s;
-    SH_TRY(add_up(&s, problem));
+    SH_TRY(add_up(&s, problem));  // cuts that fail never reach here
     sh_status status = find(&s, cut_out);
     if (status == SH_OK) *result_out = judge(&s, cut_out);
     sh_free(s.time);
     return status;
 }
 
+/* For a cut that the user gave: nothing is searched, and no bound is checked. */
 sh_status sh_cut_judge(const sh_cut_problem *problem, const int *cut, sh_cut_result *result_out) {
     sums s;
     SH_TRY(add_up(&s, problem));
@@ -193,7 +203,7 @@ static bool is_read_from(const sh_net *net, int value, int layer) {
 
 double sh_cut_border_bytes(const sh_net *net, int layer) {
     double values = 0;
-    for (int i = SH_NET_INPUT; i < layer; i++)
+    for (int i = SH_NET_INPUT; i < layer; i++)  // from the input on, which is "layer" SH_NET_INPUT
         if (is_read_from(net, i, layer))
             values += (double)sh_shape_count(i == SH_NET_INPUT ? &net->input.sample
                                                                : &net->layers[i]->out);
@@ -202,6 +212,7 @@ double sh_cut_border_bytes(const sh_net *net, int layer) {
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
+/* Adapter for sh_nearest. */
 static const char *layer_name_at(const void *net_pointer, size_t index) {
     const sh_net *net = net_pointer;
     return index < net->layer_count ? net->layers[index]->name : NULL;
@@ -215,6 +226,7 @@ static int find_layer(const sh_net *net, const char *name, size_t length) {
     return -1;
 }
 
+/* Copies the name, which may not end in a zero byte, up to the longest name a layer has. */
 static sh_status refuse_layer(const sh_net *net, const char *name, size_t length) {
     char word[SH_LAYER_NAME + 1];
     snprintf(word, sizeof word, "%.*s", (int)(length < SH_LAYER_NAME ? length : SH_LAYER_NAME),
@@ -233,7 +245,7 @@ static sh_status refuse_count(int begun, int stages) {
 
 /* Names must be in the order of layers, so that no stage is empty. */
 sh_status sh_cut_parse(const sh_net *net, const char *text, int stages, int *cut_out) {
-    int named = *text != '\0';
+    int named = *text != '\0';  // names are commas and one
     for (const char *at = text; *at != '\0'; at++) named += *at == ',';
     if (named != stages - 1) return refuse_count(named, stages);
     cut_out[0] = 0;
@@ -242,6 +254,7 @@ sh_status sh_cut_parse(const sh_net *net, const char *text, int stages, int *cut
         size_t length = strcspn(text, ",");
         cut_out[stage] = find_layer(net, text, length);
         if (cut_out[stage] < 0) return refuse_layer(net, text, length);
+        // not later than the one before: an empty stage between
         if (cut_out[stage] <= cut_out[stage - 1])
             return SH_FAIL(SH_E_USAGE, "cut: stage %d begins with '%s', so stage %d has no layers",
                            stage, net->layers[cut_out[stage]]->name, stage - 1);
@@ -250,6 +263,7 @@ sh_status sh_cut_parse(const sh_net *net, const char *text, int stages, int *cut
     return SH_OK;
 }
 
+/* Inverse of sh_cut_parse; the caller frees it. NULL: out of memory. */
 char *sh_cut_text(const sh_net *net, const int *cut, int stages) {
     char *text = sh_strdup("");
     for (int s = 1; s < stages && text != NULL; s++) {

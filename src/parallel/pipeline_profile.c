@@ -28,9 +28,11 @@ static void describe_part(const sh_profile_options *o, int first, int last, sh_c
         const sh_layer *layer = net->layers[i];
         double flops = layer->flops * samples;
         out->forward_s += flops;
-        if (first > 0) out->data_s += flops;
+        if (first > 0) out->data_s += flops;  // the first part needs no gradient of its input
+        // as many flops as forward, if there is a weight
         if (layer->param_count > 0) out->weight_s += flops;
         out->fixed_bytes += params_of(net, layer) * o->param_bytes;
+        // outputs are kept for backward
         out->live_bytes += (double)sh_shape_count(&layer->out) * samples * sizeof(float);
     }
 }
@@ -41,8 +43,8 @@ sh_status sh_profile_estimate(const sh_profile_options *o, sh_cut_layer *layers_
     for (int i = 1; i <= count; i++) {
         bool exact = true;
         if (i < count) SH_TRY(sh_net_cut_is_exact(o->net, i, &exact));
-        layers_out[i - 1] = (sh_cut_layer){0};
-        if (i < count && !exact) continue;
+        layers_out[i - 1] = (sh_cut_layer){0};  // zero: `begins` is false inside a part
+        if (i < count && !exact) continue;      // the part goes on
         describe_part(o, first, i, &layers_out[first]);
         first = i;
     }
@@ -51,7 +53,7 @@ sh_status sh_profile_estimate(const sh_profile_options *o, sh_cut_layer *layers_
 
 /* ---- With measurements ----------------------------------------------------------------------- */
 
-enum { PORTS_MOST = 16 };
+enum { PORTS_MOST = 16 };  // values across one border
 
 typedef struct bench {
     const sh_profile_options *options;
@@ -101,7 +103,7 @@ static sh_status open_bench(bench *b, const sh_profile_options *o, int first, in
     sh_executor_options options = {
         .batch = o->samples,
         .training = true,
-        .loss = last == (int)o->net->layer_count ? o->loss : NULL,
+        .loss = last == (int)o->net->layer_count ? o->loss : NULL,  // only the last part has a loss
         .tuner = o->tuner,
         .first = first,
         .last = last,
@@ -118,11 +120,12 @@ static double between(int64_t begin_ns, int64_t end_ns) {
 /* Gradients at the border are made up, as no later stage computes them. */
 static sh_status run_once(bench *b, double *forward_out, double *backward_out) {
     const sh_clock *clock = b->options->clock;
+    // as in training: dropout and batchnorm behave alike
     sh_step_context context = {.training = true, .seed = 1};
     int64_t begin_ns = sh_clock_now_ns(clock);
     SH_TRY(sh_executor_forward_range(b->executor, &context, (const void *const *)b->inputs));
     int64_t middle_ns = sh_clock_now_ns(clock);
-    if (b->executor->loss != NULL)
+    if (b->executor->loss != NULL)  // outside both times: loss is no layer's
         (void)sh_executor_loss(b->executor, b->targets, 1);
     else
         for (size_t i = 0; i < b->executor->outputs.count; i++) {
@@ -159,12 +162,12 @@ static sh_status measure_part(const sh_profile_options *o, int first, int last, 
     if (status == SH_OK) out->live_bytes = (double)b.executor->memory_bytes;
     close_bench(&b);
     out->weight_s = both;
-    out->data_s = 0;
+    out->data_s = 0;  // the first part has no data part
     if (status != SH_OK || first == 0) return status;
     status = open_bench(&b, o, first, last, false);
     if (status == SH_OK) status = time_bench(&b, &again, &out->weight_s);
     close_bench(&b);
-    out->weight_s = fmin(out->weight_s, both);
+    out->weight_s = fmin(out->weight_s, both);  // noise may not make the data part negative
     out->data_s = both - out->weight_s;
     return status;
 }

@@ -17,17 +17,17 @@ enum { VALUE, GRADIENT };  // what a message holds
 
 /* What one live micro-batch needs. */
 typedef struct slot {
-    sh_arena memory;  // of its executors, which take turns
-    sh_executor *executors[SIZES_MOST];
-    sh_executor *now;  // of the micro-batch that is in the slot
-    char *received;    // inputs
+    sh_arena memory;                     // of its executors, which take turns
+    sh_executor *executors[SIZES_MOST];  // by size of micro-batch, one arena for all
+    sh_executor *now;                    // of the micro-batch that is in the slot
+    char *received;                      // inputs
     size_t received_bytes;
-    sh_message sent[2][PORTS_MOST];
+    sh_message sent[2][PORTS_MOST];  // (VALUE or GRADIENT, port): pending sends
 } slot;
 
 typedef struct chunk {
     int stage, first, last;  // layers [first, last)
-    slot *slots;
+    slot *slots;             // micro-batch m in slot m mod slot_count
     int slot_count;
 } chunk;
 
@@ -35,9 +35,10 @@ struct sh_pipe_worker {
     sh_pipe_worker_options options;
     int *cut;
     chunk *chunks;
+    // micro-batches of a batch and of the short last one
     int64_t sizes[SIZES_MOST];  // samples of micro-batches met so far
     int size_count;
-    bool *unused;
+    bool *unused;              // (parameters): no micro-batch of the step used it
     bool shares;               // a parameter is in several of the worker's chunks
     const sh_pipe_step *step;  // in progress
     sh_loss_result result;
@@ -54,7 +55,8 @@ static slot *slot_of(const chunk *c, int micro) { return &c->slots[micro % c->sl
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* The most micro-batches of each chunk that are live at once. */
+/* The most micro-batches of each chunk that are live at once. Walks a step without computing, so
+ * that it is exact for every schedule that can be run. */
 static void count_live(const sh_pipeline *pipeline, int rank, int *most) {
     sh_pipe_cursor cursor = {0};
     sh_pipe_action action;
@@ -68,6 +70,7 @@ static void count_live(const sh_pipeline *pipeline, int rank, int *most) {
 
 static size_t aligned(size_t bytes) { return sh_round_up(bytes, SH_ALIGN); }
 
+/* aligned, as kernels read whole vectors */
 static size_t port_bytes(const sh_value *value) { return aligned(value->count * sizeof(float)); }
 
 static size_t received_bytes_of(const sh_executor *executor) {
@@ -105,7 +108,7 @@ static sh_status grow_slot(sh_pipe_worker *w, slot *s, const sh_executor *execut
     size_t received = received_bytes_of(executor);
     if (received > s->received_bytes) {
         sh_free(s->received);
-        s->received = sh_alloc(received + SH_ALIGN, 1);
+        s->received = sh_alloc(received + SH_ALIGN, 1);  // room to align the first port
         s->received_bytes = s->received != NULL ? received : 0;
         if (s->received == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a stage's inputs");
     }
@@ -113,12 +116,13 @@ static sh_status grow_slot(sh_pipe_worker *w, slot *s, const sh_executor *execut
         sh_arena_fini(&s->memory);
         SH_TRY(sh_arena_init(&s->memory, "micro-batch", executor->memory_bytes + SH_ALIGN));
     }
-    for (int i = 0; i < SIZES_MOST; i++)
+    for (int i = 0; i < SIZES_MOST; i++)  // memory may have moved: all executors are bound anew
         if (s->executors[i] != NULL)
             sh_executor_bind(s->executors[i], &w->options.blocks, s->memory.base);
     return SH_OK;
 }
 
+/* Executors for all sizes known so far; those made before stay. */
 static sh_status fill_slot(sh_pipe_worker *w, const chunk *c, slot *s) {
     for (int i = 0; i < w->size_count; i++) {
         if (s->executors[i] != NULL) continue;
@@ -130,6 +134,7 @@ static sh_status fill_slot(sh_pipe_worker *w, const chunk *c, slot *s) {
 
 static sh_status add_slots(chunk *c, int count) {
     if (count <= c->slot_count) return SH_OK;
+    // pointers into slots do not outlive this: none is kept between steps
     slot *slots = sh_realloc(c->slots, (size_t)count, sizeof *slots);
     if (slots == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for micro-batches");
     memset(slots + c->slot_count, 0, (size_t)(count - c->slot_count) * sizeof *slots);
@@ -151,7 +156,7 @@ static sh_status know_size(sh_pipe_worker *w, int64_t size) {
 
 static sh_pipeline pipeline_of(const sh_pipe_worker *w, const sh_pipe_parts *parts) {
     sh_pipeline pipeline = w->options.pipeline;
-    pipeline.micros = parts->count;
+    pipeline.micros = parts->count;  // a short batch may have fewer micro-batches
     return pipeline;
 }
 
@@ -171,6 +176,7 @@ sh_status sh_pipe_worker_prepare(sh_pipe_worker *w, const sh_pipe_parts *parts) 
     return SH_OK;
 }
 
+/* Arenas and received inputs, as allocated; parameters are the caller's. */
 size_t sh_pipe_worker_bytes(const sh_pipe_worker *w) {
     size_t bytes = 0;
     for (int k = 0; k < w->options.pipeline.chunks; k++)
@@ -198,7 +204,7 @@ static sh_status settle(sh_pipe_worker *w, slot *s, int holds, int micro) {
     char name[24];
     for (int i = 0; i < PORTS_MOST; i++) {
         sh_message *message = &s->sent[holds][i];
-        if (message->state == SH_MESSAGE_NEW) continue;
+        if (message->state == SH_MESSAGE_NEW) continue;  // nothing was sent through this port
         SH_TRY(
             w->options.wire.wait(w->options.wire.self, message, name_of(holds, true, micro, name)));
         *message = (sh_message){0};
@@ -211,6 +217,7 @@ static sh_status send_port(sh_pipe_worker *w, slot *s, int holds, const sh_pipe_
                            int stage, size_t port, void *data, size_t count) {
     sh_message *message = &s->sent[holds][port];
     *message = (sh_message){.peer = action->peer,
+                            // equal on both sides, so that messages need no order
                             .tag = tag_of(holds, stage, action->micro, port),
                             .data = data,
                             .bytes = count * sizeof(float)};
@@ -228,6 +235,7 @@ static sh_status receive_port(sh_pipe_worker *w, int holds, const sh_pipe_action
     SH_TRY(w->options.wire.receive(w->options.wire.self, &message));
     SH_TRY(w->options.wire.wait(w->options.wire.self, &message,
                                 name_of(holds, false, action->micro, name)));
+    // checked, as the bytes come from another worker
     if (message.bytes == count * sizeof(float)) return SH_OK;
     return SH_FAIL(SH_E_PEER, "stage %d got %zu bytes of micro-batch %d, expected %zu", stage,
                    message.bytes, action->micro, count * sizeof(float));
@@ -251,7 +259,7 @@ static bool comes_back(const sh_port *port) { return port->value->grad != NULL; 
 static sh_status take_executor(sh_pipe_worker *w, const chunk *c, int micro) {
     slot *s = slot_of(c, micro);
     const int64_t *begin = w->step->parts.begin;
-    for (int i = 0; i < w->size_count; i++)
+    for (int i = 0; i < w->size_count; i++)  // sizes differ: the executor made for this one
         if (w->sizes[i] == begin[micro + 1] - begin[micro]) s->now = s->executors[i];
     // Gradients of the micro-batch that was here before may still be on their way.
     return settle(w, s, GRADIENT, micro);
@@ -259,6 +267,7 @@ static sh_status take_executor(sh_pipe_worker *w, const chunk *c, int micro) {
 
 /* ---- Actions --------------------------------------------------------------------------------- */
 
+/* Values of all ports; each is waited for before the next, in port order. */
 static sh_status receive_value(sh_pipe_worker *w, const chunk *c, const sh_pipe_action *action) {
     SH_TRY(take_executor(w, c, action->micro));
     slot *s = slot_of(c, action->micro);
@@ -271,7 +280,7 @@ static sh_status receive_value(sh_pipe_worker *w, const chunk *c, const sh_pipe_
 /* The stage before is on this rank, too: a pipeline of one rank. */
 static void copy_value(sh_pipe_worker *w, const chunk *c, int micro) {
     slot *s = slot_of(c, micro);
-    const chunk *before = c - 1;
+    const chunk *before = c - 1;  // chunks of one rank are neighbouring stages
     const sh_executor *from = slot_of(before, micro)->now;
     (void)w;
     for (size_t i = 0; i < s->now->inputs.count; i++) {
@@ -284,7 +293,8 @@ static void copy_gradient(const chunk *c, int micro) {
     const sh_executor *to = slot_of(c, micro)->now, *from = slot_of(c + 1, micro)->now;
     for (size_t i = 0; i < to->outputs.count; i++) {
         const sh_value *value = to->outputs.items[i].value;
-        if (comes_back(&to->outputs.items[i]))
+        if (comes_back(
+                &to->outputs.items[i]))  // gradients exist only where a parameter lies before
             memcpy(value->grad, from->inputs.items[i].value->grad, value->count * sizeof(float));
     }
 }
@@ -293,6 +303,7 @@ static void copy_gradient(const chunk *c, int micro) {
  */
 static sh_step_context context_of(const sh_pipe_worker *w, int micro) {
     sh_step_context context = w->step->context;
+    // position in the batch: random draws do not depend on the cut
     context.position += (uint64_t)w->step->parts.begin[micro];
     // Where several chunks add to one gradient, none may overwrite it: it begins with zeros.
     context.accumulate = micro > 0 || w->shares;
@@ -303,12 +314,14 @@ static sh_step_context context_of(const sh_pipe_worker *w, int micro) {
 static sh_status forward(sh_pipe_worker *w, const chunk *c, const sh_pipe_action *action) {
     int micro = action->micro;
     bool alone = w->options.pipeline.ranks == 1;
+    // other stages took it when values arrived
     if (is_first(c) || alone) SH_TRY(take_executor(w, c, micro));
     slot *s = slot_of(c, micro);
     const void *inputs[PORTS_MOST];
     size_t at = (size_t)w->step->parts.begin[micro];
     for (size_t i = 0; i < s->now->inputs.count; i++) inputs[i] = input_at(s, s->now, i);
     if (is_first(c))
+        // the data's own memory: no copy
         inputs[0] = (const char *)w->step->x + at * w->step->x_bytes;
     else if (alone)
         copy_value(w, c, micro);
@@ -316,6 +329,7 @@ static sh_status forward(sh_pipe_worker *w, const chunk *c, const sh_pipe_action
     return sh_executor_forward_range(s->now, &context, inputs);
 }
 
+/* Sent from activations in place; backward waits until they have left (settle). */
 static sh_status send_value(sh_pipe_worker *w, const chunk *c, const sh_pipe_action *action) {
     slot *s = slot_of(c, action->micro);
     for (size_t i = 0; i < s->now->outputs.count; i++) {
@@ -325,6 +339,7 @@ static sh_status send_value(sh_pipe_worker *w, const chunk *c, const sh_pipe_act
     return SH_OK;
 }
 
+/* Received straight into the gradient of the output, one port after the other. */
 static sh_status receive_gradient(sh_pipe_worker *w, const chunk *c, const sh_pipe_action *action) {
     slot *s = slot_of(c, action->micro);
     for (size_t i = 0; i < s->now->outputs.count; i++) {
@@ -340,6 +355,7 @@ static sh_status receive_gradient(sh_pipe_worker *w, const chunk *c, const sh_pi
 static void take_loss(sh_pipe_worker *w, sh_executor *executor, int micro) {
     const sh_pipe_step *step = w->step;
     const char *y = (const char *)step->y + (size_t)step->parts.begin[micro] * step->y_bytes;
+    // `scale` makes a mean of the batch, not of the micro-batch
     sh_loss_result result = sh_executor_loss(executor, y, step->scale);
     w->result.sum += result.sum;
     w->result.counted += result.counted;
@@ -358,10 +374,11 @@ static sh_status backward(sh_pipe_worker *w, const chunk *c, const sh_pipe_actio
         copy_gradient(c, micro);
     SH_TRY(sh_executor_backward(s->now, NULL, NULL));
     for (size_t i = 0; i < w->options.net->params.count; i++)
-        w->unused[i] = w->unused[i] && s->now->param_unused[i];
+        w->unused[i] = w->unused[i] && s->now->param_unused[i];  // unused only if unused in all
     return SH_OK;
 }
 
+/* Gradients are sent from the memory of the slot, whose next micro-batch waits until they left. */
 static sh_status send_gradient(sh_pipe_worker *w, const chunk *c, const sh_pipe_action *action) {
     slot *s = slot_of(c, action->micro);
     for (size_t i = 0; i < s->now->inputs.count; i++) {
@@ -373,6 +390,7 @@ static sh_status send_gradient(sh_pipe_worker *w, const chunk *c, const sh_pipe_
     return SH_OK;
 }
 
+/* Runs one action of the schedule; errors leave messages pending, for cancel_all. */
 static sh_status act(sh_pipe_worker *w, const sh_pipe_action *action) {
     const chunk *c = &w->chunks[action->chunk];
     switch (action->kind) {
@@ -400,6 +418,7 @@ static sh_status settle_all(sh_pipe_worker *w) {
     for (int k = 0; k < w->options.pipeline.chunks; k++)
         for (int i = 0; i < w->chunks[k].slot_count; i++)
             for (int holds = VALUE; holds <= GRADIENT; holds++)
+                // i names the slot in traces, not a micro-batch
                 SH_TRY(settle(w, &w->chunks[k].slots[i], holds, i));
     return SH_OK;
 }
@@ -417,6 +436,7 @@ static void cancel_all(sh_pipe_worker *w) {
             }
 }
 
+/* The step as the schedule orders it. Blocks in receives, and until sends have left a slot. */
 static sh_status walk(sh_pipe_worker *w) {
     sh_pipeline pipeline = pipeline_of(w, &w->step->parts);
     sh_pipe_cursor cursor = {0};
@@ -428,14 +448,15 @@ static sh_status walk(sh_pipe_worker *w) {
 /* Gradients are complete when it returns; the optimizer is the caller's. */
 sh_status sh_pipe_worker_step(sh_pipe_worker *w, const sh_pipe_step *step,
                               sh_loss_result *result_out) {
-    SH_TRY(sh_pipe_worker_prepare(w, &step->parts));
+    SH_TRY(sh_pipe_worker_prepare(w, &step->parts));  // allocates only for sizes that are new
     w->step = step;
     w->result = (sh_loss_result){0};
     const sh_param_list *params = &w->options.net->params;
     for (size_t i = 0; i < params->count; i++) w->unused[i] = true;
+    // chunks only add then
     if (w->shares) memset(w->options.blocks.gradients, 0, params->total * sizeof(float));
     sh_status status = walk(w);
-    if (status != SH_OK) cancel_all(w);
+    if (status != SH_OK) cancel_all(w);  // they borrow memory of slots
     SH_TRY(status);
     *result_out = w->result;
     return SH_OK;
@@ -486,6 +507,7 @@ static bool shares_params(const sh_pipe_worker *w) {
     return false;
 }
 
+/* Copies the cut: the caller's may go. */
 static sh_status make_chunks(sh_pipe_worker *w) {
     const sh_pipeline *pipeline = &w->options.pipeline;
     size_t stages = (size_t)stage_count(w);
@@ -494,6 +516,7 @@ static sh_status make_chunks(sh_pipe_worker *w) {
     w->unused = sh_alloc(w->options.net->params.count + 1, sizeof *w->unused);
     if (w->cut == NULL || w->chunks == NULL || w->unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for a pipeline");
+    // first layers of all stages, and the end
     memcpy(w->cut, w->options.cut, (stages + 1) * sizeof *w->cut);
     w->options.cut = w->cut;
     for (int k = 0; k < pipeline->chunks; k++) {
@@ -518,6 +541,7 @@ sh_status sh_pipe_worker_create(const sh_pipe_worker_options *options,
     return status;
 }
 
+/* Slots of memory; pending messages were settled or cancelled before. */
 static void destroy_chunk(chunk *c) {
     for (int i = 0; i < c->slot_count; i++) {
         for (int k = 0; k < SIZES_MOST; k++) sh_executor_destroy(c->slots[i].executors[k]);

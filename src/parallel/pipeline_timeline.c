@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 
-enum { VALUES, GRADIENTS, DIRECTIONS };
+enum { VALUES, GRADIENTS, DIRECTIONS };  // of a message: onwards, or back
 
 typedef struct walker {
     sh_pipe_cursor cursor;
@@ -16,7 +16,7 @@ typedef struct walker {
     bool waits;  // `action` could not be done yet
     int step;    // setting->steps: done
     double now_s;
-    int live, late;
+    int live, late;  // now: outstanding backwards, weight parts
 } walker;
 
 typedef struct timeline {
@@ -57,9 +57,9 @@ static bool receive(timeline *t, int rank) {
     int direction = w->action.kind == SH_PIPE_RECEIVE_VALUE ? VALUES : GRADIENTS;
     size_t index = at(t, stage_of(t, rank, &w->action), w->step, w->action.micro);
     double start_s = w->now_s, arrives_s = t->arrives[direction][index];
-    if (isnan(arrives_s)) return false;
+    if (isnan(arrives_s)) return false;  // the sender has not come that far
     w->now_s = fmax(start_s, arrives_s);
-    t->taken[direction][index] = w->now_s;
+    t->taken[direction][index] = w->now_s;  // frees room on the edge
     report(t, rank, start_s);
     return true;
 }
@@ -72,8 +72,10 @@ static bool send(timeline *t, int rank) {
     int direction = w->action.kind == SH_PIPE_SEND_VALUE ? VALUES : GRADIENTS;
     int stage = stage_of(t, rank, &w->action);
     int to = stage + (direction == VALUES ? 1 : -1);
+    // how many messages crossed this edge before
     size_t index = at(t, to, w->step, w->action.micro), number = index - at(t, to, 0, 0);
     double start_s = w->now_s;
+    // bounded edge: that many messages may be under way
     if (s->buffered > 0 && number >= (size_t)s->buffered) {
         double taken_s = t->taken[direction][index - (size_t)s->buffered];
         if (isnan(taken_s)) return false;
@@ -81,7 +83,7 @@ static bool send(timeline *t, int rank) {
     }
     // The gradient of a stage's input is as large as the output of the stage before it.
     double bytes = s->stages[direction == VALUES ? stage : to].value_bytes;
-    double *free_s = &t->free_s[direction][to];
+    double *free_s = &t->free_s[direction][to];  // when the edge becomes free
     *free_s = fmax(*free_s, w->now_s) + s->beta_s * bytes;
     t->arrives[direction][index] = *free_s + s->alpha_s;
     t->results[rank].messages++;
@@ -119,6 +121,7 @@ static void count_live(walker *w, sh_pipe_rank_result *result) {
 /* The neighbouring stage on the same rank needs no message, but it must have been computed. */
 static bool has_input(const timeline *t, int rank) {
     const walker *w = &t->walkers[rank];
+    // with several ranks a receive came before
     if (t->setting->pipeline->ranks > 1 || w->action.kind == SH_PIPE_UPDATE ||
         w->action.kind == SH_PIPE_BACKWARD_WEIGHT)
         return true;
@@ -156,6 +159,7 @@ static bool compute(timeline *t, int rank) {
     return true;
 }
 
+/* False: nothing changed, to be tried again later. */
 static bool act(timeline *t, int rank) {
     switch (t->walkers[rank].action.kind) {
         case SH_PIPE_RECEIVE_VALUE:
@@ -178,10 +182,10 @@ static bool advance(timeline *t, int rank) {
     bool moved = false;
     while (w->step < t->setting->steps) {
         if (!w->waits && !sh_pipeline_next(pipeline, rank, &w->cursor, &w->action)) {
-            w->cursor = (sh_pipe_cursor){0};
+            w->cursor = (sh_pipe_cursor){0};  // next step from its beginning
             w->step++;
             moved = true;
-            if (t->setting->barrier) break;
+            if (t->setting->barrier) break;  // the others have to catch up
             continue;
         }
         w->waits = !act(t, rank);
@@ -231,7 +235,7 @@ static sh_status walk(timeline *t) {
         for (int r = 0; r < ranks; r++)
             if (t->walkers[r].step < least) least = t->walkers[r].step;
         if (least > step && t->setting->barrier) {
-            double start_s = latest(t);
+            double start_s = latest(t);  // the barrier costs nothing but waiting
             for (int r = 0; r < ranks; r++) t->walkers[r].now_s = start_s;
         }
         step = least;
@@ -244,7 +248,7 @@ static sh_status make(timeline *t, double **numbers_out) {
     const sh_pipeline *pipeline = t->setting->pipeline;
     size_t stages = (size_t)sh_pipeline_stages(pipeline);
     t->columns = (size_t)t->setting->steps * (size_t)pipeline->micros;
-    if (stages * t->columns > SH_PIPE_CELLS_MOST) {
+    if (stages * t->columns > SH_PIPE_CELLS_MOST) {  // bounds memory against huge settings
         SH_FAIL(SH_E_USAGE, "%zu stages with %zu micro-batches are too much for a timeline", stages,
                 t->columns);
         return sh_error_hint("ask for fewer: stages x micro-batches up to %d",
@@ -256,15 +260,17 @@ static sh_status make(timeline *t, double **numbers_out) {
     *numbers_out = numbers;
     if (numbers == NULL || t->walkers == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for a timeline");
-    for (size_t i = 0; i < 2 * DIRECTIONS * grid; i++) numbers[i] = NAN;
+    for (size_t i = 0; i < 2 * DIRECTIONS * grid; i++) numbers[i] = NAN;  // NAN: not known yet
     for (int d = 0; d < DIRECTIONS; d++) {
         t->arrives[d] = numbers + (size_t)(2 * d) * grid;
         t->taken[d] = numbers + (size_t)(2 * d + 1) * grid;
+        // zeros: edges are free at first
         t->free_s[d] = numbers + 2 * DIRECTIONS * grid + (size_t)d * stages;
     }
     return SH_OK;
 }
 
+/* O(steps x micro-batches x stages) memory; pure, without threads or messages. */
 sh_status sh_pipe_timeline(const sh_pipe_setting *setting, sh_pipe_on_event on_event, void *self,
                            sh_pipe_rank_result *ranks_out, double *makespan_out) {
     SH_ASSERT(setting->steps >= 1);
@@ -288,7 +294,7 @@ sh_status sh_pipe_timeline(const sh_pipe_setting *setting, sh_pipe_on_event on_e
 sh_status sh_pipe_period(const sh_pipe_setting *setting, double *period_out) {
     enum { FIRST = 4, LAST = 8 };  // the first steps fill the pipeline
     sh_pipe_setting many = *setting;
-    many.barrier = false;
+    many.barrier = false;  // a barrier would drain the pipeline each step
     sh_pipe_rank_result *ranks = sh_alloc((size_t)setting->pipeline->ranks, sizeof *ranks);
     if (ranks == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a timeline");
     double ends_s[2];

@@ -28,6 +28,7 @@ const sh_option sh_cut_rows[SH_CUT_OPTIONS] = {
     SPLIT_ROW(axis, 0, "dimension of the mesh"),
 };
 
+/* This worker's part of `whole` along `dim`. */
 sh_slice sh_cut_slice(const sh_cut *split, const sh_shape *whole, int dim) {
     return (sh_slice){.whole = *whole,
                       .dim = dim,
@@ -45,6 +46,7 @@ static const sh_peers *peers_of(const sh_op *op) {
     return peers != NULL && peers->engine != NULL ? peers : NULL;
 }
 
+/* Sum over the workers of the cut's dimension. Steps are numbered from 1 in calls. */
 static sh_call call_of(const sh_op *op, sh_collective what, float *data, size_t count) {
     return (sh_call){.what = what,
                      .group = peers_of(op)->along[split_of(op)->axis],
@@ -55,6 +57,7 @@ static sh_call call_of(const sh_op *op, sh_collective what, float *data, size_t 
                      .step = sh_op_step(op).step + 1};
 }
 
+/* Redistribution by sums keeps the shape. */
 static sh_status declare_same(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     layer->out = layer->in[0];
@@ -63,6 +66,7 @@ static sh_status declare_same(const sh_net_spec *net, sh_layer *layer) {
 
 /* ---- All-reduces, with a start and a finish ---- */
 
+/* Room for the call, which outlives forward while it is under way. */
 static sh_status build_sum(sh_op *op, sh_builder *builder) {
     (void)builder;
     op->kernel = sh_alloc(1, sizeof(sh_peer_call));
@@ -78,6 +82,7 @@ static sh_status start_sum(sh_op *op, const float *from, float *to, size_t count
 }
 
 static sh_status finish_sum(sh_op *op) { return sh_peer_call_finish(op->kernel, peers_of(op)); }
+/* the network advances while other ops compute */
 static void progress_sum(sh_op *op) { sh_peer_call_progress(op->kernel, peers_of(op)); }
 
 /* The gradient of a sum is the gradient of each of its terms: dx = dy on every worker. */
@@ -152,6 +157,7 @@ static extents extents_of(const sh_op *op, const sh_value *value) {
     int at = (int)split->dim + 1;  // behind the batch
     for (int i = 0; i < value->shape.rank; i++)
         if (i != at) *(i < at ? &e.outer : &e.inner) *= (size_t)value->shape.dim[i];
+    // ceil(units / parts) units: padded blocks are equal
     int64_t most = (split->units + split->parts - 1) / split->parts * split->unit;
     e.block = e.outer * (size_t)most * e.inner;
     return e;
@@ -174,10 +180,11 @@ static sh_status gather(sh_op *op, const extents *e, const float *part, float *w
     const sh_cut *split = split_of(op);
     float *blocks = op->scratch;
     size_t own = e->outer * (size_t)sh_cut_own(split) * e->inner;
+    // own block in place, as the all-gather wants it
     memcpy(blocks + (size_t)split->rank * e->block, part, own * sizeof *part);
     if (peers_of(op) != NULL) {
         sh_call call = call_of(op, SH_ALLGATHER, blocks, (size_t)split->parts * e->block);
-        call.bucket = -1;
+        call.bucket = -1;  // no bucket of gradients
         SH_TRY(sh_engine_run(peers_of(op)->engine, &call));
     }
     for (int64_t r = 0; r < split->parts; r++)
@@ -188,12 +195,13 @@ static sh_status gather(sh_op *op, const extents *e, const float *part, float *w
 /* An all-gather wants equal blocks: uneven parts are padded in scratch. */
 static sh_status build_gather(sh_op *op, sh_builder *builder) {
     SH_TRY(sh_builder_want(builder, op, 0, 1));
-    op->out->block = 1;
+    op->out->block = 1;  // plain layout: copy_part knows no blocks of channels
     extents e = extents_of(op, op->in[0]);
-    sh_op_scratch(op, (size_t)split_of(op)->parts * e.block * sizeof(float));
+    sh_op_scratch(op, (size_t)split_of(op)->parts * e.block * sizeof(float));  // (parts, block)
     return SH_OK;
 }
 
+/* Output dimension is whole again; the rest of the shape stays. */
 static sh_status declare_gather(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_cut *split = layer->options;
@@ -243,6 +251,7 @@ static sh_status forward_take(sh_op *op) {
     return SH_OK;
 }
 
+/* All-gather, for every worker has the gradient of its part alone. */
 static sh_status backward_take(sh_op *op) {
     extents e = extents_of(op, op->out);
     return op->dx[0] != NULL ? gather(op, &e, op->out->grad, op->dx[0]) : SH_OK;

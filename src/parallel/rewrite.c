@@ -16,6 +16,7 @@ void sh_layout_result_fini(sh_layout_result *result) {
     *result = (sh_layout_result){0};
 }
 
+/* NULL stays NULL. */
 static sh_status copy_text(const char *text, char **copy_out) {
     if (text == NULL) return SH_OK;
     size_t bytes = strlen(text) + 1;
@@ -33,12 +34,13 @@ sh_status sh_rewriting_init(sh_rewriting *r, const sh_net_spec *from,
     to->notes = sh_alloc(from->layer_count, sizeof *to->notes);
     if (r->values == NULL || to->notes == NULL)
         return sh_rewriting_fini(r, SH_FAIL(SH_E_MEMORY, "out of memory for a layout"));
-    r->values[0] =
+    r->values[0] =  // the data is whole on every worker
         (sh_rewritten){.index = SH_NET_INPUT, .whole = SH_NET_INPUT, .summed = SH_NOT_FOUND};
     sh_status status = copy_text(from->text, &to->net.text);
     return status == SH_OK ? SH_OK : sh_rewriting_fini(r, status);
 }
 
+/* Frees what rewriting needs; on failure the result, too, which is then zero. */
 sh_status sh_rewriting_fini(sh_rewriting *r, sh_status status) {
     sh_free(r->values);
     r->values = NULL;
@@ -49,6 +51,7 @@ sh_status sh_rewriting_fini(sh_rewriting *r, sh_status status) {
 void sh_note(const sh_rewriting *r, const sh_layer *layer, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
+    // cut off at the end of the note, never beyond
     sh_vsnprintf(sh_note_of(r, layer)->text, sizeof sh_note_of(r, layer)->text, format, arguments);
     va_end(arguments);
 }
@@ -83,10 +86,12 @@ sh_status sh_rewrite_layer(sh_rewriting *r, const sh_layer *layer, const sh_laye
     return SH_OK;
 }
 
+/* Every worker computes the whole layer: inputs are replicated first. */
 sh_status sh_rewrite_whole(sh_rewriting *r, const sh_layer *layer) {
     int inputs[SH_INPUTS_MOST];
     sh_layer *added;
     for (int k = 0; k < layer->input_count; k++)
+        // false: gradients are equal on all workers already
         SH_TRY(sh_rewrite_replicated(r, layer->inputs[k], false, &inputs[k]));
     return sh_rewrite_layer(r, layer, layer->kind, inputs, layer->options, &added);
 }
@@ -105,9 +110,11 @@ void sh_rewrite_slice(const sh_rewriting *r, const sh_layer *whole, sh_layer *la
 /* Bytes per sample that a worker sends in an all-reduce, or an all-gather, of a value. */
 static double sent_bytes(const sh_rewriting *r, const sh_shape *sample, bool reduce) {
     double parts = r->target.parts, bytes = (double)sh_shape_count(sample) * sizeof(float);
+    // ring: a share (parts - 1) / parts leaves each worker, twice for a sum
     return (reduce ? 2 : 1) * bytes * (parts - 1) / parts;
 }
 
+/* Adds a layer called LAYER.SUFFIX; its name says which value it redistributes. */
 static sh_status add_after(sh_rewriting *r, int layer, const char *suffix,
                            const sh_layer_kind *kind, int input, const sh_cut *split,
                            int *index_out) {
@@ -140,9 +147,9 @@ sh_status sh_rewrite_replicated(sh_rewriting *r, int layer, bool sums, int *inde
         SH_TRY(sh_rewrite_redistribute(r, r->from->layers[layer], value->placement, SH_REPLICATED,
                                        &value->split, &value->whole));
     *index_out = value->whole;
-    if (!sums || !value->trained) return SH_OK;
+    if (!sums || !value->trained) return SH_OK;  // without gradient there is nothing to sum
     if (value->summed == SH_NOT_FOUND) {
-        const sh_cut all = {.units = 1,
+        const sh_cut all = {.units = 1,  // the sum is of whole values: one unit
                             .unit = 1,
                             .parts = r->target.parts,
                             .rank = r->target.rank,
@@ -155,6 +162,7 @@ sh_status sh_rewrite_replicated(sh_rewriting *r, int layer, bool sums, int *inde
     return SH_OK;
 }
 
+/* Readers of a layer's output, each input counted; `*first_out` is the first in layer order. */
 int sh_readers(const sh_net_spec *net, int layer, const sh_layer **first_out) {
     int readers = 0;
     *first_out = NULL;

@@ -10,6 +10,7 @@
 #include "parallel/rewrite.h"
 #include "parallel/space.h"
 
+/* Rows of images, uncut below one row; dimension 1 of (channels, rows, columns). */
 static sh_cut cut_of(const sh_rewriting *r, int64_t rows) {
     return (sh_cut){.units = rows,
                     .unit = 1,
@@ -19,6 +20,7 @@ static sh_cut cut_of(const sh_rewriting *r, int64_t rows) {
                     .axis = r->axis};
 }
 
+/* Output rows of this worker: readers redistribute what they need whole. */
 static void set_split(const sh_rewriting *r, const sh_layer *whole, sh_layer *layer) {
     sh_rewritten *value = sh_rewritten_of(r, whole->index);
     value->placement = SH_SPLIT;
@@ -27,6 +29,7 @@ static void set_split(const sh_rewriting *r, const sh_layer *whole, sh_layer *la
     layer->slice = sh_cut_slice(&value->split, &whole->out, 1);
 }
 
+/* Kinds whose output pixel depends on the same pixel alone: they need no halo. */
 static bool keeps_pixels_apart(const sh_layer *layer) {
     static const sh_layer_kind *const kinds[] = {
         &sh_layer_kind_relu,     &sh_layer_kind_gelu,    &sh_layer_kind_silu,
@@ -59,17 +62,20 @@ static bool has_rows(const sh_rewriting *r, const sh_layer *layer) {
         const sh_rewritten *input = sh_rewritten_of(r, layer->inputs[k]);
         bool data = layer->inputs[k] == SH_NET_INPUT;
         if (layer->in[k].rank != 3 || (input->placement != SH_SPLIT && !data)) return false;
+        // every worker needs a row at least
         if (layer->in[k].dim[1] < r->target.parts) return false;
     }
     return true;
 }
 
+/* Rows alone matter, as columns are whole on every worker. */
 static sh_window window_of(const sh_layer *layer) {
     if (layer->kind == &sh_layer_kind_conv) {
         const sh_conv_spec *o = layer->options;
         return (sh_window){o->kernel, o->stride, o->dilation, o->padding};
     }
     const sh_pool_spec *o = layer->options;
+    // pools step by their kernel unless told otherwise; no dilation
     return (sh_window){o->kernel, o->stride > 0 ? o->stride : o->kernel, 1, o->padding};
 }
 
@@ -88,11 +94,12 @@ static bool is_windowed(const sh_layer *layer) {
 
 static bool reaches_neighbours_only(const sh_rewriting *r, const sh_layer *layer) {
     const sh_space_cut cut = space_cut(r, layer);
-    if (cut.out_rows < cut.parts) return false;
+    if (cut.out_rows < cut.parts) return false;  // some worker would compute nothing
     return layer->kind == &sh_layer_kind_conv ? sh_space_conv_reaches(&cut)
                                               : sh_space_pool_reaches(&cut);
 }
 
+/* Conv or pool with halos. Reads the rows of its input, gives those of its output. */
 static sh_status rewrite_windowed(sh_rewriting *r, const sh_layer *layer) {
     int input;
     sh_layer *added;
@@ -116,22 +123,25 @@ static sh_status rewrite_windowed(sh_rewriting *r, const sh_layer *layer) {
     return SH_OK;
 }
 
+/* Mean over the image: workers' shares are partial sums, added by an all-reduce. */
 static sh_status rewrite_mean(sh_rewriting *r, const sh_layer *layer) {
     int input, index;
     sh_layer *added;
     SH_TRY(rows_of(r, layer->inputs[0], &input));
     const sh_space_mean_spec o = {
+        // no window: rows alone
         .cut = {.in_rows = layer->in[0].dim[1], .parts = r->target.parts, .rank = r->target.rank}};
     SH_TRY(sh_rewrite_layer(r, layer, &sh_layer_kind_space_mean, &input, &o, &added));
     const sh_cut all = {
         .units = 1, .unit = 1, .parts = r->target.parts, .rank = r->target.rank, .axis = r->axis};
     SH_TRY(sh_rewrite_redistribute(r, layer, SH_PARTIAL_SUM, SH_REPLICATED, &all, &index));
     sh_rewritten *value = sh_rewritten_of(r, layer->index);
-    value->index = value->whole = index;
+    value->index = value->whole = index;  // readers see the sum
     sh_note(r, layer, "mean of the workers' rows");
     return SH_OK;
 }
 
+/* Layers that keep rows where they are, under a kind that knows about the others. */
 static sh_status rewrite_alike(sh_rewriting *r, const sh_layer *layer, const sh_layer_kind *kind) {
     int inputs[SH_INPUTS_MOST];
     sh_layer *added;
@@ -157,6 +167,7 @@ static sh_status rewrite_layer(sh_rewriting *r, const sh_layer *layer) {
         if (fits) return rewrite_windowed(r, layer);
         if (first) return refuse(r, layer);
     }
+    // images end here: features are replicated from now on
     if (rows && layer->kind == &sh_layer_kind_globalpool) return rewrite_mean(r, layer);
     if (rows && layer->kind == &sh_layer_kind_batchnorm)
         return rewrite_alike(r, layer, &sh_layer_kind_space_batchnorm);
@@ -165,12 +176,14 @@ static sh_status rewrite_layer(sh_rewriting *r, const sh_layer *layer) {
     return sh_rewrite_whole(r, layer);
 }
 
+/* The output is replicated: the loss is computed alike on every worker. */
 static sh_status rewrite_all(sh_rewriting *r) {
     int index;
     for (size_t i = 0; i < r->from->layer_count; i++) SH_TRY(rewrite_layer(r, r->from->layers[i]));
     return sh_rewrite_replicated(r, (int)r->from->layer_count - 1, false, &index);
 }
 
+/* On failure `result_out` is empty. */
 static sh_status rewrite(const sh_net_spec *whole, const sh_layout_target *target,
                          sh_layout_result *result_out) {
     if (whole->input.sample.rank != 3) {

@@ -24,9 +24,10 @@ typedef struct kernels {
     sh_conv *forward, *input_gradient;
     places at;
     sh_rows x_rows, dy_rows, dx_rows;  // of the extended images
-    size_t weight_count, bias_count;
+    size_t weight_count, bias_count;   // floats of the gradients that travel together
 } kernels;
 
+/* The cut stands behind the options of the layer itself, at a place of its own in each kind. */
 static const sh_space_cut *cut_of(const sh_op *op) {
     return &((const sh_space_conv_spec *)op->layer->options)->cut;
 }
@@ -46,11 +47,13 @@ static sh_rows wanted_dy(const sh_space_cut *cut, int rank) {
     return sh_window_outputs(&cut->window, owned_in(cut, rank), cut->out_rows);
 }
 
+/* A halo from further than the neighbours would need messages to others: not supported. */
 bool sh_space_conv_reaches(const sh_space_cut *cut) {
     return sh_halo_reaches_neighbours_only(cut, cut->in_rows, wanted_x) &&
            sh_halo_reaches_neighbours_only(cut, cut->out_rows, wanted_dy);
 }
 
+/* Shape of this worker's rows; the layout slices parameters, which are whole here. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_space_conv_spec *spec = layer->options;
@@ -84,6 +87,7 @@ static sh_conv_shape shape_of(const sh_op *op, sh_rows in, sh_rows out) {
                            .kw = o->kernel_w ? o->kernel_w : o->kernel,
                            .stride_h = o->stride,
                            .stride_w = o->stride,
+                           // padding above only where the image itself begins
                            .pad_h = sh_window_above(&cut_of(op)->window, out),
                            .pad_w = o->padding,
                            .dilation_h = o->dilation,
@@ -91,6 +95,7 @@ static sh_conv_shape shape_of(const sh_op *op, sh_rows in, sh_rows out) {
                            .groups = o->groups};
 }
 
+/* Blocked layouts hold 8 channels side by side: groups must not share a block. */
 static bool blocks_fit_groups(const sh_conv_shape *s) {
     int64_t in = s->ic / s->groups, out = s->oc / s->groups;
     return s->groups == 1 || (in == 1 && out == 1) || (in % 8 == 0 && out % 8 == 0);
@@ -104,6 +109,7 @@ static sh_status create(sh_op *op, sh_builder *builder, const sh_conv_shape *sha
                                .bias = op->layer->param_count > 1,
                                .relu = forward && op->relu,
                                .backward = op->executor->training,
+                               // a second kernel, for the input's gradient
                                .input_gradient = !forward};
     return sh_conv_create(&options, sh_builder_tuner(builder), conv_out);
 }
@@ -113,10 +119,11 @@ static size_t image_floats(const sh_value *value, sh_rows rows) {
     return (size_t)(d[0] * d[1] * sh_rows_count(rows) * d[3]);
 }
 
-static size_t aligned(size_t floats) {
+static size_t aligned(size_t floats) {  // floats, so that the next buffer is aligned
     return sh_round_up(floats * sizeof(float), SH_ALIGN) / sizeof(float);
 }
 
+/* Lays out saved and scratch memory, once. x with its halo is saved: backward needs it for dw. */
 static void place(sh_op *op, kernels *k) {
     const sh_space_cut *cut = cut_of(op);
     bool trains = op->executor->training, returns = k->input_gradient != NULL;
@@ -125,10 +132,11 @@ static void place(sh_op *op, kernels *k) {
     size_t forward = sh_halo_floats(&x, cut, wanted_x);
     size_t backward = returns ? sh_halo_floats(&y, cut, wanted_dy) : 0;
     size_t gradient = k->weight_count + k->bias_count;
-    k->at.gradient = aligned(image_floats(op->in[0], k->x_rows));
+    k->at.gradient = aligned(image_floats(op->in[0], k->x_rows));  // x_ext comes first in `saved`
     op->saved_bytes = (k->at.gradient + (trains ? gradient : 0)) * sizeof(float);
     k->at.dx_ext = returns ? aligned(image_floats(op->out, k->dy_rows)) : 0;
     k->at.message = k->at.dx_ext + (returns ? aligned(image_floats(op->in[0], k->dx_rows)) : 0);
+    // forward and backward do not overlap in time
     k->at.rest = k->at.message + aligned(forward > backward ? forward : backward);
     size_t kernel = sh_conv_scratch_bytes(k->forward);
     if (returns && sh_conv_scratch_bytes(k->input_gradient) > kernel)
@@ -151,12 +159,14 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     k->dy_rows = wanted_dy(cut, cut->rank);
     k->dx_rows = sh_window_inputs(&cut->window, k->dy_rows, cut->in_rows);
     sh_conv_shape shape = shape_of(op, k->x_rows, out);
+    // 8 where channels fill blocks, else plain
     int y_block = shape.oc % 8 == 0 && blocks_fit_groups(&shape) ? 8 : 1;
     int x_block = shape.ic % 8 == 0 && y_block == 8 ? 8 : 1;
     SH_TRY(sh_builder_want(builder, op, 0, x_block));
     op->out->block = y_block;
     count_params(op, k);
     SH_TRY(create(op, builder, &shape, true, &k->forward));
+    // rows that no window reads need no kernel
     if (op->executor->training && op->in[0]->needs_grad && sh_rows_count(k->dy_rows) > 0) {
         sh_conv_shape back = shape_of(op, k->dx_rows, k->dy_rows);
         SH_TRY(create(op, builder, &back, false, &k->input_gradient));
@@ -177,12 +187,13 @@ static sh_status forward(sh_op *op) {
         sh_space_exchange(op, cut, op->in[0], cut->in_rows, scratch + k->at.message);
     const sh_row_block own = {op->in[0]->data, owned_in(cut, cut->rank)};
     const sh_row_block want = {op->saved, k->x_rows};
-    SH_TRY(sh_halo_run(&x, cut, wanted_x, &own, &want));
+    SH_TRY(sh_halo_run(&x, cut, wanted_x, &own, &want));  // halos travel before the kernel begins
     sh_conv_forward(k->forward, op->saved, op->param[0], bias_of(op->param, op), op->out->data,
                     scratch + k->at.rest);
     return SH_OK;
 }
 
+/* dx of own rows: neighbours' dy arrives first, so that no sum over workers is needed. */
 static sh_status return_gradient(sh_op *op) {
     const sh_space_cut *cut = cut_of(op);
     const kernels *k = op->kernel;
@@ -200,6 +211,7 @@ static sh_status return_gradient(sh_op *op) {
         return SH_OK;
     }
     sh_conv_input_gradient(k->input_gradient, dy.data, op->param[0], dx.data, scratch + k->at.rest);
+    // rows of the halo are dropped: their owners compute them
     sh_rows_copy(&dx, &to, x.planes, x.row);
     return SH_OK;
 }
@@ -207,14 +219,16 @@ static sh_status return_gradient(sh_op *op) {
 static sh_status backward(sh_op *op) {
     kernels *k = op->kernel;
     float *gradient = (float *)op->saved + k->at.gradient;
-    sh_op_mask_relu(op);
+    sh_op_mask_relu(op);  // dy behind the fused relu
     sh_conv_weight_gradient(k->forward, op->saved, op->out->grad, gradient,
                             k->bias_count > 0 ? gradient + k->weight_count : NULL, false,
                             (float *)op->scratch + k->at.rest);
+    // under way while dx is computed
     SH_TRY(sh_space_sum_start(op, &k->call, gradient, k->weight_count + k->bias_count));
     return op->dx[0] != NULL ? return_gradient(op) : SH_OK;
 }
 
+/* Adds to the gradient, or overwrites it where this op is the first to write. */
 static void take(const sh_op *op, int index, const float *from, size_t count) {
     if (sh_op_adds(op, index))
         sh_vector()->add_to(op->param_grad[index], from, count);
@@ -230,7 +244,7 @@ static sh_status finish_forward(sh_op *op) {
 static sh_status finish_backward(sh_op *op) {
     kernels *k = op->kernel;
     const float *gradient = (const float *)op->saved + k->at.gradient;
-    SH_TRY(sh_peer_call_finish(&k->call, sh_space_peers(op)));
+    SH_TRY(sh_peer_call_finish(&k->call, sh_space_peers(op)));  // waits for the sum of dw
     take(op, 0, gradient, k->weight_count);
     if (k->bias_count > 0) take(op, 1, gradient + k->weight_count, k->bias_count);
     return SH_OK;

@@ -6,6 +6,7 @@
 
 #include "parallel/pipelines/list.h"
 
+/* Other chunks' rounds run ahead, and two forwards for each rank behind. */
 static sh_pipe_limits interleaved_limits(const sh_pipeline *pipeline, int rank) {
     int behind = pipeline->ranks - 1 - rank;
     return (sh_pipe_limits){.ahead =
@@ -14,7 +15,7 @@ static sh_pipe_limits interleaved_limits(const sh_pipeline *pipeline, int rank) 
 
 /* Filling and draining take 1/v of 1F1B's time, as the first chunk is 1/v of a rank's work. */
 static double interleaved_makespan(const sh_pipeline *pipeline, const sh_pipe_rank_times *times) {
-    if (pipeline->micros < pipeline->ranks) return NAN;
+    if (pipeline->micros < pipeline->ranks) return NAN;  // formula holds for full rounds only
     return (pipeline->micros + (pipeline->ranks - 1.0) / pipeline->chunks) * sh_pipe_sum(times);
 }
 

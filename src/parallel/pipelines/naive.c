@@ -2,6 +2,7 @@
  * at a time. */
 #include "parallel/pipelines/list.h"
 
+/* No forward ahead: a backward follows each forward. */
 static sh_pipe_limits naive_limits(const sh_pipeline *pipeline, int rank) {
     (void)pipeline, (void)rank;
     return (sh_pipe_limits){.ahead = 0};

@@ -4,12 +4,14 @@
 
 #include "parallel/pipelines/list.h"
 
+/* Late weight parts: one for each rank before, as that many would idle at the end. */
 static sh_pipe_limits h1_limits(const sh_pipeline *pipeline, int rank) {
     return (sh_pipe_limits){.ahead = pipeline->ranks - 1 - rank, .late = rank};
 }
 
 static double h1_makespan(const sh_pipeline *pipeline, const sh_pipe_rank_times *times) {
     int p = pipeline->ranks, m = pipeline->micros;
+    // outside the formula's conditions
     if (m < p || times->weight_s > times->forward_s || times->weight_s > times->data_s) return NAN;
     return m * sh_pipe_sum(times) + (p - 1) * (times->forward_s + times->data_s - times->weight_s);
 }
