@@ -40,7 +40,7 @@ static double log_erfc(double x) {
 static double log_moment_whole(double q, double s, int a) {
     double sum = -INFINITY;
     for (int i = 0; i <= a; i++) {
-        // log of the binomial coefficient a over i
+        // log of the binomial coefficient a over i.
         double choose = lgamma(a + 1.0) - lgamma(i + 1.0) - lgamma(a - i + 1.0);
         double power = (double)i * (i - 1) / (2 * s * s);
         sum = log_add(sum, choose + i * log(q) + (a - i) * log1p(-q) + power);
@@ -54,7 +54,7 @@ static double log_moment_any(double q, double s, double a) {
     const double z0 = s * s * log(1 / q - 1) + 0.5, root = sqrt(2) * s;
     for (int i = 0;; i++) {
         double j = a - i, k = i;
-        // generalised binomial coefficient: its sign may change
+        // Generalised binomial coefficient: its sign may change.
         if (i > 0) choose *= (a - i + 1) / i;
         double log_choose = log(fabs(choose));
         double low = log_choose + k * log(q) + j * log1p(-q) + k * (k - 1) / (2 * s * s) +
@@ -63,7 +63,7 @@ static double log_moment_any(double q, double s, double a) {
                       log(0.5) + log_erfc((z0 - j) / root);
         below = choose > 0 ? log_add(below, low) : log_subtract(below, low);
         above = choose > 0 ? log_add(above, high) : log_subtract(above, high);
-        // terms behind order a alternate and fall: e^-40 is below rounding
+        // Terms behind order a alternate and fall: e^-40 is below rounding.
         if (i > a && fmax(low, high) < -40) return log_add(below, above);
     }
 }

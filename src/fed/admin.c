@@ -135,7 +135,7 @@ static sh_status spent_privacy(sh_fed_store *store, double *epsilon_out, double 
     *epsilon_out = *of_out = NAN;
     SH_TRY(sh_fed_store_get(store, "privacy", text, sizeof text));
     if (text[0] == '\0') return SH_OK;
-    // rate and rounds serve the noise alone, which is not used here
+    // Rate and rounds serve the noise alone, which is not used here.
     SH_TRY(sh_fed_privacy_parse(text, 1, 1, &privacy));
     SH_TRY(sh_fed_store_charges(store, add_charge, &spent));
     *epsilon_out = sh_fed_accountant_epsilon(&spent, privacy.delta);
@@ -150,7 +150,7 @@ static sh_status print_status(sh_fed_store *store, bool json, FILE *file) {
     SH_TRY(sh_fed_store_get(store, "url", url, sizeof url));
     SH_TRY(sh_fed_store_get(store, "rounds", rounds, sizeof rounds));
     SH_TRY(sh_fed_store_clients(store, print_client, &seen));
-    // the newest round suffices to tell how many are closed
+    // The newest round suffices to tell how many are closed.
     SH_TRY(sh_fed_store_rounds(store, 1, count_round, &seen));
     int64_t open = sh_fed_store_open_invitations(store, (int64_t)time(NULL));
     double epsilon, budget;

@@ -84,7 +84,7 @@ double sh_fed_take_real(sh_fed_reader *reader) {
 /* A zero inside the text would hide what follows it from every C function. */
 void sh_fed_take_text(sh_fed_reader *reader, char *text_out, size_t size) {
     size_t length = (size_t)sh_fed_take_number(reader, 4);
-    // a length beyond `size` is refused, not cut off
+    // A length beyond `size` is refused, not cut off.
     const char *text = length < size ? sh_fed_take(reader, length) : NULL;
     text_out[0] = '\0';
     if (text == NULL || memchr(text, '\0', length) != NULL) {

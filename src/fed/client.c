@@ -23,7 +23,7 @@ static void go(sh_fed_client *client, sh_fed_step step, int64_t at_ms) {
  * do not stay in step. */
 static int64_t jittered(sh_fed_client *client, int64_t pause_ms) {
     return pause_ms * 3 / 4 +
-           // in [3/4, 5/4) of the pause
+           // In [3/4, 5/4) of the pause.
            (int64_t)((double)pause_ms * 0.5 * (double)sh_rng_uniform(&client->rng));
 }
 
@@ -35,7 +35,7 @@ static sh_fed_fate fate_of_held(sh_fed_client *client, const sh_fed_task *task) 
         client->holds = false;
         return SH_FED_SERVED;
     }
-    // may be counted yet
+    // May be counted yet.
     if (task->action != SH_FED_OVER && (task->holds || task->takes_late)) return SH_FED_PENDING;
     if (task->action != SH_FED_OVER && task->round <= client->held_round) return SH_FED_PENDING;
     client->holds = false;
@@ -46,7 +46,7 @@ static sh_fed_fate fate_of_held(sh_fed_client *client, const sh_fed_task *task) 
 static bool must_send(const sh_fed_client *client, const sh_fed_task *task) {
     if (!client->holds || task->holds) return false;
     if (client->held_round < task->round) return task->takes_late;
-    // the round began again from the same model: the update still fits
+    // The round began again from the same model: the update still fits.
     return task->action == SH_FED_TRAIN &&
            memcmp(client->held_model, task->model, SH_FED_HASH) == 0;
 }
@@ -76,7 +76,7 @@ sh_fed_fate sh_fed_client_on_task(sh_fed_client *client, int64_t now_ms, const s
 /* An event that does not belong to the step at hand comes late, and is ignored. */
 void sh_fed_client_on_model(sh_fed_client *client, int64_t now_ms) {
     if (client->step != SH_FED_FETCH) return;
-    client->failures = 0;  // a model that was asked for earlier
+    client->failures = 0;  // the server has answered
     go(client, SH_FED_LEARN, now_ms);
 }
 
@@ -96,7 +96,7 @@ sh_fed_fate sh_fed_client_on_receipt(sh_fed_client *client, int64_t now_ms,
         return SH_FED_PENDING;  // of an attempt that the server has left
     client->failures = 0;
     go(client, SH_FED_ASK, now_ms + jittered(client, client->task.wait_ms));
-    // it will never count
+    // It will never count.
     if (receipt->verdict == SH_FED_REFUSED || receipt->verdict == SH_FED_LATE) {
         client->holds = false;
         return SH_FED_DROPPED;

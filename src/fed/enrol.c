@@ -62,7 +62,7 @@ static sh_status fetch_authority(const char *path, const sh_http_session_options
     sh_http_session_options bare = *server;
     sh_http_session *session = NULL;
     sh_http_answer answer = {0};
-    // nothing to verify with yet, and no key to show
+    // Nothing to verify with yet, and no key to show.
     bare.authority = bare.certificate = bare.key = NULL;
     SH_TRY(sh_http_session_open(&bare, &session));
     sh_status status =
@@ -97,7 +97,6 @@ static sh_status take_authority(const char *path, const sh_http_session_options 
 static sh_status get_signed(sh_http_session *session, const char *path, const char *prefix,
                             const char *key, const char *request, const char *file) {
     sh_http_answer answer = {0};
-    // one allocation, overwritten below
     char *body = sh_format("%s%s", prefix, request), *both = NULL;
     sh_status status = body != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory");
     if (status == SH_OK)
@@ -105,7 +104,7 @@ static sh_status get_signed(sh_http_session *session, const char *path, const ch
             sh_http_session_ask(session, "POST", path, body, strlen(body), 0, ANSWER_MOST, &answer);
     if (status == SH_OK) status = expect(&answer, "the request to join");
     if (status == SH_OK) {
-        // key and certificate in one file: never one without the other
+        // Key and certificate in one file: never one without the other.
         both = sh_format("%s%s", key, (const char *)answer.data);
         status = both != NULL ? sh_secret_write(file, both) : SH_FAIL(SH_E_MEMORY, "out of memory");
     }
@@ -140,16 +139,16 @@ static sh_status join(const char *folder, const sh_fed_identity *identity,
     sh_http_session *session = NULL;
     sh_status status = path != NULL && prefix != NULL ? pending_request(path, &text)
                                                       : SH_FAIL(SH_E_MEMORY, "out of memory");
-    // from here on the pinned authority must have signed the server
+    // From here on the pinned authority must have signed the server.
     verified.authority = identity->authority;
     verified.certificate = verified.key = NULL;
     if (status == SH_OK) status = sh_http_session_open(&verified, &session);
-    // GnuTLS writes this header
+    // GnuTLS writes this header.
     char *request = text != NULL ? strstr(text, "-----BEGIN NEW CERTIFICATE") : NULL;
     if (status == SH_OK && request == NULL)
         status = SH_FAIL(SH_E_FORMAT, "'%s' holds no certificate request", path);
     if (status == SH_OK) {
-        // the private part of the file; it is not sent
+        // The private part of the file; it is not sent.
         key = sh_alloc((size_t)(request - text) + 1, 1);
         if (key != NULL) memcpy(key, text, (size_t)(request - text));
         status = key != NULL
@@ -203,7 +202,7 @@ sh_status sh_fed_renew(const sh_fed_identity *identity, sh_http_session *session
     if (status != SH_OK || expires - (int64_t)time(NULL) > RENEW_S) return status;
     status = sh_certificate_request(&key, &request);
     if (status == SH_OK)
-        // no token: the old certificate names the client
+        // No token: the old certificate names the client.
         status = get_signed(session, "/v1/renew", "", key, request, identity->client);
     if (key != NULL) memset(key, 0, strlen(key));
     sh_free(key);

@@ -42,7 +42,7 @@ void sh_fed_sum_add(sh_fed_sum *sum, size_t first, const float *values, size_t c
     const double unit = scale * 0x1p40;
     const int64_t times = (int64_t)weight;
     for (size_t i = 0; i < count; i++)
-        // rounded once: 2^-40 units, then integers alone
+        // Rounded once: 2^-40 units, then integers alone.
         total[i] += (__int128)llrint((double)values[i] * unit) * times;
 }
 

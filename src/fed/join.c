@@ -50,7 +50,7 @@ static bool is_patience_over(const sh_fed_joining *j) {
 static sh_status text_patiently(sh_fed_joining *j, const char *path, char **text_out) {
     for (int64_t pause = 500;; pause = pause < 30000 ? 2 * pause : pause) {
         sh_status status = sh_fed_join_text(j, path, text_out);
-        // anything but the network is not cured by waiting
+        // Anything but the network is not cured by waiting.
         if (status != SH_E_IO || is_patience_over(j)) return status;
         SH_WARN(&j->log, "%s; trying again", sh_error_last()->text);
         if (!wait_until(j, now_ms() + pause)) return SH_FAIL(SH_E_INTERRUPTED, "stopped");
@@ -65,10 +65,10 @@ static sh_status open_run(sh_fed_joining *j, const sh_config *config) {
     SH_TRY(sh_config_copy(config, &mine));
     sh_status status = text_patiently(j, "/v1/run", &text);
     if (status == SH_OK) status = text_patiently(j, "/v1/facts", &facts);
-    // the server's text meets the same limits as a run file
+    // The server's text meets the same limits as a run file.
     if (status == SH_OK) status = sh_fed_config_take(text, strlen(text), &mine);
     if (status == SH_OK)
-        // normalisation of the server, so that all clients train on the same scale
+        // Normalisation of the server, so that all clients train on the same scale.
         status = sh_facts_parse("the server's facts", facts, strlen(facts), &known);
     if (status == SH_OK) status = sh_run_open_known(&mine, j->hooks, &known, &j->run);
     sh_config_fini(&mine);
@@ -76,7 +76,7 @@ static sh_status open_run(sh_fed_joining *j, const sh_config *config) {
     sh_free(facts);
     SH_TRY(status);
     SH_TRY(sh_run_part(j->run, "train", &j->train));
-    // else clients have nothing to measure on
+    // Else clients have nothing to measure on.
     if (j->run->config.data.hold_out > 0) j->held_out = j->run->data.validation;
     return SH_OK;
 }
@@ -102,7 +102,7 @@ static char *control_path(const sh_fed_joining *j) {
 static sh_status load_control(sh_fed_joining *j) {
     sh_mapped file;
     char *path = control_path(j);
-    // zeros: a client's first control variates
+    // Zeros: a client's first control variates.
     if (j->control == NULL) j->control = sh_alloc(j->params, sizeof *j->control);
     sh_status status = path != NULL && j->control != NULL
                            ? SH_OK
@@ -123,7 +123,7 @@ static sh_status load_control(sh_fed_joining *j) {
 static sh_status keep_control(sh_fed_joining *j) {
     char *path = control_path(j);
     if (path == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a path");
-    // behind the update: the change of the control variates
+    // Behind the update: the change of the control variates.
     for (size_t i = 0; i < j->params; i++) j->control[i] += j->update[j->count + i];
     sh_status status = sh_file_write(path, j->control, j->params * sizeof *j->control);
     sh_free(path);
@@ -176,7 +176,7 @@ static sh_status learn(sh_fed_joining *j) {
                                     .round = task->round,
                                     .client = j->drawn,
                                     .proximal = task->proximal,
-                                    // scaffold: second vector, behind the model
+                                    // Scaffold: second vector, behind the model.
                                     .server_control = j->received + j->count,
                                     .own_control = task->vectors > 1 ? j->control : NULL};
     sh_fed_trained trained;
@@ -207,7 +207,7 @@ static sh_status send_update(sh_fed_joining *j) {
     if (receipt.verdict == SH_FED_REFUSED) {
         SH_WARN(&j->log, "round %llu: the server refuses the update: %s",
                 (unsigned long long)receipt.round, receipt.reason);
-        // the reason comes from the server: shown, never interpreted
+        // The reason comes from the server: shown, never interpreted.
         if (++j->refused == REFUSALS_MOST)
             return SH_FAIL(SH_E_NUMERIC, "the server refused %d updates in a row: %s",
                            REFUSALS_MOST, receipt.reason);
@@ -234,7 +234,7 @@ static sh_status step(sh_fed_joining *j) {
 /* SH_E_IO goes back to asking, with a growing pause; the held update stays. */
 static sh_status loop(sh_fed_joining *j) {
     while (j->client.step != SH_FED_FINISH) {
-        // a stop between steps loses nothing that is held
+        // A stop between steps loses nothing that is held.
         if (!wait_until(j, j->client.at_ms)) return SH_FAIL(SH_E_INTERRUPTED, "stopped");
         sh_status status = step(j);
         if (status == SH_OK) j->heard_ms = now_ms();  // any answer
@@ -260,7 +260,6 @@ static sh_status keep_model(sh_fed_joining *j) {
     sh_status status = sh_fed_join_fetch(j);
     if (status == SH_OK) {
         sh_fed_local_set(j->run, j->received);
-        // status of the public API is the internal one
         status = shoal_run_save(j->run, path) == SHOAL_OK ? SH_OK : sh_error_last()->code;
     } else {
         SH_WARN(&j->log, "the last model did not come: %s", sh_error_last()->text);
@@ -307,7 +306,7 @@ static sh_status join(sh_fed_joining *j, const sh_config *config,
     SH_TRY(make_room(j));
     SH_INFO(&j->log, "joined %s with %zu samples, model of %zu parameters", options->url,
             j->train->info.count, j->params);
-    // time and process: clients on one host must not stay in step
+    // Time and process: clients on one host must not stay in step.
     sh_fed_client_init(&j->client, (uint64_t)now_ms(), (uint64_t)getpid());
     j->drawn = sh_rng_u32(&j->client.rng);  // names this client in draws of its samples
     SH_TRY(loop(j));

@@ -8,7 +8,7 @@
 #include "fed/join_internal.h"
 #include "fed/upload.h"
 
-/* bounds of what a server can make a client allocate */
+/* Bounds of what a server can make a client allocate. */
 enum { SMALL_MOST = 64 << 10, TEXT_MOST = 4 << 20 };
 
 /* What an answer that is none of the good ones means. */
@@ -16,15 +16,15 @@ static sh_status judge(const sh_http_answer *answer, const char *what) {
     char shown[200] = "";
     if (answer->code >= 200 && answer->code < 300) return SH_OK;  // any 2xx
     if (answer->data != NULL)
-        // first line at most: it comes from outside
+        // First line at most: it comes from outside.
         snprintf(shown, sizeof shown, ": %.*s", (int)strcspn((const char *)answer->data, "\n"),
                  (const char *)answer->data);
-    // certificate missing, unknown or revoked
+    // Certificate missing, unknown or revoked.
     bool unwanted = answer->code == 401 || answer->code == 403;
     SH_FAIL(unwanted ? SH_E_USAGE : SH_E_IO, "%s: the server answers %d%s", what, answer->code,
             shown);
     if (unwanted) return sh_error_hint("ask whoever runs the server for a new invitation");
-    // 400 is final, other codes are tried again
+    // 400 is final, other codes are tried again.
     return answer->code == 400 ? SH_FAIL(SH_E_FORMAT, "%s is refused%s", what, shown) : SH_E_IO;
 }
 
@@ -58,7 +58,7 @@ sh_status sh_fed_join_ask(sh_fed_joining *j, sh_fed_task *task_out) {
 static sh_status keep_part(sh_fed_joining *j, const sh_http_answer *part) {
     void *data = j->model.data;
     if (part->bytes == 0) return SH_OK;
-    // grows as bytes arrive, never by what a header says
+    // Grows as bytes arrive, never by what a header says.
     SH_TRY(sh_grow(&data, &j->model.capacity, j->model.bytes + part->bytes, 1));
     j->model.data = data;
     memcpy(j->model.data + j->model.bytes, part->data, part->bytes);
@@ -86,14 +86,14 @@ sh_status sh_fed_join_fetch(sh_fed_joining *j) {
     char path[32 + 2 * SH_FED_HASH], hex[2 * SH_FED_HASH + 1];
     size_t bytes = j->vectors * j->count * sizeof(float);
     sh_http_answer answer = {0};
-    // another model: the bytes so far are of no use
+    // Another model: the bytes so far are of no use.
     if (memcmp(j->model_hash, j->client.task.model, SH_FED_HASH) != 0) j->model.bytes = 0;
     memcpy(j->model_hash, j->client.task.model, SH_FED_HASH);
     sodium_bin2hex(hex, sizeof hex, j->model_hash, SH_FED_HASH);
     snprintf(path, sizeof path, "/v1/model/%s", hex);
     size_t from = j->model.bytes;
     sh_status status =
-        // never more than is missing
+        // Never more than is missing.
         sh_http_session_ask(j->session, "GET", path, NULL, 0, from, bytes - from, &answer);
     bool part = answer.code == 206, whole = answer.code == 200;
     if (whole) j->model.bytes = 0;  // the server ignored the range
@@ -102,7 +102,7 @@ sh_status sh_fed_join_fetch(sh_fed_joining *j) {
     if (status == SH_OK) status = judge(&answer, "the model");
     if (status == SH_OK) status = kept;
     sh_http_answer_fini(&answer);
-    // counted as they came, used or not
+    // Counted as they came, used or not.
     j->result.received_bytes += (int64_t)(j->model.bytes - (whole ? 0 : from));
     return status == SH_OK ? check_model(j) : status;
 }
@@ -121,7 +121,7 @@ static sh_status put_chunk(sh_fed_joining *j, const sending *s, size_t index) {
     unsigned char hash[SH_FED_HASH];
     char hex[2 * SH_FED_HASH + 1], path[64 + 4 * SH_FED_HASH];
     sh_http_answer answer = {0};
-    // the server checks it before it keeps the chunk
+    // The server checks it before it keeps the chunk.
     crypto_hash_sha256(hash, s->message.data + at, bytes);
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     snprintf(path, sizeof path, "/v1/update/%s/%zu/%zu/%s", s->hex, s->message.bytes, index, hex);
@@ -142,7 +142,7 @@ static sh_status have(sh_fed_joining *j, const sending *s, size_t *chunks_out) {
         sh_http_session_ask(j->session, "GET", path, NULL, 0, 0, SMALL_MOST, &answer);
     if (status == SH_OK) status = judge(&answer, "the state of the update");
     sh_fed_reader reader = {.at = answer.data, .left = answer.bytes};
-    // 0 if the answer is too short: reader_ends says so
+    // 0 if the answer is too short: reader_ends says so.
     *chunks_out = (size_t)sh_fed_take_number(&reader, 4);
     if (status == SH_OK && !sh_fed_reader_ends(&reader))
         status = SH_FAIL(SH_E_FORMAT, "the state of the update is no number");

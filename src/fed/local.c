@@ -55,7 +55,7 @@ static double clip(shoal_run *run) {
     float *gradients = run->model.blocks.gradients;
     if (run->config.clip_value > 0) sh_clip_value(gradients, params, (float)run->config.clip_value);
     if (run->config.clip_norm <= 0) return 1;
-    // a factor of at most 1
+    // A factor of at most 1.
     return sh_clip_norm(gradients, params, run->config.clip_norm, &run->stats.grad_norm);
 }
 
@@ -66,9 +66,9 @@ static sh_status find_frozen(const shoal_run *run, bool **frozen_out) {
     if (frozen == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a client");
     for (size_t i = 0; i < net->params.count; i++) frozen[i] = true;  // all but the head
     size_t last = net->layer_count;
-    // the last layer that has parameters
+    // The last layer that has parameters.
     while (last > 0 && net->layers[last - 1]->param_count == 0) last--;
-    // the head alone is trained
+    // The head alone is trained.
     for (int i = 0; last > 0 && i < net->layers[last - 1]->param_count; i++)
         frozen[net->layers[last - 1]->params[i]] = false;
     *frozen_out = frozen;
@@ -80,8 +80,8 @@ static sh_status take_step(shoal_run *run, const sh_batch *batch,
                            const sh_fed_local_options *options, const float *model,
                            const bool *frozen, double lr, int64_t step, sh_loss_result *total) {
     sh_loss_result result;
-    sh_replica alone = {.ranks = 1,
-                        .params = &run->model.net->params};  // a client is a team of one
+    // A client is a team of one.
+    sh_replica alone = {.ranks = 1, .params = &run->model.net->params};
     SH_TRY(sh_run_gradient(run, &alone, batch, SH_MEAN_GLOBAL, &result));
     total->sum += result.sum;
     total->counted += result.counted;  // samples that count, without ignored labels
@@ -90,7 +90,7 @@ static sh_status take_step(shoal_run *run, const sh_batch *batch,
     sh_optim_step update = {.params = params,
                             .count = params->count,
                             .high = params->total,
-                            // skips what is frozen, or what no path used
+                            // Skips what is frozen, or what no path used.
                             .unused = frozen != NULL     ? frozen
                                       : run->drops_paths ? run->model.param_unused
                                                          : NULL,
@@ -121,7 +121,7 @@ static sh_status train(shoal_run *run, sh_loader *loader, const sh_fed_local_opt
             return SH_FAIL(SH_E_INTERRUPTED, "stopped in round %llu",
                            (unsigned long long)options->round);
     }
-    // mean over all steps, while the model moves
+    // Mean over all steps, while the model moves.
     trained->loss = total.counted > 0 ? total.sum / (double)total.counted : NAN;
     return SH_OK;
 }
@@ -145,7 +145,7 @@ static sh_loader_options loader_options(const shoal_run *run, const sh_dataset *
                                .shuffle = true,
                                .crop = run->config.data.crop,
                                .flip = run->config.data.flip,
-                               // steps given: the loader never ends
+                               // Steps given: the loader never ends.
                                .epochs = options->steps > 0 ? 0 : options->epochs,
                                .ignore = &run->config.loss.ignore_index};
 }
@@ -155,7 +155,7 @@ static void take_difference(const shoal_run *run, const sh_fed_local_options *op
                             const float *model, double moved, float *update_out) {
     size_t params = run->model.net->params.total, count = sh_fed_count(run);
     sh_fed_local_get(run, update_out);
-    // states, too: running means move by differences
+    // States, too: running means move by differences.
     for (size_t i = 0; i < count; i++) update_out[i] -= model[i];
     if (options->own_control == NULL) return;
     memset(update_out + count, 0, count * sizeof *update_out);  // states have no control variates
@@ -171,11 +171,11 @@ sh_status sh_fed_local_train(shoal_run *run, const sh_dataset *data,
     sh_loader *loader = NULL;
     sh_fed_trained trained = {.samples = data->info.count};
     sh_loader_options loading = loader_options(run, data, options);
-    // rounds count from 1, schedules from 0
+    // Rounds count from 1, schedules from 0.
     double lr = sh_schedule_lr(&run->schedule, (int64_t)options->round - 1);
     sh_fed_local_set(run, model);
     for (int i = 0; i < run->optim.slot_count; i++)
-        // slots of the client before in a simulation
+        // Slots of the client before in a simulation.
         memset(run->optim.slots[i], 0, run->optim.total * sizeof(float));
     SH_TRY(sh_loader_create(data, &loading, &loader));
     bool *frozen = NULL;

@@ -22,7 +22,7 @@ static void put_header(sh_fed_writer *writer, sh_fed_kind kind, size_t body_byte
 }
 
 void sh_fed_write_task(sh_fed_writer *writer, const sh_fed_task *task) {
-    // bytes of the body, in the order below
+    // Bytes of the body, in the order below.
     put_header(writer, SH_FED_TASK, 1 + 8 + 4 + 8 + 4 + SH_FED_HASH + 8 + 4 + 1);
     sh_fed_put_number(writer, task->action, 1);
     sh_fed_put_number(writer, task->round, 8);
@@ -32,7 +32,7 @@ void sh_fed_write_task(sh_fed_writer *writer, const sh_fed_task *task) {
     sh_fed_put(writer, task->model, SH_FED_HASH);
     sh_fed_put_real(writer, task->proximal);
     sh_fed_put_number(writer, task->vectors, 4);
-    // unknown bits are refused by readers
+    // Unknown bits are refused by readers.
     sh_fed_put_number(writer, (task->holds ? HOLDS : 0) | (task->takes_late ? TAKES_LATE : 0), 1);
 }
 
@@ -70,7 +70,7 @@ void sh_fed_write_receipt(sh_fed_writer *writer, const sh_fed_receipt *receipt) 
 static sh_status open_message(const void *data, size_t bytes, sh_fed_kind kind,
                               sh_fed_reader *reader) {
     *reader = (sh_fed_reader){.at = data, .left = bytes};
-    // NULL where there are fewer bytes than a header
+    // NULL where there are fewer bytes than a header.
     const char *start = sh_fed_take(reader, sizeof magic);
     uint64_t version = sh_fed_take_number(reader, 2), given = sh_fed_take_number(reader, 2),
              body = sh_fed_take_number(reader, 4);
@@ -122,7 +122,7 @@ sh_status sh_fed_read_task(const void *data, size_t bytes, sh_fed_task *task_out
     if (action >= SH_FED_ACTIONS)
         return SH_FAIL(SH_E_FORMAT, "a task with the unknown action %d", (int)action);
     if (flags > (HOLDS | TAKES_LATE))
-        // flags of a later version change what a task means
+        // Flags of a later version change what a task means.
         return SH_FAIL(SH_E_FORMAT, "a task with the unknown flags %d", (int)flags);
     if (!isfinite(task.proximal) || task.proximal < 0)  // NaN would spoil every gradient
         return SH_FAIL(SH_E_FORMAT, "a task whose proximal term is no number");

@@ -47,7 +47,7 @@ static sh_status read_labels(dealer *d, const char *how) {
 static void deal_evenly(dealer *d) {
     sh_rng rng = stream(d, USE_ORDER);
     sh_rng_shuffle(&rng, d->out->order, d->count);
-    // begin[c] of integer shares: sizes differ by one at most
+    // begin[c] of integer shares: sizes differ by one at most.
     for (size_t c = 0; c <= d->out->clients; c++) d->out->begin[c] = d->count * c / d->out->clients;
 }
 
@@ -119,7 +119,7 @@ static void draw_counts(dealer *d, double concentration, const size_t *starts, d
         for (size_t c = 0; c < clients; c++) sum += weights[c] = draw_gamma(&rng, concentration);
         for (size_t c = 0; c < clients; c++) {
             before += weights[c];
-            // all draws underflowed: the last client gets the class
+            // All draws underflowed: the last client gets the class.
             size_t end = sum > 0 ? (size_t)llrint((double)size * before / sum) : dealt;
             if (end > size || c + 1 == clients) end = size;  // rounding may not lose a sample
             counts_out[k * clients + c] = end - dealt;
@@ -225,7 +225,7 @@ static sh_status deal(dealer *d, const char *how) {
     const char *number = how + (shards ? 7 : 10);
     double amount = sh_strtod(number, &end), least = shards ? 1 : 0.01;
     bool whole = !shards || amount == floor(amount);
-    // NaN fails the comparisons
+    // NaN fails the comparisons.
     if (end == number || *end != '\0' || !(amount >= least) || !(amount <= 1e6) || !whole)
         return refuse(how);
     return deal_classes(d, how, shards, amount);
@@ -248,7 +248,7 @@ sh_status sh_fed_partition_make(const sh_dataset *train, const char *how, size_t
                                   .begin = sh_alloc(clients + 1, sizeof(size_t)),
                                   .clients = clients};
     dealer d = {.train = train, .count = train->info.count, .seed = seed, .out = &partition};
-    // `begin` (clients + 1), `order` (count): indices into the training data
+    // `begin` (clients + 1), `order` (count): indices into the training data.
     sh_status status = partition.order != NULL && partition.begin != NULL
                            ? deal(&d, how)
                            : SH_FAIL(SH_E_MEMORY, "out of memory for a partition");
@@ -275,10 +275,10 @@ sh_status sh_fed_partition_open(const sh_fed_partition *partition, const sh_data
     uint32_t *index = sh_alloc(count, sizeof *index);
     if (index == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a client's data");
     const uint32_t *own = partition->order + partition->begin[client] + first;
-    // the training data may be a view itself
+    // The training data may be a view itself.
     for (size_t i = 0; i < count; i++) index[i] = (uint32_t)sh_view_at(data->train, own[i]);
     sh_dataset *dataset = NULL;
-    // views do not change their source
+    // Views do not change their source.
     sh_source *source = (sh_source *)(uintptr_t)sh_view_source(data->train);
     SH_TRY(sh_view_create(source, 0, count, index, &dataset));
     dataset->info = data->train->info;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* NULL or nothing: no personal model */
+/* NULL or nothing: no personal model. */
 sh_status sh_fed_personalise_parse(const char *text, sh_fed_personalise *way_out) {
     *way_out = SH_FED_SHARED_ONLY;
     if (text == NULL) return SH_OK;
@@ -37,7 +37,7 @@ sh_status sh_fed_personal_make(shoal_run *run, sh_fed_personalise way, const sh_
     own.proximal = 0;
     own.server_control = own.own_control = NULL;
     sh_fed_local_set(run, model);
-    // before training: the shared model on the client's own data
+    // Before training: the shared model on the client's own data.
     SH_TRY(measure(run, held_out, &personal_out->shared));
     SH_TRY(sh_fed_local_train(run, train, &own, model, room, &trained));
     return measure(run, held_out, &personal_out->personal);

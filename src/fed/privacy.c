@@ -28,7 +28,7 @@ static sh_status take(sh_fed_privacy *p, const char *name, size_t length, double
                  {"clip", &p->clip, 1e-9, 1e5},
                  {"noise", &p->noise, 1e-3, 1e6}};
     for (size_t i = 0; i < SH_COUNT(known); i++) {
-        // whole names alone
+        // Whole names alone.
         if (strlen(known[i].name) != length || memcmp(known[i].name, name, length) != 0) continue;
         if (!(value >= known[i].least) || !(value <= known[i].most))  // NaN fails, too
             return SH_FAIL(SH_E_USAGE, "private: %s is %g, and must be from %g to %g",
@@ -127,7 +127,7 @@ sh_status sh_fed_privacy_add_noise(const sh_fed_privacy *privacy, uint64_t round
         stream(privacy, FOR_NOISE, round, attempt, at / PIECE, bits, sizeof bits);
         normals(bits, PIECE, drawn);
         for (size_t i = 0; i < count; i++)
-            // `weight` is what each update counts
+            // `weight` is what each update counts.
             sum->total[at + i] += (__int128)llrint(drawn[i] * deviation) * (int64_t)weight;
     }
     sodium_memzero(drawn, sizeof drawn);  // noise left on the stack would undo it

@@ -14,8 +14,8 @@
 /* Synced before the rename: a crash leaves the old file or the new one. */
 static bool write_all(int fd, const char *text) {
     for (size_t left = strlen(text); left > 0;) {
-        ssize_t written = write(fd, text, left);  // a signal is no failure
-        if (written < 0 && errno == EINTR) continue;
+        ssize_t written = write(fd, text, left);
+        if (written < 0 && errno == EINTR) continue;  // a signal is no failure
         if (written < 0) return false;
         text += written;
         left -= (size_t)written;
@@ -30,12 +30,11 @@ sh_status sh_secret_write(const char *path, const char *text) {
     unlink(temporary);  // left over by a crash
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool done = fd >= 0 && write_all(fd, text);
-    // close reports what a network file system could not write
+    // Close reports what a network file system could not write.
     if (fd >= 0) done = close(fd) == 0 && done;
     done = done && rename(temporary, path) == 0;
     sh_status status = SH_OK;
     if (!done) {
-        // errno of the first step that failed, or of close
         status = SH_FAIL(SH_E_IO, "cannot write '%s': %s", path, strerror(errno));
         unlink(temporary);
     }

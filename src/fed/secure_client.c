@@ -51,9 +51,9 @@ static void derive(const sh_secure_client *client, const char *use, void *out, s
     static const unsigned char nonce[crypto_stream_chacha20_NONCEBYTES];
     unsigned char key[SH_SECURE_KEY];
     crypto_generichash_state state;
-    // key derivation: BLAKE2b, keyed by the seed
+    // Key derivation: BLAKE2b, keyed by the seed.
     crypto_generichash_init(&state, client->seed, sizeof client->seed, sizeof key);
-    // with its zero byte: no use is the prefix of another
+    // With its zero byte: no use is the prefix of another.
     crypto_generichash_update(&state, (const unsigned char *)use, strlen(use) + 1);
     crypto_generichash_update(&state, client->terms.job, SH_SECURE_HASH);
     crypto_generichash_final(&state, key, sizeof key);  // zero nonce: the key serves this use alone
@@ -70,7 +70,7 @@ sh_status sh_secure_client_create(const sh_secure_terms *terms, size_t number,
         2 * terms->threshold <= n)
         return SH_FAIL(SH_E_PEER, "secure aggregation of %zu clients with the threshold %zu", n,
                        terms->threshold);
-    // safe to call again
+    // Safe to call again.
     if (sodium_init() < 0) return SH_FAIL(SH_E_UNSUPPORTED, "libsodium does not start");
     sh_secure_client *client = sh_alloc(1, sizeof *client);
     if (client == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for secure aggregation");
@@ -78,7 +78,7 @@ sh_status sh_secure_client_create(const sh_secure_terms *terms, size_t number,
     client->number = number;
     client->signers = sh_alloc(n, sizeof *client->signers);
     client->adverts = sh_alloc(n, sizeof *client->adverts);
-    // three lists in one block: there, shared, came
+    // Three lists in one block: there, shared, came.
     client->there = sh_alloc(3 * n, sizeof *client->there);
     client->held = sh_alloc(n, sizeof *client->held);
     if (client->signers == NULL || client->adverts == NULL || client->there == NULL ||
@@ -89,7 +89,7 @@ sh_status sh_secure_client_create(const sh_secure_terms *terms, size_t number,
     client->shared = client->there + n;
     client->came = client->there + 2 * n;
     memcpy(client->signers, terms->signers, n * sizeof *client->signers);
-    // the caller's list may go
+    // The caller's list may go.
     client->terms.signers = (const unsigned char(*)[SH_SECURE_KEY])client->signers;
     memcpy(client->seed, seed, sizeof client->seed);
     memcpy(client->signing, signing, sizeof client->signing);
@@ -131,17 +131,17 @@ static sh_status check_adverts(sh_secure_client *client, const bool *there,
                                const sh_secure_advert *adverts) {
     size_t n = client->terms.clients, own = client->number;
     unsigned char text[SH_SECURE_HASH], common[SH_SECURE_KEY];
-    // other keys under this number would open what is sealed to it
+    // Other keys under this number would open what is sealed to it.
     if (!there[own] || memcmp(&adverts[own], &client->adverts[own], sizeof *adverts) != 0)
         return broken(client, "the own keys are not in the list", own);
     for (size_t v = 0; v < n; v++) {
         if (!there[v]) continue;
         sh_secure_advert_text(&client->terms, v, &adverts[v], text);
-        // nobody but the key's owner could have signed
+        // Nobody but the key's owner could have signed.
         if (crypto_sign_verify_detached(adverts[v].signature, text, sizeof text,
                                         client->signers[v]) != 0)
             return broken(client, "keys that are not signed", v);
-        // a predictable shared secret would open masks
+        // A predictable shared secret would open masks.
         if (crypto_scalarmult(common, client->seal_secret, adverts[v].seal_key) != 0 ||
             crypto_scalarmult(common, client->mask_secret, adverts[v].mask_key) != 0)
             return broken(client, "a public key of low order", v);
@@ -180,7 +180,7 @@ _Static_assert(sizeof(shares) + crypto_aead_xchacha20poly1305_ietf_ABYTES == SH_
 /* Shares of the mask key and the seed, for everyone who is there, this client included. */
 static sh_status split_secrets(sh_secure_client *client, sh_secret_share *key_shares,
                                sh_secret_share *seed_shares) {
-    // threshold - 1 coefficients for each limb
+    // Threshold - 1 coefficients for each limb.
     size_t n = client->terms.clients, words = (client->terms.threshold - 1) * SH_LIMBS;
     uint64_t *random = sh_alloc(words + 1, sizeof *random);
     if (random == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for shares");
@@ -211,13 +211,13 @@ sh_status sh_secure_client_share(sh_secure_client *client, const bool *there,
                                  const sh_secure_advert *adverts, sh_secure_sealed *sealed_out) {
     size_t n = client->terms.clients;
     SH_TRY(enter(client, SHARE));
-    // a small group would unmask its members
+    // A small group would unmask its members.
     if (sh_secure_count(there, n) < client->terms.threshold)
         return broken(client, "too few clients are there", client->number);
     SH_TRY(check_adverts(client, there, adverts));
     memcpy(client->there, there, n * sizeof *there);
     memcpy(client->adverts, adverts, n * sizeof *adverts);
-    // binds all later keys to this list of clients
+    // Binds all later keys to this list of clients.
     sh_secure_context(&client->terms, there, adverts, client->context);
     sh_secret_share *all = sh_alloc(2 * n, sizeof *all);
     if (all == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for shares");
@@ -258,22 +258,22 @@ sh_status sh_secure_client_mask(sh_secure_client *client, const bool *there,
     size_t n = client->terms.clients, own = client->number;
     unsigned char key[SH_SECURE_KEY];
     SH_TRY(enter(client, MASK));
-    // lists only shrink: no client appears later
+    // Lists only shrink: no client appears later.
     if (!there[own] || !is_part(there, client->there, n) ||
         sh_secure_count(there, n) < client->terms.threshold)
         return broken(client, "a wrong list of who has shared", own);
     memcpy(client->shared, there, n * sizeof *there);
     for (size_t v = 0; v < n; v++)
-        // opened before masking, so that bad shares show early
+        // Opened before masking, so that bad shares show early.
         if (there[v] && v != own) SH_TRY(open_sealed(client, v, &sealed[v]));
     for (size_t v = 0; v < n; v++) {
         if (!there[v] || v == own) continue;
-        // both ends derive the key under (low, high)
+        // Both ends derive the key under (low, high).
         size_t low = v < own ? v : own, high = v < own ? own : v;
         if (sh_secure_pair_key(client->mask_secret, client->adverts[v].mask_key, "mask",
                                client->context, low, high, key) != SH_OK)
             return broken(client, "a public key of low order", v);
-        // higher number subtracts: pairs cancel in the sum
+        // Higher number subtracts: pairs cancel in the sum.
         sh_secure_add_mask(key, own > v, values, client->terms.count);
     }
     sh_secure_add_mask(client->own_seed, false, values, client->terms.count);
@@ -288,7 +288,7 @@ sh_status sh_secure_client_consent(sh_secure_client *client, const bool *came,
     size_t n = client->terms.clients;
     unsigned char text[SH_SECURE_HASH];
     SH_TRY(enter(client, CONSENT));
-    // below the threshold the sum would tell too much
+    // Below the threshold the sum would tell too much.
     if (!came[client->number] || !is_part(came, client->shared, n) ||
         sh_secure_count(came, n) < client->terms.threshold)
         return broken(client, "a wrong list of who has come", client->number);
@@ -306,18 +306,18 @@ sh_status sh_secure_client_unmask(sh_secure_client *client, const bool *agreed,
     size_t n = client->terms.clients;
     unsigned char text[SH_SECURE_HASH];
     SH_TRY(enter(client, UNMASK));
-    // consents of a majority: no two lists can both have one
+    // Consents of a majority: no two lists can both have one.
     if (!is_part(agreed, client->came, n) || sh_secure_count(agreed, n) < client->terms.threshold)
         return broken(client, "too few have agreed on who has come", client->number);
     sh_secure_list_text(client->context, client->came, n, text);
     for (size_t v = 0; v < n; v++)
         if (agreed[v] &&
-            // over the list that this client was shown
+            // Over the list that this client was shown.
             crypto_sign_verify_detached(signatures[v], text, sizeof text, client->signers[v]) != 0)
             return broken(client, "clients were told different lists of who has come", v);
     for (size_t v = 0; v < n; v++) {
         bool here = client->shared[v], came = client->came[v];
-        // one kind of share for each client, never both
+        // One kind of share for each client, never both.
         reveals_out[v] = (sh_secure_reveal){.has_seed = here && came, .has_key = here && !came};
         if (here) reveals_out[v].share = came ? client->held[v].seed : client->held[v].key;
     }

@@ -63,8 +63,8 @@ sh_status sh_secure_pair_key(const unsigned char secret[SH_SECURE_KEY],
     put_number(&state, high);
     put(&state, common, sizeof common);
     crypto_generichash_final(&state, key_out, SH_SECURE_KEY);
-    sodium_memzero(common,
-                   sizeof common);  // X25519 output is no uniform key: only its hash is used
+    // X25519 output is no uniform key: only its hash is used.
+    sodium_memzero(common, sizeof common);
     return SH_OK;
 }
 
@@ -78,11 +78,11 @@ void sh_secure_add_mask(const unsigned char key[SH_SECURE_KEY], bool subtracts, 
     for (size_t at = 0; at < count; at += PIECE) {
         uint64_t piece = at / PIECE;
         size_t some = count - at < PIECE ? count - at : PIECE;
-        memcpy(nonce, &piece,
-               sizeof nonce);  // each piece its own nonce: no keystream is used twice
+        // Each piece has its own nonce: no keystream is used twice.
+        memcpy(nonce, &piece, sizeof nonce);
         crypto_stream_chacha20((unsigned char *)mask, sizeof mask, nonce, key);
         for (size_t i = 0; i < some; i++)
-            // modulo 2^32, as the sum is
+            // Modulo 2^32, as the sum is.
             values[at + i] = subtracts ? values[at + i] - mask[i] : values[at + i] + mask[i];
     }
     sodium_memzero(mask, sizeof mask);

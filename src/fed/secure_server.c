@@ -48,7 +48,7 @@ static sh_status take_seed_off(const unmasking *u, size_t of) {
 static sh_status take_pairs_off(const unmasking *u, size_t of) {
     unsigned char secret[SH_SECRET], public_key[SH_SECURE_KEY], key[SH_SECURE_KEY];
     SH_TRY(rebuild(u, of, true, secret));
-    // wrong shares show before they spoil the sum
+    // Wrong shares show before they spoil the sum.
     if (crypto_scalarmult_base(public_key, secret) != 0 ||
         memcmp(public_key, u->adverts[of].mask_key, SH_SECURE_KEY) != 0)
         return SH_FAIL(SH_E_PEER, "the shares of client %zu's key give another one", of);

@@ -29,7 +29,7 @@ enum {
 static sh_status commit(void *self, const sh_fed_server *server, const sh_fed_report *report) {
     sh_fed_serving *s = self;
     SH_TRY(sh_fed_store_commit(s->store, server, s->params, report, sh_fed_unix_s()));
-    // bounds memory while an evaluation takes long
+    // Bounds memory while an evaluation takes long.
     if (s->report_count == SH_FED_REPORTS) {  // the oldest is not told
         memmove(s->reports, s->reports + 1, (SH_FED_REPORTS - 1) * sizeof *s->reports);
         s->report_count--;
@@ -133,7 +133,7 @@ static sh_status tell_address(sh_fed_serving *s, const char *host) {
     snprintf(rounds, sizeof rounds, "%lld", (long long)s->settings.server.rounds);
     if (status == SH_OK) status = sh_fed_store_set(s->store, "rounds", rounds);
     if (status == SH_OK && s->options->fed.privacy != NULL)
-        // for `shoal fed status`, which computes epsilon
+        // For `shoal fed status`, which computes epsilon.
         status = sh_fed_store_set(s->store, "privacy", s->options->fed.privacy);
     pthread_mutex_unlock(&s->lock);
     SH_INFO(&s->run->log, "listening on %s, in %s", url, s->run->files.folder);
@@ -147,7 +147,7 @@ static sh_status invite(sh_fed_serving *s) {
     sh_status status = SH_OK;
     for (; there < s->options->invitations && status == SH_OK; there++) {
         char line[SH_FED_LINE];
-        // a secret: shown once, stored as a hash
+        // A secret: shown once, stored as a hash.
         status = sh_fed_invitation(s->store, sh_fed_unix_s(), s->options->token_hours, line);
         if (status == SH_OK && s->options->invited != NULL)
             s->options->invited(s->run->hooks.user, line);
@@ -165,10 +165,10 @@ static sh_status make_server(sh_fed_serving *s) {
     s->settings.server.attempt = (uint32_t)boots << 12;  // above all attempts before
     s->settings.server.charge = charge;
     if (s->settings.server.privacy.on) SH_TRY(sh_fed_privacy_draw_key(&s->settings.server.privacy));
-    // `commit` runs under the lock
+    // `commit` runs under the lock.
     SH_TRY(sh_fed_server_create(&s->settings.server, s->params, s->count, commit, s, &s->server));
     sh_fed_local_get(s->run, sh_fed_server_model(s->server));
-    // the last closed round, if there is one
+    // The last closed round, if there is one.
     SH_TRY(sh_fed_store_restore(s->store, s->server, s->params));
     sh_fed_server_begin(s->server);
     size_t values = sh_fed_server_values(s->server);
@@ -183,7 +183,7 @@ static sh_status make_server(sh_fed_serving *s) {
 
 /* --overwrite begins anew, with other clients and another authority. */
 static void forget_before(const char *folder) {
-    // with SQLite's journal: a new database must not replay it
+    // With SQLite's journal: a new database must not replay it.
     static const char *const names[] = {"federated.db", "federated.db-wal", "federated.db-shm",
                                         "authority.pem"};
     for (size_t i = 0; i < SH_COUNT(names) && folder != NULL; i++) {
@@ -197,7 +197,7 @@ static void forget_before(const char *folder) {
 static sh_status open_folder(sh_fed_serving *s) {
     shoal_run *run = s->run;
     char *path = run->config.out != NULL ? sh_path_join(run->config.out, "federated.db") : NULL;
-    // --overwrite means another training
+    // --overwrite means another training.
     bool goes_on = path != NULL && sh_file_exists(path) && !run->config.overwrite;
     sh_free(path);
     if (run->config.overwrite) forget_before(run->config.out);
@@ -270,14 +270,14 @@ static sh_status tick(sh_fed_serving *s, bool *over_out, bool *told_out) {
     else
         sh_error_adopt(&s->failed);
     if (status == SH_OK) status = look_for_revoked(s, now);
-    // stalled uploads give their budget back
+    // Stalled uploads give their budget back.
     sh_fed_uploads_expire(&s->uploads, now - UPLOAD_IDLE_MS);
     sh_fed_view view = sh_fed_server_view(s->server, now);
     *over_out = view.over;
     *told_out = view.untold == 0;  // present clients that do not know yet that it is over
     bool news = s->report_count > 0;
     pthread_mutex_unlock(&s->lock);
-    // outside the lock: evaluation takes long
+    // Outside the lock: evaluation takes long.
     if (status == SH_OK && news) status = sh_fed_serve_report(s);
     return status;
 }
@@ -299,7 +299,7 @@ static sh_status loop(sh_fed_serving *s) {
         if (!over || over_ms == 0) over_ms = now;  // over can only become true
         // told can become false: a client may come back
         if (!over || !told || told_ms == 0) told_ms = now;
-        // two seconds more than a poll: time to fetch
+        // Two seconds more than a poll: time to fetch.
         bool fetched = now - told_ms >= 2000 + s->settings.server.poll_ms;
         if (over && (fetched || now - over_ms >= LINGER_MS || stops(s->run))) return SH_OK;
         usleep(TICK_MS * 1000);

@@ -28,7 +28,7 @@ static sh_status write_round(const sh_fed_serving *s, const sh_fed_report *repor
         {"selected", SH_METRIC_INT, .i = (int64_t)report->selected},
         {"late", SH_METRIC_INT, .i = (int64_t)report->late},
         {"samples", SH_METRIC_INT, .i = (int64_t)report->samples},
-        // not recorded without a privacy budget
+        // Not recorded without a privacy budget.
         {"epsilon", SH_METRIC_REAL, .r = report->epsilon > 0 ? report->epsilon : NAN},
         {"client_accuracy", SH_METRIC_REAL, .r = report->accuracy},
         {"client_accuracy_least", SH_METRIC_REAL, .r = report->accuracy_least},
@@ -83,7 +83,7 @@ sh_status sh_fed_serve_report(sh_fed_serving *s) {
     size_t count = s->report_count;
     memcpy(reports, s->reports, count * sizeof *reports);
     s->report_count = 0;
-    // the next round may close during the evaluation
+    // The next round may close during the evaluation.
     memcpy(model, sh_fed_server_model(s->server), values * sizeof *model);
     pthread_mutex_unlock(&s->lock);
     sh_status status = SH_OK;
@@ -91,7 +91,7 @@ sh_status sh_fed_serve_report(sh_fed_serving *s) {
         s->run->at.step = (int64_t)reports[i].round;
         s->run->at.samples += (int64_t)reports[i].samples;
         status = write_round(s, &reports[i]);
-        // only the newest round has its model still
+        // Only the newest round has its model still.
         if (status == SH_OK && i + 1 == count) status = evaluate(s, model, s->run->at.step);
         tell(s, &reports[i]);
     }

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "fed/serve_internal.h"
 
-/* bounds what a stranger can make the server allocate */
+/* Bounds what a stranger can make the server allocate. */
 enum { REQUEST_MOST = 16 << 10, CERTIFICATE_DAYS = 30 };
 static const int64_t DAY_S = 24 * 3600;
 
@@ -80,7 +80,7 @@ static void refuse(sh_http_reply *reply, int code) {
 static bool read_hash(const char *hex, unsigned char hash_out[SH_FED_HASH], const char **end_out) {
     size_t bytes = 0;
     const char *end;
-    // sodium_hex2bin would read beyond a shorter text
+    // sodium_hex2bin would read beyond a shorter text.
     if (strlen(hex) < 2 * SH_FED_HASH) return false;
     if (sodium_hex2bin(hash_out, SH_FED_HASH, hex, 2 * SH_FED_HASH, NULL, &bytes, &end) != 0 ||
         bytes != SH_FED_HASH)
@@ -92,7 +92,7 @@ static bool read_hash(const char *hex, unsigned char hash_out[SH_FED_HASH], cons
 /* A number up to 10^15 without sign or zeros in front, and what follows it. */
 static bool read_number(const char *text, size_t *number_out, const char **end_out) {
     size_t digits = strspn(text, "0123456789");
-    // 15 digits fit; one spelling for each number
+    // 15 digits fit; one spelling for each number.
     if (digits == 0 || digits > 15 || (digits > 1 && text[0] == '0')) return false;
     *number_out = (size_t)strtoull(text, NULL, 10);
     *end_out = text + digits;
@@ -129,7 +129,7 @@ static sh_status join(sh_fed_serving *s, const char *body, char **pem_out) {
     SH_TRY(sign(s, end + 1, 0, &unused));  // a faulty request uses no token up
     sh_free(unused);
     SH_TRY(sh_fed_store_redeem(s->store, token, end + 1, sh_fed_unix_s(), &number));
-    // the state machine follows the store, which gives numbers
+    // The state machine follows the store, which gives numbers.
     while (sh_fed_server_clients(s->server) < (size_t)number)
         if (sh_fed_server_add(s->server) < 0)
             return SH_FAIL(SH_E_MEMORY, "there are too many clients");
@@ -138,12 +138,12 @@ static sh_status join(sh_fed_serving *s, const char *body, char **pem_out) {
 
 static void answer_join(sh_fed_serving *s, const sh_http_request *request, sh_http_reply *reply) {
     char *body = sh_alloc(request->body_bytes + 1, 1), *pem = NULL;
-    // with a zero at the end, as PEM is text
+    // With a zero at the end, as PEM is text.
     if (body != NULL) memcpy(body, request->body, request->body_bytes);
     sh_status status = body != NULL ? join(s, body, &pem) : SH_FAIL(SH_E_MEMORY, "out of memory");
     sh_free(body);
     if (status != SH_OK)
-        // a used token is no fault of the connection
+        // A refused token is final; a store that fails may be asked again.
         refuse(reply, status == SH_E_USAGE ? 403 : status == SH_E_IO ? 503 : 400);
     else
         give(reply, "application/x-pem-file", pem, strlen(pem));
@@ -153,7 +153,7 @@ static void answer_renew(sh_fed_serving *s, const sh_http_request *request, size
                          sh_http_reply *reply) {
     char *body = sh_alloc(request->body_bytes + 1, 1), *pem = NULL;
     if (body != NULL) memcpy(body, request->body, request->body_bytes);
-    // the name is that of the certificate it came with
+    // The name is that of the certificate it came with.
     sh_status status = body != NULL ? sign(s, body, (int64_t)client + 1, &pem)
                                     : SH_FAIL(SH_E_MEMORY, "out of memory");
     sh_free(body);
@@ -229,7 +229,7 @@ static void put_chunk(sh_fed_serving *s, const sh_http_request *request, size_t 
                       sh_http_reply *reply) {
     const char *at = request->path + strlen("/v1/update/");
     sh_fed_chunk chunk = {.data = request->body, .bytes = request->body_bytes};
-    // nothing may follow the last hash
+    // Nothing may follow the last hash.
     bool reads = read_hash(at, chunk.whole, &at) && *at++ == '/' &&
                  read_number(at, &chunk.total, &at) && *at++ == '/' &&
                  read_number(at, &chunk.index, &at) && *at++ == '/' &&
@@ -238,7 +238,7 @@ static void put_chunk(sh_fed_serving *s, const sh_http_request *request, size_t 
         say(reply, 404, "no such path\n");
         return;
     }
-    // sending a large update is a sign of life
+    // Sending a large update is a sign of life.
     sh_fed_server_heard(s->server, sh_fed_now_ms(), client);
     sh_status status = sh_fed_uploads_put(&s->uploads, client, sh_fed_now_ms(), &chunk);
     s->received_bytes += (int64_t)request->body_bytes;
@@ -247,8 +247,8 @@ static void put_chunk(sh_fed_serving *s, const sh_http_request *request, size_t 
         return;
     }
     refuse(reply, status == SH_E_MEMORY ? 503 : 400);
-    reply->retry_s =
-        status == SH_E_MEMORY ? 2 : 0;  // the budget is full for now: to be tried again
+    // The budget is full for now: to be tried again.
+    reply->retry_s = status == SH_E_MEMORY ? 2 : 0;
 }
 
 /* POST /v1/update/WHOLE: the complete update is judged; the answer is a receipt. */
@@ -271,7 +271,7 @@ static void take_update(sh_fed_serving *s, size_t client, const unsigned char wh
         return;
     }
     status = sh_fed_server_take(s->server, sh_fed_now_ms(), client, &update, &receipt);
-    // one update in the clear, no longer than needed
+    // One update in the clear, no longer than needed.
     sodium_memzero(s->values, sh_fed_server_values(s->server) * sizeof *s->values);
     if (status != SH_OK) {
         give_up(s, reply);
@@ -338,7 +338,7 @@ static void handle_locked(sh_fed_serving *s, const sh_http_request *request, sh_
     else if (!read_client(request->client, &client))
         say(reply, 401, "this needs a client's certificate: shoal join\n");
     else if (client >= sh_fed_server_clients(s->server) ||
-             // asked each time: another process may have revoked it
+             // Asked each time: another process may have revoked it.
              sh_fed_store_is_revoked(s->store, (int64_t)client + 1))
         say(reply, 403, "this client is revoked\n");
     else

@@ -30,14 +30,14 @@ sh_status sh_fed_server_create(const sh_fed_options *options, size_t params, siz
     server->options = *options;
     server->params = params;
     server->count = count;
-    // scaffold: control variates follow the model
+    // Scaffold: control variates follow the model.
     server->vectors = options->rule.rule->controls ? 2 : 1;
     server->commit = commit;
     server->self = self;
     server->round = 1;
     server->attempt = options->attempt;
     if (options->privacy.on)
-        // the cost of one round, the same for all
+        // The cost of one round, the same for all.
         sh_fed_accountant_add(&server->cost, sh_fed_rate(server), options->privacy.noise, 1);
     if (sh_fed_buffered(server)) server->options.late_rounds = SH_FED_LATE_MOST;
     sh_status status = take_memory(server);
@@ -63,7 +63,7 @@ void sh_fed_server_destroy(sh_fed_server *server) {
 int64_t sh_fed_server_add(sh_fed_server *server) {
     void *members = server->members;
     if (server->member_count >= SH_FED_CLIENTS_MOST ||
-        // growing may fail, as clients come from outside
+        // Growing may fail, as clients come from outside.
         sh_grow(&members, &server->member_capacity, server->member_count + 1,
                 sizeof *server->members) != SH_OK)
         return -1;

@@ -43,13 +43,13 @@ static sh_status draw_clients(sh_fed_server *server, int64_t now_ms, size_t pres
     for (size_t i = 0; i < server->member_count; i++) {
         sh_fed_member *member = &server->members[i];
         member->selected = sh_fed_present(server, member, now_ms) &&
-                           // each by its own secret draw
+                           // Each by its own secret draw.
                            sh_fed_privacy_draws(&server->options.privacy, server->round,
                                                 server->attempt, i, sh_fed_rate(server));
         open->selected += member->selected;
     }
     open->target = open->selected;
-    // the divisor of the sum: known without looking at the draw
+    // The divisor of the sum: known without looking at the draw.
     open->expected = sh_fed_rate(server) * (double)present;
     return SH_OK;
 }
@@ -61,7 +61,7 @@ static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t pr
     if (options->privacy.on) return draw_clients(server, now_ms, present);
     server->open.target = at_most(options->fraction * (double)present, present);
     if (server->open.target < least) server->open.target = least;
-    // more than needed, against stragglers
+    // More than needed, against stragglers.
     server->open.selected = at_most(options->over * (double)server->open.target, present);
     uint32_t *order = sh_alloc(present, sizeof *order), *ids = sh_alloc(present, sizeof *ids);
     if (order == NULL || ids == NULL) {
@@ -72,7 +72,7 @@ static sh_status select_clients(sh_fed_server *server, int64_t now_ms, size_t pr
     size_t found = 0;
     for (size_t i = 0; i < server->member_count; i++)
         if (sh_fed_present(server, &server->members[i], now_ms)) ids[found++] = (uint32_t)i;
-    // another attempt selects others
+    // Another attempt selects others.
     sh_rng rng = sh_rng_stream(options->seed, SH_RNG_FED_SELECT, server->attempt, server->round);
     sh_rng_shuffle(&rng, order, present);
     for (size_t i = 0; i < server->open.selected; i++)
@@ -88,7 +88,7 @@ static bool is_spent(const sh_fed_server *server) {
     sh_fed_accountant after = server->spent;
     if (!privacy->on) return false;
     sh_fed_accountant_repeat(&after, &server->cost, 1);
-    // rounding of the noise search must not end it a round early
+    // Rounding of the noise search must not end it a round early.
     return sh_fed_accountant_epsilon(&after, privacy->delta) > privacy->epsilon * (1 + 1e-12);
 }
 
@@ -161,7 +161,7 @@ static sh_status make_private(sh_fed_server *server) {
         SH_TRY(server->options.charge(server->self, server->round, sh_fed_rate(server),
                                       privacy->noise));
     sh_fed_accountant_repeat(&server->spent, &server->cost, 1);
-    // the expected number, not the drawn one: it tells nothing
+    // The expected number, not the drawn one: it tells nothing.
     server->open.weights = (unsigned __int128)(server->open.expected * (double)weight);
     return sh_fed_privacy_add_noise(privacy, server->round, server->attempt, weight,
                                     &server->open.sum);
@@ -192,7 +192,7 @@ static void apply(sh_fed_server *server) {
         .params = server->params,
         .count = server->count,
         .mean = server->mean,
-        // in units of 2^-16, as it was summed
+        // In units of 2^-16, as it was summed.
         .steps = (double)server->open.weighted_steps / (double)server->open.weights * 0x1p-16,
         .share = (double)server->open.folded / (double)server->member_count,
         .model = server->model};
@@ -212,7 +212,7 @@ static sh_status close_round(sh_fed_server *server, int64_t now_ms) {
     sh_fed_report report = report_of(server, now_ms);
     apply(server);
     for (size_t i = 0; i < server->member_count; i++)
-        // an update counts once, for its round
+        // An update counts once, for its round.
         if (server->members[i].folded) server->members[i].counted = server->members[i].base;
     clear_round(server);
     server->round++;

@@ -13,7 +13,7 @@ static sh_fed_verdict judge_open(sh_fed_server *server, const sh_fed_member *mem
         *reason_out = "it was trained from another model than this round's";
         return SH_FED_REFUSED;
     }
-    // fedbuff knows no attempts
+    // Fedbuff knows no attempts.
     if (!sh_fed_buffered(server) && update->attempt != server->attempt) {
         *reason_out = "the round has begun again since";
         return SH_FED_NOT_NOW;
@@ -28,10 +28,10 @@ static sh_fed_verdict judge_open(sh_fed_server *server, const sh_fed_member *mem
 /* A late update must be of a round whose model hash is still known, and of that model. */
 static sh_fed_verdict judge_closed(sh_fed_server *server, const sh_fed_update *update,
                                    const char **reason_out) {
-    uint64_t age = server->round - update->round;  // too old, by the server's own clock of rounds
+    uint64_t age = server->round - update->round;  // rounds that have closed since
     *reason_out = "its round is closed";
     if (age > (uint64_t)server->options.late_rounds) return SH_FED_LATE;
-    // restored servers may not know its hash
+    // Restored servers may not know its hash.
     if (!server->known[update->round % (SH_FED_LATE_MOST + 1)]) return SH_FED_LATE;
     *reason_out = "no round is open";
     if (memcmp(update->model, sh_fed_hash_of(server, update->round), SH_FED_HASH) == 0)
@@ -52,7 +52,7 @@ static sh_fed_verdict judge(sh_fed_server *server, const sh_fed_member *member,
         *reason_out = "it has another shape than the model";
         return SH_FED_REFUSED;
     }
-    // steps divide in fednova; the bound keeps sums in range
+    // Steps divide in fednova; the bound keeps sums in range.
     if (update->samples == 0 || !(update->steps > 0) || !(update->steps < 0x1p30)) {
         *reason_out = "it says that nothing was trained on";
         return SH_FED_REFUSED;
@@ -61,7 +61,7 @@ static sh_fed_verdict judge(sh_fed_server *server, const sh_fed_member *member,
         *reason_out = "its round has not begun";
         return SH_FED_REFUSED;
     }
-    // sent again after a lost receipt
+    // Sent again after a lost receipt.
     if (update->round <= member->counted) return SH_FED_DUPLICATE;
     if (server->over) {
         *reason_out = "the training is over";
@@ -78,9 +78,9 @@ static sh_fed_verdict judge(sh_fed_server *server, const sh_fed_member *member,
 /* In units of 2^-16: samples, or 1; less for an update of an older model. */
 static uint64_t weight_of(const sh_fed_server *server, const sh_fed_update *update) {
     const sh_fed_options *options = &server->options;
-    // 2^31 x 2^16 stays below SH_FED_WEIGHT_MOST
+    // 2^31 x 2^16 stays below SH_FED_WEIGHT_MOST.
     uint64_t samples = update->samples, most = (uint64_t)1 << 31;
-    // a client could claim any number of samples
+    // A client could claim any number of samples.
     if (options->samples_most > 0 && samples > (uint64_t)options->samples_most)
         samples = (uint64_t)options->samples_most;
     if (samples > most) samples = most;
@@ -106,7 +106,7 @@ static sh_status fold(sh_fed_server *server, sh_fed_member *member, const sh_fed
     const sh_fed_privacy *privacy = &server->options.privacy;
     double scale = per_step ? 1.0 / update->steps : 1.0, rest_scale = 1.0;
     if (privacy->on)
-        // clips parameters and states together
+        // Clips parameters and states together.
         scale = rest_scale = sh_fed_privacy_scale(privacy, update->values, server->count);
     if (server->options.rule.rule->combine != NULL) {
         SH_TRY(hold(server, member, update));
@@ -144,7 +144,7 @@ sh_status sh_fed_server_take(sh_fed_server *server, int64_t now_ms, size_t clien
     sh_fed_member *member = &server->members[client];
     receipt.verdict = judge(server, member, update, &reason);
     if (receipt.verdict == SH_FED_COUNTED &&
-        // NaN or huge values would spoil the sum for all
+        // NaN or huge values would spoil the sum for all.
         sh_fed_sum_check(update->values, server->vectors * server->count) != SH_OK) {
         receipt.verdict = SH_FED_REFUSED;
         reason = sh_error_last()->text;
@@ -165,7 +165,7 @@ void sh_fed_server_take_sum(sh_fed_server *server, const bool *came, const int32
     sh_fed_open_round *open = &server->open;
     SH_ASSERT(open->collecting && open->folded == 0 && server->vectors == 1);
     for (size_t i = 0; i < server->count; i++)
-        // back from quantised levels, rounded once more
+        // Back from quantised levels, rounded once more.
         open->sum.total[i] += (__int128)llrint((double)sum[i] * unit * 0x1p40) * (int64_t)weight;
     for (size_t c = 0; c < server->member_count; c++) {
         sh_fed_member *member = &server->members[c];

@@ -114,7 +114,7 @@ sh_status sh_fed_settings_make(const shoal_fed_options *options, uint64_t seed,
     rule->beta2 = or_initial(options->server_beta2, rule->beta2);
     rule->tau = or_initial(options->server_tau, rule->tau);
     if (options->privacy != NULL)
-        // the sampling rate of rounds amplifies privacy
+        // The sampling rate of rounds amplifies privacy.
         SH_TRY(sh_fed_privacy_parse(options->privacy, s.server.fraction < 1 ? s.server.fraction : 1,
                                     s.server.rounds, &s.server.privacy));
     sh_fed_privacy_seed_key(&s.server.privacy, seed);  // for simulations; serve.c draws a real key

@@ -38,7 +38,7 @@ void sh_shamir_split(const unsigned char secret[SH_SECRET], size_t threshold, si
         for (size_t x = 1; x <= count; x++) {
             uint64_t value = 0;
             for (size_t k = threshold - 1; k > 0; k--)
-                // x is at most the number of clients
+                // x is at most the number of clients.
                 value = times(value + coefficients[k - 1] % SH_SHAMIR_PRIME, x);
             value = (value + limb_of(secret, SH_LIMBS - 1 - limb)) % SH_SHAMIR_PRIME;
             shares_out[x - 1].limb[limb] = (uint32_t)value;
@@ -52,7 +52,7 @@ sh_status sh_shamir_interpolate(const uint32_t *numbers, const uint32_t *values,
     uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t above = 1, below = 1;
-        // values from other clients: checked before arithmetic
+        // Values from other clients: checked before arithmetic.
         if (numbers[i] == 0 || numbers[i] >= SH_SHAMIR_PRIME || values[i] >= SH_SHAMIR_PRIME)
             return SH_FAIL(SH_E_FORMAT, "share %u is none", numbers[i]);
         for (size_t j = 0; j < count; j++) {
@@ -60,7 +60,7 @@ sh_status sh_shamir_interpolate(const uint32_t *numbers, const uint32_t *values,
             if (numbers[i] == numbers[j])
                 return SH_FAIL(SH_E_FORMAT, "share %u is there twice", numbers[i]);
             above = times(above, numbers[j]);
-            // p is added first: no negative numbers
+            // P is added first: no negative numbers.
             below = times(below, (numbers[j] + SH_SHAMIR_PRIME - numbers[i]) % SH_SHAMIR_PRIME);
         }
         sum = (sum + times(values[i], times(above, inverse(below)))) % SH_SHAMIR_PRIME;
@@ -87,7 +87,7 @@ sh_status sh_shamir_join(const uint32_t *numbers, const sh_secret_share *shares,
                          unsigned char secret_out[SH_SECRET]) {
     uint32_t values[4096];
     unsigned char secret[SH_SECRET] = {0};
-    // bound of the stack array; SH_SECURE_CLIENTS_MOST is not above it
+    // Bound of the stack array; SH_SECURE_CLIENTS_MOST is not above it.
     SH_ASSERT(count <= SH_COUNT(values));
     for (int limb = 0; limb < SH_LIMBS; limb++) {
         uint64_t value;

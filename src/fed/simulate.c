@@ -35,7 +35,7 @@ static sh_status make_server(sh_fed_simulation *s) {
 /* fedbuff: as many clients train at the same time as the fraction says. */
 static sh_status make_flights(sh_fed_simulation *s) {
     double wanted = ceil(s->settings.server.fraction * (double)s->settings.clients);
-    // 0: rounds, not flights
+    // 0: rounds, not flights.
     s->flight_count = s->settings.server.rule.rule->buffered ? (size_t)wanted : 0;
     s->flights = sh_alloc(s->flight_count + 1, sizeof *s->flights);
     bool complete = s->flights != NULL;
@@ -101,7 +101,7 @@ static sh_status begin(sh_fed_simulation *s) {
  */
 static sh_status train(sh_fed_simulation *s) {
     SH_TRY(begin(s));
-    // a target ends the simulation early
+    // A target ends the simulation early.
     while (!sh_fed_server_view(s->server, s->now_ms).over && !s->reached) {
         if (s->settings.secure)
             SH_TRY(sh_fed_simulate_secure(s));

@@ -110,7 +110,7 @@ sh_status sh_fed_simulate_report(void *self, const sh_fed_server *server,
     if (run->at.step % run->length.eval_every == 0 || last) SH_TRY(evaluate(s, report));
     tell(s, report);
     int64_t every = run->config.checkpoint_every;
-    // the last round is saved at the end
+    // The last round is saved at the end.
     if (every <= 0 || run->at.step % every != 0 || last) return SH_OK;
     sh_fed_local_set(run, sh_fed_server_model(s->server));
     return sh_run_save(run);

@@ -117,7 +117,7 @@ static sh_status deliver(sh_fed_simulation *s, size_t client, const sh_fed_updat
 
 /* A function of (seed, round, attempt, client): another try of a round draws anew. */
 static bool drops_out(const sh_fed_simulation *s, const sh_fed_task *task, size_t client) {
-    // a prime keeps rounds and attempts apart
+    // A prime keeps rounds and attempts apart.
     sh_rng rng = draw(s, DRAW_DROPOUT, task->round * 1000003 + task->attempt);
     rng.next = client;  // by client: the order of asking does not matter
     return (double)sh_rng_uniform(&rng) < s->settings.dropout;
@@ -127,7 +127,7 @@ static bool drops_out(const sh_fed_simulation *s, const sh_fed_task *task, size_
 sh_status sh_fed_simulate_round(sh_fed_simulation *s) {
     uint64_t closed = sh_fed_server_view(s->server, s->now_ms).closed;
     s->now_ms++;
-    // everybody stays present
+    // Everybody stays present.
     for (size_t c = 0; c < s->settings.clients; c++) sh_fed_server_heard(s->server, s->now_ms, c);
     for (size_t c = 0; c < s->settings.clients; c++) {
         sh_fed_task task;
@@ -159,7 +159,7 @@ static sh_status begin_flight(sh_fed_simulation *s, sh_fed_flight *flight, uint6
     if (task.action != SH_FED_TRAIN) return SH_OK;  // all have answered since the newest model
     SH_TRY(sh_fed_simulate_train(s, &task, client, flight->values, &flight->update));
     rng = draw(s, DRAW_TIME, number);
-    // log-normal, median one second
+    // log-normal, median one second.
     flight->arrives_ms = s->now_ms + 1 + (int64_t)(1000 * exp(0.5 * (double)sh_rng_normal(&rng)));
     flight->client = client;
     flight->used = true;

@@ -44,13 +44,13 @@ static void put_name(unsigned char out[SH_SECURE_KEY], const party *p, const cha
 
 /* Each step loses a fifth of those who drop out in a round. */
 static void draw_steps(party *p) {
-    // apart from other draws of this seed
+    // Apart from other draws of this seed.
     sh_rng rng = sh_rng_stream((uint64_t)p->s->run->config.seed, SH_RNG_FED_SELECT,
                                DRAW_SECURE << 28, p->task.round * 1000003 + p->task.attempt);
     for (int step = 0; step < STEPS; step++)
         for (size_t i = 0; i < p->n; i++) {
             bool stays = (double)sh_rng_uniform(&rng) >= p->s->settings.dropout / STEPS;
-            // who is gone does not come back
+            // Who is gone does not come back.
             p->flags[step][i] = stays && (step == 0 || p->flags[step - 1][i]);
         }
 }
@@ -104,7 +104,7 @@ static sh_status begin(party *p) {
     put_name(p->terms.job, p, "job", 0);
     for (size_t i = 0; i < p->n; i++) {
         put_name(seed, p, "sign", p->ids[i]);
-        // all public keys, before any client starts
+        // All public keys, before any client starts.
         crypto_sign_seed_keypair(p->signers[i], signing, seed);
     }
     for (size_t i = 0; i < p->n; i++) {
@@ -124,12 +124,12 @@ static sh_status send_masked(party *p, size_t i) {
     SH_TRY(sh_fed_simulate_train(s, &p->task, p->ids[i], s->values, &update));
     SH_TRY(sh_fed_sum_check(update.values, p->terms.count));
     sh_rng rng = sh_rng_stream((uint64_t)s->run->config.seed, SH_RNG_FED_LOCAL, (uint32_t)p->ids[i],
-                               // apart from the draws of local training
+                               // Apart from the draws of local training.
                                p->task.round | (uint64_t)1 << 62);
     sh_fed_quantise(update.values, p->terms.count, s->settings.secure_clip, &rng, p->values);
     for (size_t v = 0; v < p->n; v++) p->to_one[v] = p->sealed[v * p->n + i];
     SH_TRY(sh_secure_client_mask(p->clients[i], p->flags[SHARED], p->to_one, p->values));
-    // modulo 2^32, where masks cancel
+    // Modulo 2^32, where masks cancel.
     for (size_t k = 0; k < p->terms.count; k++) p->sum[k] += p->values[k];
     size_t each = sizeof(sh_secure_advert) + 2 * sizeof(sh_secure_sealed) + SH_SECURE_SIGNATURE +
                   sizeof(sh_secret_share);
@@ -171,7 +171,7 @@ static sh_status give_sum(party *p) {
     if (came == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a round");
     for (size_t i = 0; i < p->n; i++) came[p->ids[i]] = p->flags[CAME][i];
     sh_fed_server_take_sum(p->s->server, came, (const int32_t *)p->sum,
-                           // back to values: one level of the quantisation
+                           // Back to values: one level of the quantisation.
                            sh_fed_step_of(p->s->settings.secure_clip));
     sh_free(came);
     return SH_OK;
@@ -190,7 +190,7 @@ static sh_status find_party(party *p) {
         p->task = task;
         p->ids[p->n++] = c;
     }
-    // two could subtract their own update and learn the other's
+    // Two could subtract their own update and learn the other's.
     if (p->n >= 3 && p->n <= SH_SECURE_CLIENTS_MOST) return SH_OK;
     SH_FAIL(SH_E_USAGE, "secure aggregation of %zu clients: 3 to %d take part in a round", p->n,
             SH_SECURE_CLIENTS_MOST);

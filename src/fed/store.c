@@ -59,7 +59,7 @@ sh_status sh_fed_store_open(const char *folder, bool create, sh_fed_store **stor
         SH_FAIL(SH_E_USAGE, "'%s' holds no federated training", folder);
         status = sh_error_hint("name the folder that 'shoal fed serve' told");
     } else {
-        // several HTTP threads share the connection
+        // Several HTTP threads share the connection.
         int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX;
         if (sqlite3_open_v2(store->path, &store->db, flags, NULL) != SQLITE_OK)
             status = fail(store);
@@ -257,7 +257,7 @@ static sh_status write_round(sh_fed_store *store, const sh_fed_server *server,
     sqlite3_bind_blob(statement, 2, sh_fed_server_hash(server), SH_FED_HASH, SQLITE_STATIC);
     SH_TRY(finish(store, statement));
     SH_TRY(prepare(store, "DELETE FROM hashes WHERE round < ?1", &statement));
-    // late updates of older rounds are refused
+    // Late updates of older rounds are refused.
     sqlite3_bind_int64(statement, 1, (sqlite3_int64)report->round + 1 - SH_FED_LATE_MOST);
     return finish(store, statement);
 }
@@ -289,7 +289,7 @@ sh_status sh_fed_store_commit(sh_fed_store *store, const sh_fed_server *server, 
     if (status == SH_OK) status = write_round(store, server, report, unix_s);
     if (status == SH_OK) status = write_counted(store, server);
     if (status == SH_OK) status = run(store, "COMMIT");
-    // nothing of the round stays
+    // Nothing of the round stays.
     if (status != SH_OK) sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
@@ -382,7 +382,7 @@ sh_status sh_fed_store_redeem(sh_fed_store *store, const char *token, const char
         status = SH_FAIL(SH_E_USAGE, "this token is not known here");
     } else if (status == SH_OK && found.client != 0) {
         *client_out = found.client;
-        // the same request again: its answer was lost
+        // The same request again: its answer was lost.
         if (memcmp(found.request, request_hash, SH_FED_HASH) != 0)
             status = SH_FAIL(SH_E_USAGE, "this token has been used");
     } else if (status == SH_OK && found.expires <= unix_s) {

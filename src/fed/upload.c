@@ -39,7 +39,7 @@ static sh_status begin(sh_fed_uploads *uploads, size_t client, const sh_fed_chun
                        sh_fed_upload **upload_out) {
     SH_TRY(make_room(uploads, client));
     sh_fed_uploads_drop(uploads, client);
-    // no overflow: bytes never exceed bytes_most
+    // No overflow: bytes never exceed bytes_most.
     if (chunk->total > uploads->bytes_most - uploads->bytes)
         return SH_FAIL(SH_E_MEMORY, "too many updates arrive at the same time");
     sh_fed_upload *upload = sh_alloc(1, sizeof *upload);

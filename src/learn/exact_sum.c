@@ -20,7 +20,7 @@ static double scale_of(double bound) {
  * it. */
 sh_status sh_exact_sum_init(sh_exact_sum *sum, size_t count, double bound) {
     *sum = (sh_exact_sum){.count = count, .bound = bound, .scale = scale_of(bound)};
-    // 2 words for each sum, and one that counts refused terms
+    // 2 words for each sum, and one that counts refused terms.
     sum->words = sh_alloc(2 * count + 1, sizeof *sum->words);
     return sum->words != NULL ? SH_OK : SH_FAIL(SH_E_MEMORY, "out of memory for %zu sums", count);
 }
@@ -47,7 +47,7 @@ void sh_exact_sum_add_one(sh_exact_sum *sum, size_t index, double term) {
     double scaled = term * sum->scale;
     int64_t high = sh_to_whole(scaled);
     sum->words[index] += high;
-    // low word: what the high word rounds away, in units of 2^-40
+    // Low word: what the high word rounds away, in units of 2^-40.
     sum->words[sum->count + index] += sh_to_whole((scaled - (double)high) * 0x1p40);
 }
 
@@ -73,7 +73,7 @@ sh_status sh_exact_sum_meet(sh_exact_sum *sum, sh_learn_team *team, double *valu
     }
     for (size_t i = 0; i < sum->count; i++) {
         double high = (double)sum->words[i], low = (double)sum->words[sum->count + i];
-        values_out[i] = (high + low * 0x1p-40) / sum->scale;  // exact: the scale is a power of two
+        values_out[i] = (high + low * 0x1p-40) / sum->scale;  // scale: a power of two
     }
     return SH_OK;
 }

@@ -90,7 +90,7 @@ static sh_status take_mean(sh_kmeans *m) {
             *x -= m->mean[j];
             if (fabs((double)*x) > rows->greatest) rows->greatest = fabs((double)*x);
         }
-    // collective, as integer scales derived from `greatest` must agree
+    // Collective, as integer scales derived from `greatest` must agree.
     return sh_learn_max(m->team, &rows->greatest, 1);
 }
 
@@ -180,7 +180,7 @@ static void look_through(sh_kmeans *m, const look *l, size_t first, sh_nearest_w
         drift_bounds(m, row, l->first, l->second, l->farthest);
         if (!stays(m, row, l->gap, work->row)) list[count++] = (uint32_t)row;
     }
-    // NULL list: dense rows are used in place, without a copy
+    // NULL list: dense rows are used in place, without a copy.
     sh_nearest_find(m->rows, &m->seen, first, count == end - first ? NULL : list, count, work,
                     near);
     for (size_t i = 0; i < count; i++)
@@ -369,7 +369,7 @@ static sh_status lloyd(sh_kmeans *m, double *gap, float *mean, sh_kmeans_step *s
     look l = look_of(m, gap);
     SH_TRY(
         sh_learn_agree(m->iteration == 0 ? m->team : &(sh_learn_team){.ranks = 1}, assign(m, &l)));
-    // the only message, unless a cluster is empty
+    // The only message, unless a cluster is empty.
     SH_TRY(sh_learn_sum(m->team, m->moved, words + 2));
     *step_out = (sh_kmeans_step){.changed = m->moved[words], .compared = m->moved[words + 1]};
     for (size_t i = 0; i < words; i++) m->sums[i] += m->moved[i];
@@ -400,7 +400,7 @@ static sh_status mini_batch(sh_kmeans *m, float *mean, sh_kmeans_step *step_out)
     if (status != SH_OK) goto out;
     sh_rng draws = sh_rng_stream(m->options.seed, SH_RNG_LEARN, 1U << 16, (uint64_t)m->iteration);
     for (size_t i = 0; i < batch; i++) {
-        // rows of lower ranks wrap around to large numbers
+        // Rows of lower ranks wrap around to large numbers.
         size_t row = (size_t)sh_rng_below(&draws, m->rows->total) - m->rows->first;
         if (row < m->rows->count) list[count++] = (uint32_t)row;
     }
@@ -470,7 +470,7 @@ void sh_kmeans_destroy(sh_kmeans *kmeans) {
 }
 
 static sh_status take_memory(sh_kmeans *m) {
-    // one more, so that no allocation is empty
+    // One more, so that no allocation is empty.
     size_t words = sum_words(m), rows = m->rows->count + 1;
     m->mean = sh_alloc(m->width, sizeof *m->mean);
     m->where = sh_alloc(m->k * m->width, sizeof *m->where);
@@ -486,7 +486,7 @@ static sh_status take_memory(sh_kmeans *m) {
     bool all = m->mean && m->where && m->centres && m->sums && m->moved && m->thread_moved &&
                m->cluster && m->upper && m->lower && m->drift && m->seen_rows;
     if (!all) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu clusters", m->k);
-    // -1: the first iteration compares every row
+    // -1: the first iteration compares every row.
     for (size_t i = 0; i < rows; i++) m->cluster[i] = -1;
     return sh_centres_init(&m->seen, m->k, m->width);
 }

@@ -59,8 +59,8 @@ static void draw_round(seeding *s, uint32_t round) {
     for (size_t i = 0; i < s->rows->count; i++) {
         sh_philox_block block = sh_rng_at(&stream, s->rows->first + i);
         uint64_t bits = (uint64_t)block.word[0] << 32 | block.word[1];
-        s->draw[i] =
-            ((double)(bits >> 11) + 0.5) * 0x1p-53;  // never 0, whose logarithm is infinite
+        // Never 0, whose logarithm is infinite.
+        s->draw[i] = ((double)(bits >> 11) + 0.5) * 0x1p-53;
     }
 }
 
@@ -75,7 +75,7 @@ static sh_status choose(seeding *s, const uint32_t *list, size_t count, size_t *
         if (x != own + i * width) memcpy(own + i * width, x, width * sizeof *x);
     }
     if (status == SH_OK)
-        // collective; in the order of ranks
+        // Collective; in the order of ranks.
         status = sh_learn_collect(s->team, own, count * width * sizeof *own, &all, &bytes);
     sh_free(own);
     SH_TRY(status);
@@ -101,7 +101,7 @@ static sh_status measure(seeding *s, size_t added) {
     sh_centres_set(&newest, s->chosen + (s->count - added) * width);
     sh_status status = sh_nearest_all(s->rows, &newest, s->team->threads, s->latest);
     for (size_t i = 0; status == SH_OK && i < s->rows->count; i++) {
-        // of equal distances the older candidate stays
+        // Of equal distances the older candidate stays.
         if (s->latest[i].distance >= s->distance[i]) continue;
         s->distance[i] = s->latest[i].distance;
         s->nearest[i] = s->latest[i].index + (int32_t)(s->count - added);
@@ -127,7 +127,7 @@ static sh_status sum_distances(seeding *s, double *phi_out) {
 /* The worker that has the row lists it, all others list nothing. */
 static sh_status choose_row(seeding *s, size_t row, size_t *added_out) {
     uint32_t own = (uint32_t)(row - s->rows->first);
-    // true on exactly one worker
+    // True on exactly one worker.
     bool mine = row >= s->rows->first && row - s->rows->first < s->rows->count;
     return choose(s, &own, mine ? 1 : 0, added_out);
 }
@@ -152,7 +152,7 @@ static sh_status too_few(const seeding *s, size_t distinct) {
 static size_t draw_point(sh_rng *draws, const double *weight, const double *distance,
                          size_t count) {
     double all = 0, sum = 0;
-    // `distance` is squared already
+    // `distance` is squared already.
     for (size_t i = 0; i < count; i++) all += weight[i] * distance[i];
     uint64_t bits = sh_rng_u64(draws);
     double at = ((double)(bits >> 11) + 0.5) * 0x1p-53 * all;
@@ -174,7 +174,7 @@ static double potential(const seeding *s, const double *weight, const double *di
     double sum = 0;
     for (size_t i = 0; i < s->count; i++) {
         double d = sh_distance(s->chosen + i * width, s->chosen + at * width, width);
-        // the first centre: distances were all 1
+        // The first centre: distances were all 1.
         next[i] = first || d < distance[i] ? d : distance[i];
         sum += weight[i] * next[i];
     }
@@ -234,7 +234,7 @@ static size_t weighted(const double *weight, size_t count) {
 
 /* A row is taken with probability min(1, l d^2 / phi), written without a division. */
 static sh_status parallel_round(seeding *s, uint32_t round, double phi, size_t *added_out) {
-    // l: candidates wanted of a round
+    // l: candidates wanted of a round.
     double wanted = s->options->oversample > 0 ? s->options->oversample : 2;
     wanted *= (double)s->options->k;
     uint32_t *list = sh_alloc(s->rows->count + 1, sizeof *list);

@@ -97,7 +97,7 @@ sh_status sh_learner_begin(shoal_run *run, sh_learn_team *team, sh_rows *rows_ou
 sh_status sh_learner_stepped(shoal_run *run, sh_learn_team *team, bool done, double loss_sum,
                              sh_learner_step *step_out) {
     int64_t rows = (int64_t)sh_loader_samples(run->loader);
-    // a double, as sh_learn_max takes doubles
+    // A double, as sh_learn_max takes doubles.
     double stops = run->hooks.stop != NULL && run->hooks.stop(run->hooks.user);
     if (team->ranks > 1) SH_TRY(sh_learn_max(team, &stops, 1));
     run->team.stops = stops > 0;

@@ -121,7 +121,7 @@ static sh_status kmeans_begin(sh_learner *learner) {
 static bool is_done(const own *o, double before) {
     if (takes_batches(o)) return false;
     double fell = before - o->last.inertia;
-    // no centre moved: a fixed point
+    // No centre moved: a fixed point.
     return o->last.shift == 0 || (o->options->tolerance > 0 && isfinite(before) &&
                                   fell <= o->options->tolerance * before);
 }
@@ -150,7 +150,7 @@ static size_t kmeans_metrics(const sh_learner *learner, const sh_loss_result *si
     size_t count = 0;
     (void)since;
     double rows = (double)o->rows.total;
-    // mean inertia of a row
+    // Mean inertia of a row.
     fields[count++] = (sh_metric){"train_loss", SH_METRIC_REAL, .r = o->last.inertia / rows};
     fields[count++] = (sh_metric){"inertia", SH_METRIC_REAL, .r = o->last.inertia};
     fields[count++] = (sh_metric){"changed", SH_METRIC_INT, .i = o->last.changed};
@@ -176,7 +176,7 @@ static sh_learner_cost kmeans_cost(const sh_learner *learner) {
     sh_learner_cost cost = sh_learner_net_cost(learner);
     const own *o = learner->own;
     cost.flops = cost.forward_flops;
-    // k (width + 1) integers of 8 bytes, and two counters
+    // The sum of an iteration: k (width + 1) integers of 8 bytes, and two counters.
     cost.exchanged_bytes = 2 * cost.parameter_bytes + 8 * (double)o->options->k + 16;
     return cost;
 }

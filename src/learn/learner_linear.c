@@ -18,8 +18,7 @@ typedef struct own {
     sh_separator_model *separator;  // of the others
     sh_learn_team team;
     sh_rows rows;
-    size_t outputs;  // of the net
-    // from 0 on
+    size_t outputs;     // of the net
     int64_t problem;    // L2SVM of several classes: the class against the others
     sh_newton *newton;  // NULL: training has not begun
     float *low;         // (all weights): what floats leave of the weights
@@ -91,7 +90,7 @@ static int64_t linear_steps(const sh_learner *learner) {
 static void put_output(shoal_run *run, own *o, size_t k, const double *w, double sign) {
     size_t width = o->rows.width;
     for (size_t i = 0; i <= width; i++) {
-        // weights (outputs, width), behind them biases (outputs)
+        // Weights (outputs, width), behind them biases (outputs).
         size_t at = i < width ? k * width + i : o->outputs * width + k;
         double value = sign * w[i];
         run->model.blocks.weights[at] = (float)value;
@@ -134,7 +133,7 @@ static sh_status take_weights(shoal_run *run, own *o) {
     size_t stride = o->rows.width + 1, outputs = is_multinomial(o) ? o->outputs : 1;
     double *w = sh_alloc(outputs * stride, sizeof *w);
     if (w == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for weights");
-    // the net's output that holds this problem's weights
+    // The net's output that holds this problem's weights.
     size_t first = is_binary(o) ? 1 : is_multinomial(o) ? 0 : (size_t)o->problem;
     for (size_t k = 0; k < outputs; k++) get_output(run, o, first + k, w + k * stride);
     sh_status status = sh_newton_restore(o->newton, w, (double)o->radius[0]);
@@ -200,7 +199,7 @@ static sh_status linear_begin(sh_learner *learner) {
     if (o->linear != NULL && o->linear->l1 > 0)
         return SH_FAIL(SH_E_USAGE, "solver newton has no l1: take solver auto");
     bool goes_on = run->at.step > 0;
-    // radius[1]: the class that the run was interrupted at
+    // radius[1]: the class that the run was interrupted at.
     o->problem = goes_on ? (int64_t)o->radius[1] : 0;
     SH_TRY(open_problem(o));
     if (goes_on) return take_weights(run, o);
@@ -259,7 +258,7 @@ static sh_status step_squares(shoal_run *run, own *o, sh_learner_step *step_out)
 
 /* Of several classes, each against the others in turn. */
 static sh_status next_problem(own *o, bool *done_inout) {
-    // classes left, one against the others
+    // Classes left, one against the others.
     bool more = o->task == TASK_L2SVM && !is_binary(o) && o->problem + 1 < (int64_t)o->outputs;
     if (!*done_inout || !more) return SH_OK;
     o->problem++;

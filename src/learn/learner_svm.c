@@ -100,7 +100,7 @@ static bool beat(void *user) {
 /* The run's net becomes one with so many vectors and experts. */
 static sh_status grow_net(shoal_run *run, const own *o) {
     const sh_svm_spec *s = o->options;
-    // a layer has one vector at least; its factor is then 0
+    // A layer has one vector at least; its factor is then 0.
     size_t vectors = o->model.vectors > 0 ? o->model.vectors : 1;
     char *text = sh_format(
         "{name: svm, solver: %s, kernel: %s, c: %.17g, epsilon: %.17g, gamma: %.17g, coef0: %.17g, "

@@ -33,11 +33,11 @@ typedef struct problem {
 /* Row `index` with intercept and target, times the root of its weight. */
 static void fill_row(const problem *p, size_t index, float *buffer, double *row_out) {
     const sh_rows *rows = p->rows;
-    // weighted least squares: rows times sqrt(weight)
+    // Weighted least squares: rows times sqrt(weight).
     double s = rows->weight != NULL ? sqrt(rows->weight[index]) : 1;
     const float *x = sh_rows_at(rows, index, buffer);
     for (size_t i = 0; i < rows->width; i++) row_out[i] = s * (double)x[i] * p->scale[i];
-    // the column of ones
+    // The column of ones.
     if (p->options->intercept) row_out[rows->width] = s * p->scale[rows->width];
     row_out[p->n] = s * rows->target[index] * p->scale[p->n];
 }
@@ -57,7 +57,7 @@ static void add_tile(const problem *p, size_t tile, const double *r, double *x, 
 
 /* Columns went through R^-1 (NULL: as they are). */
 static sh_status sum_gram(problem *p, const double *r) {
-    // products of two values of at most 1, over a tile
+    // Products of two values of at most 1, over a tile.
     const double bound = 4 * SH_TILE_ROWS;  // columns are at most 1
     size_t pairs = p->columns * (p->columns + 1) / 2;
     sh_exact_sum all;
@@ -74,8 +74,8 @@ static sh_status sum_gram(problem *p, const double *r) {
 #pragma omp for schedule(dynamic)
         for (size_t tile = 0; tile < sh_rows_tiles(p->rows); tile++)
             if (ready) add_tile(p, tile, r, x, g, buffer, &own);
-#pragma omp critical(learn_sum)  // integers: threads join in any order with the same bits
-        {
+#pragma omp critical(learn_sum)
+        {  // integers: threads join in any order with the same bits
             if (ready) sh_exact_sum_join(&all, &own);
             failed |= !ready;
         }
@@ -93,7 +93,7 @@ static sh_status sum_gram(problem *p, const double *r) {
     size_t at = 0;
     for (size_t i = 0; status == SH_OK && i < p->columns; i++)
         for (size_t j = i; j < p->columns; j++)
-            // both triangles
+            // Both triangles.
             p->gram[i * p->columns + j] = p->gram[j * p->columns + i] = values[at++];
     sh_free(values);
     sh_exact_sum_fini(&all);
@@ -111,7 +111,7 @@ static sh_status scale_by_greatest(problem *p) {
     for (size_t i = 0; status == SH_OK && i < p->rows->count; i++) {
         fill_row(p, i, buffer, row);
         for (size_t j = 0; j < p->columns; j++)
-            // NaN becomes infinite, which the maximum keeps
+            // NaN becomes infinite, which the maximum keeps.
             if (!(fabs(row[j]) <= most[j])) most[j] = isfinite(row[j]) ? fabs(row[j]) : INFINITY;
     }
     status = sh_learn_agree(p->team, status);
@@ -147,11 +147,11 @@ static void cholesky(const double *a, size_t stride, size_t n, double least, dou
             if (factor == 0) continue;
             for (size_t j = i; j < n; j++) row[j] -= factor * above[j];
         }
-        // nothing but rounding is left of the column
+        // Nothing but rounding is left of the column.
         if (!dropped[i] && !(row[i] > least * a[i * stride + i])) dropped[i] = true;
         if (dropped[i]) {
             memset(row, 0, n * sizeof *row);
-            // no other column refers to the dropped one
+            // No other column refers to the dropped one.
             for (size_t k = 0; k < i; k++) r[k * n + i] = 0;
             row[i] = 1;
             continue;
@@ -198,7 +198,7 @@ static sh_status estimate_condition(problem *p) {
     if (x == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu columns", n);
     double *y = x + n;
     for (int inverse = 0; inverse < 2; inverse++) {
-        // a start with a share of every direction
+        // A start with a share of every direction.
         for (size_t i = 0; i < n; i++) x[i] = p->dropped[i] ? 0 : 1 + 0.1 * (double)(i % 7);
         double norm = 1;
         for (int turn = 0; turn < TURNS; turn++) {
@@ -224,7 +224,7 @@ static sh_status estimate_condition(problem *p) {
             norm = sqrt(norm);
             for (size_t i = 0; i < n && norm > 0; i++) x[i] /= norm;
         }
-        // eigenvalues of R^T R are squares of R's singular values
+        // Eigenvalues of R^T R are squares of R's singular values.
         *(inverse ? &least : &most) = sqrt(norm);
     }
     p->condition = most * least;
@@ -247,7 +247,7 @@ static sh_status factor_gram(problem *p) {
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
             a[i * n + j] = p->gram[i * p->columns + j] + (i == j ? penalty_at(p, i) : 0);
-    // pivot, relative to the column's square, below which it is dropped
+    // Pivot, relative to the column's square, below which it is dropped.
     cholesky(a, n, n, 4 * (double)n * 0x1p-52, p->r, p->dropped);
     for (size_t i = 0; i < n; i++) p->qy[i] = p->dropped[i] ? 0 : p->gram[i * p->columns + n];
     forward(p->r, n, p->qy);
@@ -287,7 +287,7 @@ static sh_status cholesky_turn(problem *p, double shift, double *factor_out) {
         for (size_t j = 0; j < n; j++) a[i * n + j] = p->gram[i * p->columns + j];
     sh_status status = SH_OK;
     if (shift > 0)
-        // first turn: the shift keeps pivots positive
+        // First turn: the shift keeps pivots positive.
         for (size_t i = 0; i < n; i++) a[i * n + i] += penalty_at(p, i) + shift;
     else
         status = add_penalty(p, a);
@@ -301,7 +301,7 @@ static sh_status cholesky_turn(problem *p, double shift, double *factor_out) {
 static bool drop_dependent(problem *p) {
     bool found = false;
     for (size_t i = 0; i < p->n; i++) {
-        // within rounding, n operations on numbers of at most 1
+        // Within rounding, n operations on numbers of at most 1.
         if (p->dropped[i] || p->r[i * p->n + i] >= 16 * (double)p->n * 0x1p-52) continue;
         p->dropped[i] = found = true;
     }
@@ -313,13 +313,13 @@ static bool drop_dependent(problem *p) {
 static sh_status factor_tsqr(problem *p, const double *plain, double *next) {
     enum { TURNS = 3 };
     size_t n = p->n;
-    // after Fukaya et al. (2020), "Shifted Cholesky QR"
+    // After Fukaya et al. (2020), "Shifted Cholesky QR".
     double shift = 11 * (double)n * (double)(n + 1) * 0x1p-53;
     memcpy(p->gram, plain, p->columns * p->columns * sizeof *plain);
     SH_TRY(cholesky_turn(p, shift, p->r));
     for (int turn = 1; turn < TURNS; turn++) {
         SH_TRY(sum_gram(p, p->r));
-        // columns of X R^-1 are nearly orthonormal: well conditioned
+        // Columns of X R^-1 are nearly orthonormal: well conditioned.
         SH_TRY(cholesky_turn(p, 0, next));
         multiply_upper(p->r, next, n);
     }
@@ -359,7 +359,7 @@ static void centre_gram(const problem *p, double *g) {
     size_t stride = p->columns, ones = p->rows->width;
     memcpy(g, p->gram, stride * stride * sizeof *g);
     if (!p->options->intercept) return;
-    // the ones' row of the Gram matrix: sums of columns
+    // The ones' row of the Gram matrix: sums of columns.
     const double *mean = p->gram + ones * stride;
     for (size_t i = 0; i < stride; i++)
         for (size_t j = 0; j < stride; j++) g[i * stride + j] -= mean[i] * mean[j] / mean[ones];
@@ -390,7 +390,7 @@ static sh_status descend(const problem *p, double *w, int64_t *rounds_out) {
             double by = to - w[j];
             if (by == 0) continue;
             w[j] = to;
-            // O(width) keeps slack = X^T (y - X w)
+            // O(width) keeps slack = X^T (y - X w).
             for (size_t i = 0; i < width; i++) slack[i] -= by * g[j * stride + i];
             changed = fmax(changed, fabs(by) * sqrt(own));
         }
@@ -419,20 +419,20 @@ static sh_status sum_residuals(const problem *p, const double *w, double *residu
         bounds[1] = fmax(bounds[1], fmax(1, s) * fmax(1, fabs(rows->target[i])));
     }
     SH_TRY(sh_learn_max(p->team, bounds, SH_COUNT(bounds)));
-    // bounds |x.w + b - y| (Cauchy and Schwarz)
+    // Bounds |x.w + b - y| (Cauchy and Schwarz).
     double gap = sqrt(length * (bounds[0] + 1)) + bounds[1];
     sh_exact_sum sum;
     SH_TRY(sh_exact_sum_init(&sum, SH_COUNT(sums), fmax(gap, 1) * gap * fmax(bounds[1], 1) * 1.01));
     for (size_t i = 0; i < rows->count; i++) {
         double s = rows->weight != NULL ? rows->weight[i] : 1, y = rows->target[i];
         double off = sh_rows_dot(rows, i, w) + w[rows->width] - y;
-        // all four sums in one message
+        // All four sums in one message.
         sh_exact_sum_add(&sum, (const double[]){s * off * off, s * y, s * y * y, s});
     }
     sh_status status = sh_exact_sum_meet(&sum, p->team, sums);
     sh_exact_sum_fini(&sum);
     *residual_out = sums[0];
-    // about the mean only with an intercept
+    // About the mean only with an intercept.
     *total_out = sums[2] - (p->options->intercept ? sums[1] * sums[1] / sums[3] : 0);
     return status;
 }
@@ -477,7 +477,7 @@ static sh_status finish(const problem *p, const double *w, sh_ls_result *result)
     result->w = sh_alloc(width + 1, sizeof *result->w);
     if (result->w == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for %zu weights", width);
     for (size_t i = 0; i < p->n; i++) {
-        // columns were multiplied by `scale`, so coefficients are, too
+        // Columns were multiplied by `scale`, so coefficients are, too.
         result->w[i] = w[i] * p->scale[i] / p->scale[p->n];
         if (p->dropped[i] && result->dropped++ == 0) result->dropped_first = i;
     }
@@ -542,7 +542,7 @@ static sh_status solve(problem *p, sh_ls_result *result) {
     scale_by_length(p);
     SH_TRY(factor_gram(p));
     double *w = p->qy;
-    // a Gram matrix squares the condition: few digits would be left
+    // A Gram matrix squares the condition: few digits would be left.
     bool doubtful = p->condition > 1e6;
     for (size_t i = 0; i < p->n; i++) doubtful |= p->dropped[i];
     if (p->options->l1 > 0) {

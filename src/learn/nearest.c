@@ -11,14 +11,14 @@
 #include "tensor/kernels/packed_gemm.h"
 
 sh_status sh_centres_init(sh_centres *centres, size_t count, size_t width) {
-    // |c|^2 once for each centre, for all rows
     *centres = (sh_centres){.count = count, .width = width};
     centres->square = sh_alloc(count, sizeof *centres->square);
     return centres->square != NULL ? SH_OK
                                    : SH_FAIL(SH_E_MEMORY, "out of memory for %zu centres", count);
 }
 
-/* Squares are rounded to float, an error that the bound e includes. */
+/* |c|^2 is computed once for each centre. Squares are rounded to float, an error that the bound e
+ * includes. */
 void sh_centres_set(sh_centres *centres, const float *x) {
     centres->x = x;
     centres->square_most = 0;

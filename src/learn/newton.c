@@ -11,7 +11,7 @@ struct sh_newton {
     sh_newton_options options;
     const sh_rows *rows;
     sh_learn_team *team;
-    // stride: one output's weights and intercept
+    // stride: one output's weights and intercept.
     size_t stride, count;  // width + 1; of all weights
     double *w, *gradient, *step, *trial, *residual, *direction, *product;  // (count) each
     double *z, *trial_z;  // (rows, outputs): at w, and at the trial weights
@@ -54,7 +54,7 @@ static double row_loss(const sh_newton *n, size_t row, const double *z, double *
             return gap * gap / 2;
         case SH_GLM_LOGISTIC:
             y = sign_of(n, row) * z[0];
-            // either branch takes exp of a negative number: no overflow
+            // Either branch takes exp of a negative number: no overflow.
             return y > 0 ? log1p(exp(-y)) : log1p(exp(y)) - y;
         case SH_GLM_SQUARED_HINGE:
             gap = 1 - sign_of(n, row) * z[0];
@@ -97,13 +97,13 @@ static void row_curve(const sh_newton *n, size_t row, const double *z, double *u
             u[0] *= y * (1 - y);
             return;
         case SH_GLM_SQUARED_HINGE:
-            // generalised derivative: 0 outside the margin
+            // Generalised derivative: 0 outside the margin.
             u[0] = 1 - sign_of(n, row) * z[0] > 0 ? 2 * u[0] : 0;
             return;
         default:
             multinomial(z, n->options.outputs, (size_t)n->rows->target[row], chance);
             for (size_t k = 0; k < n->options.outputs; k++) mean += chance[k] * u[k];
-            // (diag(p) - p p^T) u without the matrix
+            // (diag(p) - p p^T) u without the matrix.
             for (size_t k = 0; k < n->options.outputs; k++) u[k] = chance[k] * (u[k] - mean);
     }
 }
@@ -128,7 +128,7 @@ static void outputs_of(const sh_newton *n, size_t row, const double *w, double *
 
 /* At most |z| of any row under weights of this length. */
 static double z_most(const sh_newton *n, const double *w) {
-    // Cauchy and Schwarz, and room for rounding
+    // Cauchy and Schwarz, and room for rounding.
     return sqrt(dot(w, w, n->count) * n->square_most) * (1 + 1e-12);
 }
 
@@ -210,7 +210,7 @@ static void add_row(const sh_newton *n, size_t row, const double *factor, double
  * at z_i times x_i.v. `bound`: the greatest magnitude of a factor. */
 static sh_status sum_rows(sh_newton *n, const double *v, bool curved, double bound, double *out) {
     size_t outputs = n->options.outputs, count = n->count;
-    // the greatest entry of a row
+    // The greatest entry of a row.
     double cell = n->rows->greatest > 1 ? n->rows->greatest : 1;  // the intercept's is 1
     // sums over all rows fit 64 bits
     double scale = sh_whole_scale(bound * n->weight_most * cell, n->rows->total);
@@ -219,7 +219,7 @@ static sh_status sum_rows(sh_newton *n, const double *v, bool curved, double bou
     {
         int64_t *words = n->words + (size_t)omp_get_thread_num() * count;
         memset(words, 0, count * sizeof *words);
-        // factors and scratch of row_curve, (outputs) each
+        // Factors and scratch of row_curve, (outputs) each.
         double *factor = sh_alloc(2 * outputs, sizeof *factor);
 #pragma omp for schedule(static)
         for (size_t row = 0; row < n->rows->count; row++) {
@@ -240,7 +240,7 @@ static sh_status sum_rows(sh_newton *n, const double *v, bool curved, double bou
         sh_free(factor);
     }
     if (failed) return SH_FAIL(SH_E_MEMORY, "out of memory for a gradient");
-    // integers: the order of threads changes no bit
+    // Integers: the order of threads changes no bit.
     for (int thread = 1; thread < n->team->threads; thread++)
         for (size_t i = 0; i < count; i++) n->words[i] += n->words[(size_t)thread * count + i];
     SH_TRY(sh_learn_sum(n->team, n->words, count));  // collective: the only message
@@ -266,7 +266,7 @@ static double slope_most(const sh_newton *n) {
 /* A bound of the second derivative times x.v; the factor 2 covers the mean that multinomial
  * subtracts. */
 static double curve_most(const sh_newton *n, const double *v) {
-    // by loss: square, logistic, squared hinge, multinomial
+    // By loss: square, logistic, squared hinge, multinomial.
     static const double most[] = {1, 0.25, 2, 1};
     return most[n->options.loss] * 2 * z_most(n, v);
 }
@@ -303,23 +303,23 @@ static sh_status solve_inside(sh_newton *n, int64_t *products_out) {
         n->step[i] = 0;
         n->residual[i] = n->direction[i] = -n->gradient[i];
     }
-    // inexact Newton: a tenth of the gradient is enough
+    // Inexact Newton: a tenth of the gradient is enough.
     double rr = dot(n->residual, n->residual, count), goal = 0.1 * n->norm;
     size_t most = count > 50 ? count : 50;
     for (size_t turn = 0; turn < most && sqrt(rr) > goal; turn++) {
-        // one sum over workers
+        // One sum over workers.
         SH_TRY(sum_rows(n, n->direction, true, curve_most(n, n->direction), n->product));
         ++*products_out;
         double curve = dot(n->direction, n->product, count);
         if (curve <= 0) break;  // flat to the last bit
         double t = rr / curve;
         axpy(t, n->direction, n->step, count);
-        // crossed the rim: step back and stop on it
+        // Crossed the rim: step back and stop on it.
         if (sqrt(dot(n->step, n->step, count)) > n->radius) {
             axpy(-t, n->direction, n->step, count);
             t = to_rim(n);
             axpy(t, n->direction, n->step, count);
-            // keeps residual = -gradient - H step, for `predicted`
+            // Keeps residual = -gradient - H step, for `predicted`.
             axpy(-t, n->product, n->residual, count);
             return SH_OK;
         }
@@ -335,7 +335,7 @@ static sh_status solve_inside(sh_newton *n, int64_t *products_out) {
 /* Lin and More's rules for the radius, given how good the model of f was. */
 static void change_radius(sh_newton *n, double actual, double predicted, double slope,
                           double length) {
-    // minimum of the parabola through f, slope and trial
+    // Minimum of the parabola through f, slope and trial.
     double alpha = -actual - slope <= 0 ? 4 : fmax(0.25, -0.5 * (slope / (-actual - slope)));
     if (actual < 1e-4 * predicted)
         n->radius = fmin(fmax(alpha, 0.25) * length, 0.5 * n->radius);
@@ -345,7 +345,7 @@ static void change_radius(sh_newton *n, double actual, double predicted, double 
         n->radius = fmax(0.25 * n->radius, fmin(alpha * length, 4 * n->radius));
     else
         n->radius = fmax(n->radius, fmin(alpha * length, 4 * n->radius));
-    // as checkpoints hold it, so that resuming changes nothing
+    // As checkpoints hold it, so that resuming changes nothing.
     n->radius = (double)(float)n->radius;
 }
 
@@ -362,7 +362,7 @@ sh_status sh_newton_iterate(sh_newton *n, sh_newton_step *step_out) {
     SH_TRY(solve_inside(n, &step_out->products));
     for (size_t i = 0; i < n->count; i++) n->trial[i] = as_pair(n->w[i] + n->step[i]);
     double slope = dot(n->gradient, n->step, n->count), trial;
-    // fall of the quadratic model, without another product
+    // Fall of the quadratic model, without another product.
     double predicted = -0.5 * (slope - dot(n->step, n->residual, n->count));
     SH_TRY(sum_losses(n, n->trial, n->trial_z, &trial));
     double actual = n->objective - trial, length = sqrt(dot(n->step, n->step, n->count));
@@ -384,7 +384,7 @@ sh_status sh_newton_iterate(sh_newton *n, sh_newton_step *step_out) {
 
 /* Where nothing is left to gain in doubles, too. */
 bool sh_newton_is_done(const sh_newton *n, double epsilon) {
-    // LIBLINEAR's rule, relative to the first gradient
+    // LIBLINEAR's rule, relative to the first gradient.
     return n->norm <= epsilon * n->stop_scale * n->first_norm || n->norm == 0 ||
            n->radius < 1e-14 * sqrt(dot(n->w, n->w, n->count));
 }
@@ -407,7 +407,7 @@ static sh_status measure(sh_newton *n) {
     n->target_most = most[2];
     bool signs = n->options.loss == SH_GLM_LOGISTIC || n->options.loss == SH_GLM_SQUARED_HINGE;
     double total = (double)n->rows->total, ones = (double)positives;
-    // LIBLINEAR's scale: rare classes need a smaller gradient
+    // LIBLINEAR's scale: rare classes need a smaller gradient.
     n->stop_scale = signs ? fmax(fmin(ones, total - ones), 1) / total : 1;
     return SH_OK;
 }
@@ -452,7 +452,7 @@ sh_status sh_newton_create(const sh_newton_options *options, const sh_rows *rows
                            sh_learn_team *team, sh_newton **newton_out) {
     sh_newton *n = sh_alloc(1, sizeof *n);
     if (n == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a linear model");
-    // stride: one more for the intercept, used or not
+    // stride: one more for the intercept, used or not.
     *n = (sh_newton){.options = *options, .rows = rows, .team = team, .stride = rows->width + 1};
     n->count = n->stride * options->outputs;
     sh_status status = begin(n);

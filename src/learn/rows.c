@@ -20,7 +20,7 @@ static sh_status copy_sparse(const sh_dataset *dataset, size_t from, sh_rows *ro
         size_t row = sh_view_at(dataset, from + i);
         values += source->start[row + 1] - source->start[row];
     }
-    // an empty matrix still has room for one
+    // An empty matrix still has room for one.
     SH_TRY(sh_sparse_init(&rows->sparse, rows->count > 0 ? rows->count : 1, rows->width,
                           values > 0 ? values : 1));
     for (size_t i = 0; i < rows->count; i++) {
@@ -72,7 +72,7 @@ static double greatest_here(const sh_rows *rows) {
     double most = 0;
     for (size_t i = 0; i < count; i++) {
         double size = fabs((double)values[i]);
-        // negated: NaN is not below anything
+        // Negated: NaN is not below anything.
         if (!(size <= most)) most = isfinite(size) ? size : INFINITY;
     }
     return most;
@@ -109,14 +109,14 @@ sh_status sh_rows_open(const sh_dataset *dataset, sh_learn_team *team, sh_rows *
     if (parts->ranks > 0) {
         rows.total = 0;
         for (int rank = 0; rank < parts->ranks; rank++) {
-            // global number of this worker's first row
+            // Global number of this worker's first row.
             if (rank == parts->rank) rows.first = rows.total;
             rows.total += parts->sizes[rank];
         }
     } else {
         size_t tiles = (rows.total + SH_TILE_ROWS - 1) / SH_TILE_ROWS, rank = (size_t)team->rank;
         size_t begin = tiles * rank / (size_t)team->ranks * SH_TILE_ROWS;
-        // whole tiles, shares that differ by one at most
+        // Whole tiles, shares that differ by one at most.
         size_t end = tiles * (rank + 1) / (size_t)team->ranks * SH_TILE_ROWS;
         if (end > rows.total) end = rows.total;
         from = rows.first = begin;  // without parts, all see the same data set
@@ -184,12 +184,12 @@ double sh_rows_dot(const sh_rows *rows, size_t index, const double *w) {
     size_t i = 0;
     for (; i + LANES <= rows->width; i += LANES)
         for (int j = 0; j < LANES; j++) lane[j] += (double)x[i + (size_t)j] * w[i + (size_t)j];
-    // the rest of a row, after whole vectors
+    // The rest of a row, after whole vectors.
     for (; i < rows->width; i++) lane[0] += (double)x[i] * w[i];
     return add_lanes(lane);
 }
 
-/* y += factor x of one row; a sparse row touches its stored entries alone. */
+/* Adds factor x to y, x being one row; a sparse row touches its stored entries alone. */
 void sh_rows_axpy(const sh_rows *rows, size_t index, double factor, double *y) {
     if (rows->x == NULL) {
         for (size_t i = rows->sparse.start[index]; i < rows->sparse.start[index + 1]; i++)

@@ -25,7 +25,7 @@ enum { CANDIDATE_WORDS = sizeof(candidate) / sizeof(int64_t) };
  * workers hold the same rows at any time. */
 typedef struct cache {
     size_t slots;
-    // a whole number of rows, two at least: i and j of a step
+    // Slots are two at least, for the rows i and j of a step.
     float *values;                // (slots, count)
     int64_t *row;                 // (slots): -1: free
     int32_t *newer, *older, *at;  // (slots) a list, and (all rows): the slot, -1: none
@@ -36,7 +36,7 @@ typedef struct solver {
     sh_smo_problem *problem;
     sh_learn_team *team;
     size_t count, variables;
-    // gradient of the dual, |x|^2, the row that has just travelled
+    // Gradient of the dual, |x|^2, the row that has just travelled.
     double *gradient, *square, *x;  // (variables), (rows of the data), (width)
     double *diagonal;               // (count): K(x, x)
     float *row;                     // (width) as it travels
@@ -137,7 +137,7 @@ static sh_status kernel_row(solver *s, int64_t row, const float **row_out) {
         const float *x = sh_rows_at(rows, (size_t)row - rows->first, s->row);
         if (x != s->row) memcpy(s->row, x, rows->width * sizeof *x);
     }
-    // collective: caches are equal, so all workers miss together
+    // Collective: caches are equal, so all workers miss together.
     SH_TRY(sh_learn_broadcast(s->team, owner, s->row, rows->width * sizeof *s->row));
     double square = 0;
     for (size_t i = 0; i < rows->width; i++) {
@@ -199,7 +199,7 @@ static sh_status elect(solver *s, candidate *own) {
     if (s->team->ranks == 1) return SH_OK;
     int64_t words[CANDIDATE_WORDS];
     memcpy(words, own, sizeof words);
-    // one gather, (ranks, CANDIDATE_WORDS)
+    // One gather, (ranks, CANDIDATE_WORDS).
     SH_TRY(sh_learn_gather(s->team, words, CANDIDATE_WORDS, s->gathered));
     double low = own->low;
     for (int rank = 0; rank < s->team->ranks; rank++) {
@@ -323,7 +323,7 @@ static void store(solver *s, const candidate *c) {
 static void add_kernel_rows(solver *s, double by_i, const float *row_i, double by_j,
                             const float *row_j) {
     const double *y = s->problem->y;
-    // both variables of a row share its kernel values
+    // Both variables of a row share its kernel values.
     for (size_t half = 0; half < s->variables; half += s->count) {
         double *g = s->gradient + half;
         for (size_t t = 0; t < s->count; t++)
@@ -354,11 +354,11 @@ static sh_status warm_gradient(solver *s) {
         double by;
     } part;
     part *own = sh_alloc(s->count + 1, sizeof *own), *all = NULL;
-    if (own == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a warm start");  // never empty
+    if (own == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for a warm start");
     size_t parts = 0, bytes = 0;
     for (size_t t = 0; t < s->count; t++) {
         double by = p->a[t] * p->y[t];
-        // a row's two variables in regression: one kernel row serves both
+        // A row's two variables in regression: one kernel row serves both.
         if (p->twice) by += p->a[s->count + t] * p->y[s->count + t];
         if (by != 0) own[parts++] = (part){(int64_t)(p->rows->first + row_of(s, t)), by};
     }
@@ -367,7 +367,7 @@ static sh_status warm_gradient(solver *s) {
     all = collected;
     for (size_t k = 0; status == SH_OK && k < bytes / sizeof *all; k++) {
         const float *row;
-        // collective: in the order of all[], equal on all workers
+        // Collective: in the order of all[], equal on all workers.
         status = kernel_row(s, all[k].row, &row);
         if (status == SH_OK) add_kernel_rows(s, all[k].by, row, 0, row);
     }
@@ -380,7 +380,7 @@ static sh_status warm_gradient(solver *s) {
  * others allow. */
 static sh_status find_rho(const solver *s, sh_smo_result *result) {
     const sh_smo_problem *p = s->problem;
-    // bounds: the maximum of -upper is minus the least upper
+    // Bounds: the maximum of -upper is minus the least upper.
     double bounds[3] = {-INFINITY, -INFINITY, 1}, sums[3];  // -upper, lower, |terms|
     for (size_t t = 0; t < s->variables; t++) {
         double yg = p->y[t] * s->gradient[t];
@@ -424,7 +424,7 @@ static sh_status iterate(solver *s, sh_smo_result *result) {
         SH_TRY(choose_j(s, &i, row_i, &j));
         result->violation = i.value + j.low;
         if (j.id < 0 || result->violation < tolerance) return SH_OK;
-        // equal steps on all workers, as `stop` has to agree
+        // Equal steps on all workers, as `stop` has to agree.
         bool asks = p->stop != NULL && result->steps % ASK_EVERY == ASK_EVERY - 1;
         result->stopped =
             (p->steps_most > 0 && result->steps >= p->steps_most) || (asks && p->stop(p->user));
@@ -448,7 +448,7 @@ static sh_status find_owners(solver *s) {
 static sh_status open_cache(solver *s) {
     double count = (double)(s->count > 0 ? s->count : 1);
     SH_TRY(sh_learn_max(s->team, &count, 1));
-    // floats of a kernel row on the worker with most rows
+    // Floats of a kernel row on the worker with most rows.
     double slots = (double)s->problem->cache_bytes / (count * sizeof(float));
     slots = fmin(fmax(slots, 2), (double)s->problem->rows->total);
     if (slots < 2) slots = 2;
@@ -464,7 +464,7 @@ static sh_status take_memory(solver *s) {
     s->diagonal = sh_alloc(s->count + 1, sizeof *s->diagonal);
     s->x = sh_alloc(rows->width, sizeof *s->x);
     s->row = sh_alloc(rows->width, sizeof *s->row);
-    // one more: where the last worker's rows end
+    // One more: where the last worker's rows end.
     s->first = sh_alloc((size_t)s->team->ranks + 1, sizeof *s->first);
     s->gathered = sh_alloc((size_t)s->team->ranks * CANDIDATE_WORDS, sizeof *s->gathered);
     if (!s->gradient || !s->square || !s->diagonal || !s->x || !s->row || !s->first || !s->gathered)

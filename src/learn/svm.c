@@ -7,10 +7,9 @@
 
 #include "base/memory.h"
 
-static const char *const solver_names[SH_SVM_SOLVERS] = {"smo", "cascade", "dc", "dc-filter",
-                                                         // names of options, in the order of
-                                                         // sh_svm_solver
-                                                         "cp", "ca-bkm", "ca-fcfs", "ca-random"};
+/* As options name them, in the order of sh_svm_solver. */
+static const char *const solver_names[SH_SVM_SOLVERS] = {"smo", "cascade", "dc",      "dc-filter",
+                                                         "cp",  "ca-bkm",  "ca-fcfs", "ca-random"};
 
 const char *sh_svm_solver_name(sh_svm_solver solver) { return solver_names[solver]; }
 
@@ -54,11 +53,11 @@ static sh_status problem_init(problem *p, const uint8_t *keep) {
     for (size_t t = 0; t < p->count; t++) {
         double target = rows->target[p->list[t]];
         double weight = rows->weight != NULL ? rows->weight[p->list[t]] : 1;
-        // C times the row's weight, for both variables of a row
+        // C times the row's weight, for both variables of a row.
         most[t] = most[p->count + t] = p->options->c * weight;
         y[t] = p->regression || (size_t)target == p->a ? 1 : -1;
         y[p->count + t] = -1;
-        // epsilon - y and epsilon + y: the linear terms of epsilon-SVR
+        // Linear terms of epsilon-SVR: epsilon - y and epsilon + y.
         linear[t] = p->regression ? p->options->epsilon - target : -1;
         linear[p->count + t] = p->options->epsilon + target;
     }
@@ -68,7 +67,7 @@ static sh_status problem_init(problem *p, const uint8_t *keep) {
 /* Rows of each side, over all workers. */
 static sh_status count_sides(const problem *p, sh_learn_team *team, int64_t sides[2]) {
     sides[0] = sides[1] = 0;
-    // numbers begin with y
+    // `numbers` begin with y.
     for (size_t t = 0; t < p->count; t++) sides[p->numbers[t] > 0 ? 0 : 1]++;
     return sh_learn_sum(team, sides, 2);
 }
@@ -77,7 +76,7 @@ static sh_status count_sides(const problem *p, sh_learn_team *team, int64_t side
 static sh_status solve(problem *p, bool warm, sh_learn_team *team, sh_smo_result *result) {
     int64_t sides[2];
     SH_TRY(count_sides(p, team, sides));
-    // of one class alone: every decision is that class
+    // Of one class alone: every decision is that class.
     *result = (sh_smo_result){.rho = sides[0] > 0 ? -1 : sides[1] > 0 ? 1 : 0};
     if (!p->regression && (sides[0] == 0 || sides[1] == 0)) return SH_OK;
     sh_smo_problem asked = {.rows = p->rows,
@@ -103,7 +102,7 @@ static sh_status solve(problem *p, bool warm, sh_learn_team *team, sh_smo_result
 typedef struct factors {
     const sh_rows *rows;
     size_t outputs;
-    // factors y a; 0: no support vector
+    // Factors y a; 0: no support vector.
     double *factor;  // (rows, outputs)
     double *rho;     // (outputs)
     double objective;
@@ -151,7 +150,7 @@ typedef struct told {
 /* The rows of `all` that are in a part, as rows of one worker alone. */
 static sh_status pick(const sh_rows *all, const int32_t *part, int32_t which, sh_rows *rows_out,
                       uint32_t **list_out) {
-    // `greatest` of all rows: a valid bound for some of them
+    // `greatest` of all rows: a valid bound for some of them.
     sh_rows rows = {.width = all->width, .classes = all->classes, .greatest = all->greatest};
     size_t values = 0, at = 0;
     uint32_t *list = sh_alloc(all->count + 1, sizeof *list);
@@ -208,7 +207,7 @@ static sh_status solve_part(const sh_svm_options *options, const sh_rows *all, c
     sh_status status = problem_init(&p, NULL);
     for (size_t t = 0; status == SH_OK && start != NULL && t < p.count; t++) {
         double factor = start[list[p.list[t]]], *solution = solution_of(&p);
-        // y a determines a: for a class y is known, in regression one of a, a* is 0
+        // The factor y a gives a: for a class y is known, in regression one of a, a* is 0.
         solution[t] = p.regression ? fmax(factor, 0) : fabs(factor);
         if (p.regression) solution[p.count + t] = fmax(-factor, 0);
     }
@@ -240,7 +239,7 @@ static sh_status solve_parts(const sh_svm_options *options, const sh_rows *all, 
     told *found = NULL;
     size_t count = 0, capacity = 0, bytes = 0;
     sh_status status = SH_OK;
-    // parts are dealt to workers in turn
+    // Parts are dealt to workers in turn.
     for (size_t which = (size_t)team->rank; status == SH_OK && which < parts;
          which += (size_t)team->ranks) {
         sh_smo_result result = {0};
@@ -248,7 +247,7 @@ static sh_status solve_parts(const sh_svm_options *options, const sh_rows *all, 
                             &count, &capacity, &result);
         *steps += result.steps;
     }
-    // before the exchange: a failed worker would leave others waiting
+    // Before the exchange: a failed worker would leave others waiting.
     status = sh_learn_agree(team, status);
     void *told_all = NULL;
     if (status == SH_OK)
@@ -256,7 +255,7 @@ static sh_status solve_parts(const sh_svm_options *options, const sh_rows *all, 
     const told *each = told_all;
     memset(factor_out, 0, all->count * sizeof *factor_out);
     memset(kept_out, 0, all->count);
-    // each row is in one part: no entry meets another
+    // Each row is in one part: no entry meets another.
     for (size_t i = 0; status == SH_OK && i < bytes / sizeof *each; i++) {
         factor_out[each[i].row] = each[i].factor;
         kept_out[each[i].row] = 1;
@@ -273,9 +272,9 @@ static sh_status climb(const sh_svm_options *options, const sh_rows *all, int32_
     SH_TRY(solve_parts(options, all, part, parts, a, b, NULL, team, factor, kept, steps));
     while (parts > 2) {
         parts = (parts + 1) / 2;
-        // -1: the row is no support vector and takes no further part
+        // -1: the row is no support vector and takes no further part.
         for (size_t i = 0; i < all->count; i++) part[i] = kept[i] ? part[i] / 2 : -1;
-        // warm start from both parts' solutions
+        // Warm start from both parts' solutions.
         SH_TRY(solve_parts(options, all, part, parts, a, b, factor, team, factor, kept, steps));
     }
     return SH_OK;
@@ -321,7 +320,7 @@ static sh_status train_output(const sh_svm_options *options, const sh_rows *rows
     SH_ASSERT(part != NULL);
     uint8_t *kept = sh_alloc(all->count, 1);
     double *factor = sh_alloc(all->count, sizeof *factor);
-    // climb renumbers parts, other outputs need them as they were
+    // A copy: climb() renumbers parts, and other outputs need them as they were.
     int32_t *own = sh_alloc(all->count, sizeof *own);
     sh_status status = factor != NULL && own != NULL && kept != NULL
                            ? SH_OK
@@ -334,7 +333,7 @@ static sh_status train_output(const sh_svm_options *options, const sh_rows *rows
         status = solve_parts(options, all, own, parts, a, b, NULL, team, factor, kept, &f->steps);
     if (status == SH_OK)
         status = finish_whole(options, rows, output, a, b, factor,
-                              // dc solves on all rows, the others on support vectors alone
+                              // Solver dc solves on all rows, the others on support vectors alone.
                               options->solver != SH_SVM_DC ? kept : NULL, team, f);
     sh_free(factor);
     sh_free(own);
@@ -372,7 +371,7 @@ static sh_status gather_rows(const factors *f, size_t block, sh_svm_model *model
         if (!needed) continue;
         const float *at = sh_rows_at(rows, i, x + count * rows->width);
         if (at != x + count * rows->width)
-            // dense rows are returned in place, sparse ones expanded into x
+            // Dense rows are returned in place, sparse ones expanded into x.
             memcpy(x + count * rows->width, at, rows->width * sizeof *x);
         memcpy(factor + count * all_outputs + block * f->outputs, f->factor + i * f->outputs,
                f->outputs * sizeof *factor);
@@ -389,7 +388,7 @@ static sh_status gather_rows(const factors *f, size_t block, sh_svm_model *model
     sh_free(x);
     sh_free(factor);
     size_t before = model->vectors;
-    // in rank order, so that all workers hold the same model
+    // Collected rows come in rank order, so that all workers hold the same model.
     float *grown_x = status == SH_OK ? sh_realloc(model->x, (before + vectors) * rows->width + 1,
                                                   sizeof *grown_x)
                                      : NULL;
@@ -431,7 +430,7 @@ static sh_status train_one(const sh_svm_options *options, const sh_rows *rows, c
     uint64_t sent = team->sent_bytes;
     sh_status status = sh_learn_agree(team, factors_init(&f, rows, model->outputs));
     if (status == SH_OK) status = train_outputs(options, rows, all, part, parts, team, &f);
-    // this worker's, by difference of the team's counter
+    // This worker's, by difference of the team's counter.
     model->training_bytes = team->sent_bytes - sent;
     sent = team->sent_bytes;
     if (status == SH_OK) status = gather_rows(&f, 0, model, team);
@@ -452,14 +451,14 @@ static sh_status train_each(const sh_svm_options *options, const sh_rows *all, c
     sh_status status = rows != NULL && f != NULL ? SH_OK : no_memory();
     sh_learn_team alone = sh_learn_alone(team->threads);
     uint64_t sent = team->sent_bytes;
-    // parts in turn, as in solve_parts
+    // Parts in turn, as in solve_parts.
     for (size_t p = (size_t)team->rank; status == SH_OK && p < parts; p += (size_t)team->ranks) {
         uint32_t *list = NULL;
         status = pick(all, part, (int32_t)p, &rows[p], &list);
         sh_free(list);
         if (status == SH_OK) status = factors_init(&f[p], &rows[p], model->outputs);
         if (status == SH_OK)
-            // parts NULL: one problem of its own rows
+            // Without `part` the rows are one problem.
             status = train_outputs(options, &rows[p], NULL, NULL, 1, &alone, &f[p]);
     }
     model->training_bytes = team->sent_bytes - sent;
@@ -468,7 +467,7 @@ static sh_status train_each(const sh_svm_options *options, const sh_rows *all, c
     double *rho = sh_alloc(parts * (model->outputs + 1), sizeof *rho);
     if (status == SH_OK && rho == NULL) status = no_memory();
     for (size_t p = 0; status == SH_OK && p < parts; p++) {
-        // workers without the part give no rows, but take part in the exchange
+        // Workers without the part give no rows, but take part in the exchange.
         sh_rows none = {.width = all->width};
         factors nothing = {.rows = &none, .outputs = model->outputs};
         bool mine = p % (size_t)team->ranks == (size_t)team->rank;
@@ -540,7 +539,7 @@ sh_status sh_svm_train(const sh_svm_options *options, const sh_rows *rows, const
                        sh_learn_team *team, sh_svm_model *model_out) {
     SH_TRY(check(options, rows, team));
     size_t parts = options->parts > 0 ? (size_t)options->parts : (size_t)team->ranks;
-    // solvers from cp on keep a model for each part
+    // Solvers from cp on keep a model for each part.
     bool cuts = options->solver != SH_SVM_SMO && parts > 1, each = options->solver >= SH_SVM_CP;
     sh_svm_model model = {.width = rows->width, .classes = classes_of(rows), .parts = 1};
     if (cuts && each) model.parts = parts;
@@ -595,7 +594,7 @@ void sh_svm_decide(const sh_svm_model *model, const sh_kernel *kernel, const flo
     size_t first = nearest_part(model, x) * model->outputs;
     double x_square = 0;
     for (size_t i = 0; i < model->width; i++) x_square += (double)x[i] * (double)x[i];
-    // decision = sum of factor K - rho
+    // Decision = sum of factor K - rho.
     for (size_t o = 0; o < model->outputs; o++) outputs_out[o] = -model->rho[first + o];
     for (size_t v = 0; v < model->vectors; v++) {
         const float *at = model->x + v * model->width;

@@ -82,7 +82,7 @@ static void make_room(const sh_svm_options *options, const sh_rows *all, size_t 
     for (size_t k = 0; k < (splits ? classes : 1); k++) {
         size_t rows = 0;
         for (size_t i = 0; i < all->count; i++) rows += !splits || (size_t)all->target[i] == k;
-        // ceil(rows / parts): room for all
+        // ceil(rows / parts): room for all.
         for (size_t p = 0; p < parts; p++) room_out[k * parts + p] = (rows + parts - 1) / parts;
     }
 }
@@ -96,7 +96,7 @@ static void serve(const sh_svm_options *options, const sh_rows *all, const uint3
     for (size_t i = 0; i < all->count; i++) {
         size_t row = order[i], k = splits ? (size_t)all->target[row] : 0;
         const float *x = sh_rows_at(all, row, buffer);
-        double least = INFINITY;  // k: the class with its own room, or 0
+        double least = INFINITY;
         for (size_t p = 0; p < parts; p++) {
             if (room != NULL && room[k * parts + p] == 0) continue;
             double d = sh_distance(x, centre + p * all->width, all->width);
@@ -104,7 +104,7 @@ static void serve(const sh_svm_options *options, const sh_rows *all, const uint3
             least = d;
             part_out[row] = (int32_t)p;
         }
-        // room is made for all rows, so that some part was found
+        // Room is made for all rows, so that some part was found.
         if (room != NULL) room[k * parts + (size_t)part_out[row]]--;
     }
 }
@@ -115,7 +115,7 @@ static void deal(const sh_svm_options *options, const sh_rows *all, const uint32
     bool splits = options->ratio && all->classes > 0;
     for (size_t i = 0; i < all->count; i++) {
         size_t k = splits ? (size_t)all->target[order[i]] : 0;
-        // round robin in random order: sizes differ by one at most
+        // Round robin in random order: sizes differ by one at most.
         part_out[order[i]] = (int32_t)(next[k]++ % parts);
     }
 }
@@ -155,7 +155,7 @@ static sh_status cut(const sh_svm_options *options, const sh_rows *all, size_t p
     bool equal = solver == SH_SVM_CA_BKM || solver == SH_SVM_CA_FCFS;
     order_rows(options, all->count, s->order);
     if (solver == SH_SVM_CASCADE) {
-        // in file order, as the cascade was published
+        // In file order, as the cascade was published.
         for (size_t i = 0; i < all->count; i++) part[i] = (int32_t)(i * parts / all->count);
         return SH_OK;
     }

@@ -39,7 +39,7 @@ sh_status sh_learn_max(sh_learn_team *team, double *values, size_t count) {
 }
 
 sh_status sh_learn_gather(sh_learn_team *team, const int64_t *own, size_t words, int64_t *all_out) {
-    // all-gather in place: own words at their place
+    // All-gather in place: own words at their place.
     memcpy(all_out + (size_t)team->rank * words, own, words * sizeof *own);
     return run(team, SH_ALLGATHER, all_out, words * (size_t)team->ranks, SH_DTYPE_I64, SH_SUM);
 }
@@ -71,7 +71,7 @@ sh_status sh_learn_collect(sh_learn_team *team, const void *own, size_t bytes, v
     status = sh_learn_agree(team, status);
     if (status == SH_OK && bytes > 0) memcpy(all + first, own, bytes);
     if (status == SH_OK && total > 0)
-        // a sum with zeros keeps the bits, whatever type they are
+        // A sum with zeros keeps the bits, whatever type they are.
         status = run(team, SH_ALLREDUCE, all, total / sizeof(int32_t), SH_DTYPE_I32, SH_SUM);
     if (status != SH_OK) {
         sh_free(all);

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-/* in the order of sh_axis */
+/* In the order of sh_axis. */
 static const char *const names[SH_AXES] = {"data", "pipe", "tensor", "space"};
 
 const char *sh_axis_name(sh_axis axis) { return names[axis]; }
@@ -109,7 +109,7 @@ static sh_status make_group(const sh_mesh_shape *shape, sh_engine *engine, unsig
 /* A dimension of all ranks uses the engine's own group, one of a single rank none. */
 static sh_status join(const sh_mesh_shape *shape, sh_engine *engine, unsigned axes,
                       sh_group **group_out, bool *owns_out) {
-    // members of the group that this worker is in
+    // Members of the group that this worker is in.
     const int count = sh_mesh_peer_count(shape, axes);
     *group_out = NULL;
     *owns_out = false;
@@ -135,7 +135,7 @@ sh_status sh_mesh_join(const sh_mesh *mesh, sh_engine *engine, unsigned axes, sh
 sh_status sh_mesh_init(const sh_mesh_shape *shape, sh_engine *engine, sh_mesh *mesh_out) {
     sh_mesh mesh = {.shape = *shape};
     const int rank = engine != NULL ? sh_engine_rank(engine) : 0;
-    // before any group is made: all workers refuse alike
+    // Before any group is made: all workers refuse alike.
     SH_TRY(sh_mesh_check(shape, engine != NULL ? sh_engine_ranks(engine) : 1));
     const sh_mesh_place place = sh_mesh_place_of(shape, rank);
     for (int axis = 0; axis < SH_AXES; axis++) {

@@ -36,7 +36,7 @@ static sh_status take_entry(const char *text, const char *at, const char *end,
     if (equals == NULL) return refuse(text, "it is a list of DIMENSION=WORKERS");
     sh_axis axis = find_axis(at, equals);
     if (axis == SH_AXES) return refuse(text, "dimensions are data, tensor, pipe and space");
-    // 0 stands for "not named"
+    // 0 stands for "not named".
     if (shape->size[axis] != 0) return refuse(text, "a dimension is named twice");
     shape->size[axis] = take_size(equals + 1, end);
     if (shape->size[axis] >= 1) return SH_OK;
@@ -50,7 +50,7 @@ static sh_status fill(const char *text, int64_t workers, sh_mesh_shape *shape) {
     for (int axis = 0; axis < SH_AXES; axis++) {
         if (shape->size[axis] == 0) shape->size[axis] = 1;
         product *= shape->size[axis];
-        // sizes are at most 2^20: the product stays within 2^40
+        // Sizes are at most 2^20: the product stays within 2^40.
         if (product > SIZE_MOST) return refuse(text, "that is too many workers");
     }
     if (workers == 0 || product == workers) return SH_OK;  // 0 workers: any number will do

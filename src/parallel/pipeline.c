@@ -48,7 +48,7 @@ static sh_status refuse_name(const char *text) {
 static int take_count(const char *text, int least, int most) {
     int count = 0;
     if (*text == '\0') return 0;
-    // digits stop above `most`: no overflow
+    // Digits stop above `most`: no overflow.
     for (; *text >= '0' && *text <= '9' && count <= most; text++) count = count * 10 + *text - '0';
     return *text == '\0' && count >= least && count <= most ? count : 0;
 }
@@ -139,7 +139,7 @@ static void place(const sh_pipeline *pipeline, int index, int *micro_out, int *c
  * when no forward is left, one after each data part. */
 static int weights_due(const sh_pipeline *pipeline, const sh_pipe_limits *limits,
                        const sh_pipe_cursor *c) {
-    // forwards that remain ahead until the drain begins
+    // Forwards that remain ahead until the drain begins.
     int all = total(pipeline), drain = all - least_of(limits->ahead, all);
     if (c->forwards < all || c->backwards <= drain)
         return c->backwards > limits->late ? c->backwards - limits->late : 0;
@@ -152,9 +152,9 @@ static sh_pipe_kind next_kind(const sh_pipeline *pipeline, int rank, const sh_pi
     bool splits = pipeline->schedule->splits;
     int all = total(pipeline);
     sh_pipe_limits limits = pipeline->schedule->limits(pipeline, rank);
-    // weight parts that are due go first: they wait for no message
+    // Weight parts that are due go first: they wait for no message.
     if (splits && c->weights < weights_due(pipeline, &limits, c)) return SH_PIPE_BACKWARD_WEIGHT;
-    // the limit on live micro-batches
+    // The limit on live micro-batches.
     if (c->forwards < all && c->forwards - c->backwards <= limits.ahead) return SH_PIPE_FORWARD;
     if (c->backwards < all) return splits ? SH_PIPE_BACKWARD_DATA : SH_PIPE_BACKWARD;
     return splits && c->weights < all ? SH_PIPE_BACKWARD_WEIGHT : SH_PIPE_UPDATE;
@@ -199,7 +199,7 @@ static void count(sh_pipe_cursor *c) {
 static int peer_of(const sh_pipeline *pipeline, int rank, const sh_pipe_action *action,
                    bool sends) {
     if (action->kind == SH_PIPE_BACKWARD_WEIGHT || action->kind == SH_PIPE_UPDATE) return -1;
-    // values go to the next stage, gradients to the one before
+    // Values go to the next stage, gradients to the one before.
     bool onwards = (action->kind == SH_PIPE_FORWARD) == sends;
     int stage = sh_pipeline_stage(pipeline, rank, action->chunk) + (onwards ? 1 : -1);
     if (stage < 0 || stage >= sh_pipeline_stages(pipeline)) return -1;
@@ -224,7 +224,7 @@ bool sh_pipeline_next(const sh_pipeline *pipeline, int rank, sh_pipe_cursor *cur
                       sh_pipe_action *action_out) {
     for (;;) switch (cursor->phase++) {
             case 0:
-                // the step is over: begins anew at the next call
+                // The step is over: begins anew at the next call.
                 if (cursor->updated) return cursor->phase = 0, false;
                 cursor->now = work(pipeline, rank, cursor);
                 *action_out =

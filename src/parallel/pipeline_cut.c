@@ -36,7 +36,7 @@ static sh_status add_up(sums *s, const sh_cut_problem *problem) {
 /* Of the stage with layers [first, last). Its inputs are live with the rest. */
 static double memory_of(const sums *s, int stage, int first, int last) {
     const sh_pipeline *pipeline = s->problem->pipeline;
-    // the schedule's bound of live micro-batches
+    // The schedule's bound of live micro-batches.
     int live = sh_pipeline_live_most(pipeline, stage % pipeline->ranks);
     if (live > pipeline->micros) live = pipeline->micros;  // of one of several chunks
     // values that cross the border before the stage
@@ -47,7 +47,7 @@ static double memory_of(const sums *s, int stage, int first, int last) {
 /* What one stage adds to the figure that a search minimises. */
 typedef struct search {
     const sums *sums;
-    // time of the slowest, memory of the largest, fewest border bytes
+    // Time of the slowest, memory of the largest, fewest border bytes.
     enum { SLOWEST, LARGEST, FEWEST } goal;
     double time_most, memory_most;  // of a stage that is taken
 } search;
@@ -94,10 +94,10 @@ static double best_end(const search *q, const double *before, int stage, int las
 /* The least figure, INFINITY where no cut is allowed; `cut_out` NULL: it alone. */
 static sh_status minimise(const search *q, int *cut_out, double *value_out) {
     const sh_cut_problem *problem = q->sums->problem;
-    // O(stages layers^2) time
+    // O(stages layers^2) time.
     int layers = problem->layer_count, stages = sh_pipeline_stages(problem->pipeline);
     size_t row = (size_t)layers + 1;
-    // two rows of the table: this stage's and the one before
+    // Two rows of the table: this stage's and the one before.
     double *values = sh_alloc(2 * row, sizeof *values);
     int *from = sh_alloc((size_t)stages * row, sizeof *from);
     sh_status status =
@@ -114,7 +114,7 @@ static sh_status minimise(const search *q, int *cut_out, double *value_out) {
     if (status == SH_OK && cut_out != NULL && isfinite(before[layers])) {
         cut_out[stages] = layers;
         for (int s = stages - 1; s >= 0; s--)
-            // backwards from the last border
+            // Backwards from the last border.
             cut_out[s] = from[(size_t)s * row + (size_t)cut_out[s + 1]];
     }
     sh_free(values);
@@ -125,7 +125,7 @@ static sh_status minimise(const search *q, int *cut_out, double *value_out) {
 /* Before the search, as its answer would only be "none". */
 static sh_status check(const sh_cut_problem *problem) {
     int stages = sh_pipeline_stages(problem->pipeline), begins = 1;
-    // places where exact cuts exist
+    // Places where exact cuts exist.
     for (int i = 1; i < problem->layer_count; i++) begins += problem->layers[i].begins;
     if (stages <= begins && problem->layer_count > 0) return SH_OK;
     SH_FAIL(SH_E_USAGE, "%d stages, but the net has %d places where one may begin", stages, begins);
@@ -148,7 +148,7 @@ static sh_status refuse_memory(const search *q, double bound) {
 static sh_status find(const sums *s, int *cut_out) {
     const sh_cut_problem *problem = s->problem;
     search q = {.sums = s, .goal = SLOWEST, .time_most = INFINITY};
-    // a rank holds `chunks` stages
+    // A rank holds `chunks` stages.
     q.memory_most = problem->memory_bytes / problem->pipeline->chunks;
     double slowest, bytes;
     SH_TRY(minimise(&q, NULL, &slowest));
@@ -175,7 +175,7 @@ static sh_cut_result judge(const sums *s, const int *cut) {
 sh_status sh_cut_find(const sh_cut_problem *problem, int *cut_out, sh_cut_result *result_out) {
     SH_TRY(check(problem));
     sums s;
-    SH_TRY(add_up(&s, problem));  // cuts that fail never reach here
+    SH_TRY(add_up(&s, problem));
     sh_status status = find(&s, cut_out);
     if (status == SH_OK) *result_out = judge(&s, cut_out);
     sh_free(s.time);
@@ -254,7 +254,7 @@ sh_status sh_cut_parse(const sh_net *net, const char *text, int stages, int *cut
         size_t length = strcspn(text, ",");
         cut_out[stage] = find_layer(net, text, length);
         if (cut_out[stage] < 0) return refuse_layer(net, text, length);
-        // not later than the one before: an empty stage between
+        // A border no later than the one before leaves an empty stage.
         if (cut_out[stage] <= cut_out[stage - 1])
             return SH_FAIL(SH_E_USAGE, "cut: stage %d begins with '%s', so stage %d has no layers",
                            stage, net->layers[cut_out[stage]]->name, stage - 1);

@@ -32,7 +32,7 @@ static void describe_part(const sh_profile_options *o, int first, int last, sh_c
         // as many flops as forward, if there is a weight
         if (layer->param_count > 0) out->weight_s += flops;
         out->fixed_bytes += params_of(net, layer) * o->param_bytes;
-        // outputs are kept for backward
+        // Outputs are kept for backward.
         out->live_bytes += (double)sh_shape_count(&layer->out) * samples * sizeof(float);
     }
 }
@@ -120,7 +120,7 @@ static double between(int64_t begin_ns, int64_t end_ns) {
 /* Gradients at the border are made up, as no later stage computes them. */
 static sh_status run_once(bench *b, double *forward_out, double *backward_out) {
     const sh_clock *clock = b->options->clock;
-    // as in training: dropout and batchnorm behave alike
+    // As in training: dropout and batchnorm behave alike.
     sh_step_context context = {.training = true, .seed = 1};
     int64_t begin_ns = sh_clock_now_ns(clock);
     SH_TRY(sh_executor_forward_range(b->executor, &context, (const void *const *)b->inputs));

@@ -35,7 +35,7 @@ struct sh_pipe_worker {
     sh_pipe_worker_options options;
     int *cut;
     chunk *chunks;
-    // micro-batches of a batch and of the short last one
+    // A batch has two sizes of micro-batches at most, a short last batch two more.
     int64_t sizes[SIZES_MOST];  // samples of micro-batches met so far
     int size_count;
     bool *unused;              // (parameters): no micro-batch of the step used it
@@ -70,7 +70,7 @@ static void count_live(const sh_pipeline *pipeline, int rank, int *most) {
 
 static size_t aligned(size_t bytes) { return sh_round_up(bytes, SH_ALIGN); }
 
-/* aligned, as kernels read whole vectors */
+/* Aligned, as kernels read whole vectors. */
 static size_t port_bytes(const sh_value *value) { return aligned(value->count * sizeof(float)); }
 
 static size_t received_bytes_of(const sh_executor *executor) {
@@ -134,7 +134,7 @@ static sh_status fill_slot(sh_pipe_worker *w, const chunk *c, slot *s) {
 
 static sh_status add_slots(chunk *c, int count) {
     if (count <= c->slot_count) return SH_OK;
-    // pointers into slots do not outlive this: none is kept between steps
+    // Pointers into slots do not outlive this: none is kept between steps.
     slot *slots = sh_realloc(c->slots, (size_t)count, sizeof *slots);
     if (slots == NULL) return SH_FAIL(SH_E_MEMORY, "out of memory for micro-batches");
     memset(slots + c->slot_count, 0, (size_t)(count - c->slot_count) * sizeof *slots);
@@ -217,7 +217,7 @@ static sh_status send_port(sh_pipe_worker *w, slot *s, int holds, const sh_pipe_
                            int stage, size_t port, void *data, size_t count) {
     sh_message *message = &s->sent[holds][port];
     *message = (sh_message){.peer = action->peer,
-                            // equal on both sides, so that messages need no order
+                            // Equal on both sides, so that messages need no order.
                             .tag = tag_of(holds, stage, action->micro, port),
                             .data = data,
                             .bytes = count * sizeof(float)};
@@ -235,7 +235,7 @@ static sh_status receive_port(sh_pipe_worker *w, int holds, const sh_pipe_action
     SH_TRY(w->options.wire.receive(w->options.wire.self, &message));
     SH_TRY(w->options.wire.wait(w->options.wire.self, &message,
                                 name_of(holds, false, action->micro, name)));
-    // checked, as the bytes come from another worker
+    // Checked, as the bytes come from another worker.
     if (message.bytes == count * sizeof(float)) return SH_OK;
     return SH_FAIL(SH_E_PEER, "stage %d got %zu bytes of micro-batch %d, expected %zu", stage,
                    message.bytes, action->micro, count * sizeof(float));
@@ -293,8 +293,8 @@ static void copy_gradient(const chunk *c, int micro) {
     const sh_executor *to = slot_of(c, micro)->now, *from = slot_of(c + 1, micro)->now;
     for (size_t i = 0; i < to->outputs.count; i++) {
         const sh_value *value = to->outputs.items[i].value;
-        if (comes_back(
-                &to->outputs.items[i]))  // gradients exist only where a parameter lies before
+        // Gradients exist only where a parameter lies before the border.
+        if (comes_back(&to->outputs.items[i]))
             memcpy(value->grad, from->inputs.items[i].value->grad, value->count * sizeof(float));
     }
 }
@@ -303,7 +303,7 @@ static void copy_gradient(const chunk *c, int micro) {
  */
 static sh_step_context context_of(const sh_pipe_worker *w, int micro) {
     sh_step_context context = w->step->context;
-    // position in the batch: random draws do not depend on the cut
+    // Position in the batch: random draws do not depend on the cut.
     context.position += (uint64_t)w->step->parts.begin[micro];
     // Where several chunks add to one gradient, none may overwrite it: it begins with zeros.
     context.accumulate = micro > 0 || w->shares;
@@ -314,14 +314,14 @@ static sh_step_context context_of(const sh_pipe_worker *w, int micro) {
 static sh_status forward(sh_pipe_worker *w, const chunk *c, const sh_pipe_action *action) {
     int micro = action->micro;
     bool alone = w->options.pipeline.ranks == 1;
-    // other stages took it when values arrived
+    // Other stages took it when values arrived.
     if (is_first(c) || alone) SH_TRY(take_executor(w, c, micro));
     slot *s = slot_of(c, micro);
     const void *inputs[PORTS_MOST];
     size_t at = (size_t)w->step->parts.begin[micro];
     for (size_t i = 0; i < s->now->inputs.count; i++) inputs[i] = input_at(s, s->now, i);
     if (is_first(c))
-        // the data's own memory: no copy
+        // The data's own memory: no copy.
         inputs[0] = (const char *)w->step->x + at * w->step->x_bytes;
     else if (alone)
         copy_value(w, c, micro);
@@ -355,7 +355,7 @@ static sh_status receive_gradient(sh_pipe_worker *w, const chunk *c, const sh_pi
 static void take_loss(sh_pipe_worker *w, sh_executor *executor, int micro) {
     const sh_pipe_step *step = w->step;
     const char *y = (const char *)step->y + (size_t)step->parts.begin[micro] * step->y_bytes;
-    // `scale` makes a mean of the batch, not of the micro-batch
+    // `scale` makes a mean of the batch, not of the micro-batch.
     sh_loss_result result = sh_executor_loss(executor, y, step->scale);
     w->result.sum += result.sum;
     w->result.counted += result.counted;
@@ -418,7 +418,7 @@ static sh_status settle_all(sh_pipe_worker *w) {
     for (int k = 0; k < w->options.pipeline.chunks; k++)
         for (int i = 0; i < w->chunks[k].slot_count; i++)
             for (int holds = VALUE; holds <= GRADIENT; holds++)
-                // i names the slot in traces, not a micro-batch
+                // The number in traces is that of the slot, not of a micro-batch.
                 SH_TRY(settle(w, &w->chunks[k].slots[i], holds, i));
     return SH_OK;
 }
@@ -453,10 +453,10 @@ sh_status sh_pipe_worker_step(sh_pipe_worker *w, const sh_pipe_step *step,
     w->result = (sh_loss_result){0};
     const sh_param_list *params = &w->options.net->params;
     for (size_t i = 0; i < params->count; i++) w->unused[i] = true;
-    // chunks only add then
+    // Chunks that share a parameter only add to its gradient, from zero on.
     if (w->shares) memset(w->options.blocks.gradients, 0, params->total * sizeof(float));
     sh_status status = walk(w);
-    if (status != SH_OK) cancel_all(w);  // they borrow memory of slots
+    if (status != SH_OK) cancel_all(w);  // messages borrow memory of slots
     SH_TRY(status);
     *result_out = w->result;
     return SH_OK;
@@ -516,7 +516,7 @@ static sh_status make_chunks(sh_pipe_worker *w) {
     w->unused = sh_alloc(w->options.net->params.count + 1, sizeof *w->unused);
     if (w->cut == NULL || w->chunks == NULL || w->unused == NULL)
         return SH_FAIL(SH_E_MEMORY, "out of memory for a pipeline");
-    // first layers of all stages, and the end
+    // First layers of all stages, and the end.
     memcpy(w->cut, w->options.cut, (stages + 1) * sizeof *w->cut);
     w->options.cut = w->cut;
     for (int k = 0; k < pipeline->chunks; k++) {

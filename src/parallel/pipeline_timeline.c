@@ -72,10 +72,10 @@ static bool send(timeline *t, int rank) {
     int direction = w->action.kind == SH_PIPE_SEND_VALUE ? VALUES : GRADIENTS;
     int stage = stage_of(t, rank, &w->action);
     int to = stage + (direction == VALUES ? 1 : -1);
-    // how many messages crossed this edge before
+    // How many messages crossed this edge before.
     size_t index = at(t, to, w->step, w->action.micro), number = index - at(t, to, 0, 0);
     double start_s = w->now_s;
-    // bounded edge: that many messages may be under way
+    // Bounded edge: that many messages may be under way.
     if (s->buffered > 0 && number >= (size_t)s->buffered) {
         double taken_s = t->taken[direction][index - (size_t)s->buffered];
         if (isnan(taken_s)) return false;
@@ -121,7 +121,7 @@ static void count_live(walker *w, sh_pipe_rank_result *result) {
 /* The neighbouring stage on the same rank needs no message, but it must have been computed. */
 static bool has_input(const timeline *t, int rank) {
     const walker *w = &t->walkers[rank];
-    // with several ranks a receive came before
+    // With several ranks a receive came before.
     if (t->setting->pipeline->ranks > 1 || w->action.kind == SH_PIPE_UPDATE ||
         w->action.kind == SH_PIPE_BACKWARD_WEIGHT)
         return true;
@@ -264,7 +264,7 @@ static sh_status make(timeline *t, double **numbers_out) {
     for (int d = 0; d < DIRECTIONS; d++) {
         t->arrives[d] = numbers + (size_t)(2 * d) * grid;
         t->taken[d] = numbers + (size_t)(2 * d + 1) * grid;
-        // zeros: edges are free at first
+        // Zeros: edges are free at first.
         t->free_s[d] = numbers + 2 * DIRECTIONS * grid + (size_t)d * stages;
     }
     return SH_OK;

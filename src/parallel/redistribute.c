@@ -82,7 +82,7 @@ static sh_status start_sum(sh_op *op, const float *from, float *to, size_t count
 }
 
 static sh_status finish_sum(sh_op *op) { return sh_peer_call_finish(op->kernel, peers_of(op)); }
-/* the network advances while other ops compute */
+/* The network advances while other ops compute. */
 static void progress_sum(sh_op *op) { sh_peer_call_progress(op->kernel, peers_of(op)); }
 
 /* The gradient of a sum is the gradient of each of its terms: dx = dy on every worker. */
@@ -157,7 +157,7 @@ static extents extents_of(const sh_op *op, const sh_value *value) {
     int at = (int)split->dim + 1;  // behind the batch
     for (int i = 0; i < value->shape.rank; i++)
         if (i != at) *(i < at ? &e.outer : &e.inner) *= (size_t)value->shape.dim[i];
-    // ceil(units / parts) units: padded blocks are equal
+    // ceil(units / parts) units: padded blocks are equal.
     int64_t most = (split->units + split->parts - 1) / split->parts * split->unit;
     e.block = e.outer * (size_t)most * e.inner;
     return e;
@@ -180,7 +180,7 @@ static sh_status gather(sh_op *op, const extents *e, const float *part, float *w
     const sh_cut *split = split_of(op);
     float *blocks = op->scratch;
     size_t own = e->outer * (size_t)sh_cut_own(split) * e->inner;
-    // own block in place, as the all-gather wants it
+    // Own block in place, as the all-gather wants it.
     memcpy(blocks + (size_t)split->rank * e->block, part, own * sizeof *part);
     if (peers_of(op) != NULL) {
         sh_call call = call_of(op, SH_ALLGATHER, blocks, (size_t)split->parts * e->block);

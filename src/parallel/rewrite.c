@@ -51,7 +51,7 @@ sh_status sh_rewriting_fini(sh_rewriting *r, sh_status status) {
 void sh_note(const sh_rewriting *r, const sh_layer *layer, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    // cut off at the end of the note, never beyond
+    // Cut off at the end of the note, never beyond.
     sh_vsnprintf(sh_note_of(r, layer)->text, sizeof sh_note_of(r, layer)->text, format, arguments);
     va_end(arguments);
 }
@@ -91,7 +91,7 @@ sh_status sh_rewrite_whole(sh_rewriting *r, const sh_layer *layer) {
     int inputs[SH_INPUTS_MOST];
     sh_layer *added;
     for (int k = 0; k < layer->input_count; k++)
-        // false: gradients are equal on all workers already
+        // False: gradients are equal on all workers already.
         SH_TRY(sh_rewrite_replicated(r, layer->inputs[k], false, &inputs[k]));
     return sh_rewrite_layer(r, layer, layer->kind, inputs, layer->options, &added);
 }
@@ -110,7 +110,7 @@ void sh_rewrite_slice(const sh_rewriting *r, const sh_layer *whole, sh_layer *la
 /* Bytes per sample that a worker sends in an all-reduce, or an all-gather, of a value. */
 static double sent_bytes(const sh_rewriting *r, const sh_shape *sample, bool reduce) {
     double parts = r->target.parts, bytes = (double)sh_shape_count(sample) * sizeof(float);
-    // ring: a share (parts - 1) / parts leaves each worker, twice for a sum
+    // Ring: a share (parts - 1) / parts leaves each worker, twice for a sum.
     return (reduce ? 2 : 1) * bytes * (parts - 1) / parts;
 }
 

@@ -62,7 +62,7 @@ static bool has_rows(const sh_rewriting *r, const sh_layer *layer) {
         const sh_rewritten *input = sh_rewritten_of(r, layer->inputs[k]);
         bool data = layer->inputs[k] == SH_NET_INPUT;
         if (layer->in[k].rank != 3 || (input->placement != SH_SPLIT && !data)) return false;
-        // every worker needs a row at least
+        // Every worker needs a row at least.
         if (layer->in[k].dim[1] < r->target.parts) return false;
     }
     return true;
@@ -75,7 +75,7 @@ static sh_window window_of(const sh_layer *layer) {
         return (sh_window){o->kernel, o->stride, o->dilation, o->padding};
     }
     const sh_pool_spec *o = layer->options;
-    // pools step by their kernel unless told otherwise; no dilation
+    // Pools step by their kernel unless told otherwise; no dilation.
     return (sh_window){o->kernel, o->stride > 0 ? o->stride : o->kernel, 1, o->padding};
 }
 
@@ -129,7 +129,7 @@ static sh_status rewrite_mean(sh_rewriting *r, const sh_layer *layer) {
     sh_layer *added;
     SH_TRY(rows_of(r, layer->inputs[0], &input));
     const sh_space_mean_spec o = {
-        // no window: rows alone
+        // No window: rows alone.
         .cut = {.in_rows = layer->in[0].dim[1], .parts = r->target.parts, .rank = r->target.rank}};
     SH_TRY(sh_rewrite_layer(r, layer, &sh_layer_kind_space_mean, &input, &o, &added));
     const sh_cut all = {
@@ -141,7 +141,7 @@ static sh_status rewrite_mean(sh_rewriting *r, const sh_layer *layer) {
     return SH_OK;
 }
 
-/* Layers that keep rows where they are, under a kind that knows about the others. */
+/* Layers without a halo: the output is split by rows like the inputs. */
 static sh_status rewrite_alike(sh_rewriting *r, const sh_layer *layer, const sh_layer_kind *kind) {
     int inputs[SH_INPUTS_MOST];
     sh_layer *added;
@@ -167,7 +167,7 @@ static sh_status rewrite_layer(sh_rewriting *r, const sh_layer *layer) {
         if (fits) return rewrite_windowed(r, layer);
         if (first) return refuse(r, layer);
     }
-    // images end here: features are replicated from now on
+    // Images end here: features are replicated from now on.
     if (rows && layer->kind == &sh_layer_kind_globalpool) return rewrite_mean(r, layer);
     if (rows && layer->kind == &sh_layer_kind_batchnorm)
         return rewrite_alike(r, layer, &sh_layer_kind_space_batchnorm);
@@ -183,7 +183,7 @@ static sh_status rewrite_all(sh_rewriting *r) {
     return sh_rewrite_replicated(r, (int)r->from->layer_count - 1, false, &index);
 }
 
-/* On failure `result_out` is empty. */
+/* Needs images, samples of (channels, rows, columns). */
 static sh_status rewrite(const sh_net_spec *whole, const sh_layout_target *target,
                          sh_layout_result *result_out) {
     if (whole->input.sample.rank != 3) {

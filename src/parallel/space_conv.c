@@ -53,7 +53,7 @@ bool sh_space_conv_reaches(const sh_space_cut *cut) {
            sh_halo_reaches_neighbours_only(cut, cut->out_rows, wanted_dy);
 }
 
-/* Shape of this worker's rows; the layout slices parameters, which are whole here. */
+/* The output holds this worker's rows; parameters are whole, as all rows need all of them. */
 static sh_status declare(const sh_net_spec *net, sh_layer *layer) {
     (void)net;
     const sh_space_conv_spec *spec = layer->options;
@@ -87,7 +87,7 @@ static sh_conv_shape shape_of(const sh_op *op, sh_rows in, sh_rows out) {
                            .kw = o->kernel_w ? o->kernel_w : o->kernel,
                            .stride_h = o->stride,
                            .stride_w = o->stride,
-                           // padding above only where the image itself begins
+                           // Padding above only where the image itself begins.
                            .pad_h = sh_window_above(&cut_of(op)->window, out),
                            .pad_w = o->padding,
                            .dilation_h = o->dilation,
@@ -109,7 +109,7 @@ static sh_status create(sh_op *op, sh_builder *builder, const sh_conv_shape *sha
                                .bias = op->layer->param_count > 1,
                                .relu = forward && op->relu,
                                .backward = op->executor->training,
-                               // a second kernel, for the input's gradient
+                               // A second kernel, for the input's gradient.
                                .input_gradient = !forward};
     return sh_conv_create(&options, sh_builder_tuner(builder), conv_out);
 }
@@ -136,7 +136,7 @@ static void place(sh_op *op, kernels *k) {
     op->saved_bytes = (k->at.gradient + (trains ? gradient : 0)) * sizeof(float);
     k->at.dx_ext = returns ? aligned(image_floats(op->out, k->dy_rows)) : 0;
     k->at.message = k->at.dx_ext + (returns ? aligned(image_floats(op->in[0], k->dx_rows)) : 0);
-    // forward and backward do not overlap in time
+    // Forward and backward do not overlap in time.
     k->at.rest = k->at.message + aligned(forward > backward ? forward : backward);
     size_t kernel = sh_conv_scratch_bytes(k->forward);
     if (returns && sh_conv_scratch_bytes(k->input_gradient) > kernel)
@@ -159,14 +159,14 @@ static sh_status build(sh_op *op, sh_builder *builder) {
     k->dy_rows = wanted_dy(cut, cut->rank);
     k->dx_rows = sh_window_inputs(&cut->window, k->dy_rows, cut->in_rows);
     sh_conv_shape shape = shape_of(op, k->x_rows, out);
-    // 8 where channels fill blocks, else plain
+    // 8 where channels fill blocks, else plain.
     int y_block = shape.oc % 8 == 0 && blocks_fit_groups(&shape) ? 8 : 1;
     int x_block = shape.ic % 8 == 0 && y_block == 8 ? 8 : 1;
     SH_TRY(sh_builder_want(builder, op, 0, x_block));
     op->out->block = y_block;
     count_params(op, k);
     SH_TRY(create(op, builder, &shape, true, &k->forward));
-    // rows that no window reads need no kernel
+    // Rows that no window reads need no kernel.
     if (op->executor->training && op->in[0]->needs_grad && sh_rows_count(k->dy_rows) > 0) {
         sh_conv_shape back = shape_of(op, k->dx_rows, k->dy_rows);
         SH_TRY(create(op, builder, &back, false, &k->input_gradient));
@@ -211,7 +211,7 @@ static sh_status return_gradient(sh_op *op) {
         return SH_OK;
     }
     sh_conv_input_gradient(k->input_gradient, dy.data, op->param[0], dx.data, scratch + k->at.rest);
-    // rows of the halo are dropped: their owners compute them
+    // Rows of the halo are dropped: their owners compute them.
     sh_rows_copy(&dx, &to, x.planes, x.row);
     return SH_OK;
 }
@@ -223,7 +223,7 @@ static sh_status backward(sh_op *op) {
     sh_conv_weight_gradient(k->forward, op->saved, op->out->grad, gradient,
                             k->bias_count > 0 ? gradient + k->weight_count : NULL, false,
                             (float *)op->scratch + k->at.rest);
-    // under way while dx is computed
+    // Under way while dx is computed.
     SH_TRY(sh_space_sum_start(op, &k->call, gradient, k->weight_count + k->bias_count));
     return op->dx[0] != NULL ? return_gradient(op) : SH_OK;
 }

@@ -11,7 +11,7 @@ static sh_pipe_limits h1_limits(const sh_pipeline *pipeline, int rank) {
 
 static double h1_makespan(const sh_pipeline *pipeline, const sh_pipe_rank_times *times) {
     int p = pipeline->ranks, m = pipeline->micros;
-    // outside the formula's conditions
+    // Outside the formula's conditions.
     if (m < p || times->weight_s > times->forward_s || times->weight_s > times->data_s) return NAN;
     return m * sh_pipe_sum(times) + (p - 1) * (times->forward_s + times->data_s - times->weight_s);
 }
