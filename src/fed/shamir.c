@@ -60,7 +60,7 @@ sh_status sh_shamir_interpolate(const uint32_t *numbers, const uint32_t *values,
             if (numbers[i] == numbers[j])
                 return SH_FAIL(SH_E_FORMAT, "share %u is there twice", numbers[i]);
             above = times(above, numbers[j]);
-            // P is added first: no negative numbers.
+            // The modulus is added first: no negative numbers.
             below = times(below, (numbers[j] + SH_SHAMIR_PRIME - numbers[i]) % SH_SHAMIR_PRIME);
         }
         sum = (sum + times(values[i], times(above, inverse(below)))) % SH_SHAMIR_PRIME;

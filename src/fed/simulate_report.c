@@ -6,7 +6,7 @@
 #include "fed/simulate_internal.h"
 #include "base/memory.h"
 
-/* Since the beginning, of the simulation's own time on this machine. */
+/* Seconds that the simulation has taken here, not its virtual time. */
 static double seconds(const shoal_run *run) {
     return (double)(sh_run_now(run) - run->stats.start_ns) * 1e-9;
 }

@@ -139,8 +139,8 @@ sh_status sh_fed_simulate_round(sh_fed_simulation *s) {
         SH_TRY(deliver(s, c, &update));
     }
     if (sh_fed_server_view(s->server, s->now_ms).closed != closed) return SH_OK;
-    s->now_ms +=
-        s->settings.server.deadline_ms;  // past the deadline: stragglers are not waited for
+    // Past the deadline: stragglers are not waited for.
+    s->now_ms += s->settings.server.deadline_ms;
     return sh_fed_server_tick(s->server, s->now_ms);
 }
 

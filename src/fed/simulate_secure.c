@@ -17,8 +17,8 @@ typedef struct party {
     size_t *ids;  // of the server
     sh_fed_task task;
     sh_secure_terms terms;
-    sh_secure_client **clients;  // verify what clients sign
-    unsigned char (*signers)[SH_SECURE_KEY];
+    sh_secure_client **clients;
+    unsigned char (*signers)[SH_SECURE_KEY];  // verify what clients sign
     unsigned char (*signatures)[SH_SECURE_SIGNATURE];
     sh_secure_advert *adverts;
     sh_secure_sealed *sealed, *to_one;  // (n, n) [from][to], and (n)

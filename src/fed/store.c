@@ -220,7 +220,7 @@ sh_status sh_fed_store_restore(sh_fed_store *store, sh_fed_server *server, size_
     SH_TRY(restore_hashes(store, server));
     SH_TRY(sh_fed_store_charges(store, restore_charge, server));
     SH_TRY(sh_fed_store_clients(store, restore_client, &r));
-    return r.status;  // the first error of a row
+    return r.status;  // an error of any row
 }
 
 /* Slots that the rule does not have stay NULL. */

@@ -151,8 +151,8 @@ static double loss_most(const sh_newton *n, const double *w) {
 static sh_status sum_losses(sh_newton *n, const double *w, double *z, double *objective_out) {
     sh_exact_sum all;
     size_t outputs = n->options.outputs;
-    double bound =
-        n->weight_most * loss_most(n, w);  // equal on all workers, as every part of it is
+    // Equal on all workers, as every part of it is.
+    double bound = n->weight_most * loss_most(n, w);
     SH_TRY(sh_exact_sum_init(&all, 1, bound));
     bool failed = false;
 #pragma omp parallel num_threads(n->team->threads)

@@ -280,7 +280,7 @@ static sh_status receive_value(sh_pipe_worker *w, const chunk *c, const sh_pipe_
 /* The stage before is on this rank, too: a pipeline of one rank. */
 static void copy_value(sh_pipe_worker *w, const chunk *c, int micro) {
     slot *s = slot_of(c, micro);
-    const chunk *before = c - 1;  // chunks of one rank are neighbouring stages
+    const chunk *before = c - 1;  // with one rank, chunks are neighbouring stages
     const sh_executor *from = slot_of(before, micro)->now;
     (void)w;
     for (size_t i = 0; i < s->now->inputs.count; i++) {
